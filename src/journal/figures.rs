@@ -8,19 +8,19 @@ use crate::{
     },
 };
 
-/// The journal, since the process started.
+/// Measurements of the journal since the process started.
 #[derive(Clone, Debug)]
 pub struct JournalFigures {
-    /// How long it took to write a group and to sync it.
+    /// Durations of writing and syncing a group.
     pub sync: HistogramCounts,
-    /// How many entries shared a sync.
+    /// Numbers of entries that shared a sync.
     pub group: HistogramCounts,
-    /// Reads that panicked, and were answered with an error.
+    /// Reads that panicked and returned an error.
     pub read_panics: u64,
-    /// What the store says of itself; [`None`] for one that says nothing.
+    /// Measurements of the store, if it has any.
     pub store: Option<StoreFigures>,
-    /// What of the store cannot be read.
+    /// The known damage of the store.
     pub damage: DamageSummary,
-    /// How far the scrub is.
+    /// The progress of the scrub.
     pub scrubbed: Scrubbed,
 }

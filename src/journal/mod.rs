@@ -57,25 +57,25 @@ use crate::{
     },
 };
 
-/// Why the journal did not do as it was asked.
+/// Why a call of the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing was written; it will work again when there is room.
+    /// The disk is full and nothing was written. Writes succeed again once there is space.
     #[error("the disk of the data folder is full")]
     Full,
-    /// Nothing was written: a later life of the same subscription has been opened.
-    #[error("a later life of this subscription owns its records")]
+    /// A later incarnation of the same subscription was opened. Nothing was written.
+    #[error("a later incarnation of this subscription owns its records")]
     Fenced,
-    /// Nothing was written: there is no such partition or subscription, or not any more.
-    #[error("there is no such partition or subscription")]
+    /// The partition or subscription does not exist, or no longer. Nothing was written.
+    #[error("the partition or subscription does not exist")]
     Unknown,
-    /// Nothing was written: too much of the partition's log waits for its slowest subscription, this one.
-    #[error("the backlog is at its bound: subscription {} lags behind", .0.0)]
+    /// The backlog of the partition's slowest subscription, this one, is at its limit. Nothing was written.
+    #[error("the backlog is at its limit because subscription {} lags behind", .0.0)]
     Backlog(SubscriptionId),
-    /// A record is damaged; nothing was changed.
+    /// A record is damaged. Nothing was changed.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// The writer has ended. What was asked may or may not have happened.
+    /// The writer has ended. The change may or may not have been written.
     #[error("the journal is closed")]
     Closed,
 }
@@ -85,110 +85,110 @@ impl From<StoreError> for Error {
         match error {
             StoreError::Full => Self::Full,
             StoreError::Damaged(what) => Self::Damaged(what),
-            // The writer ends the process over this one; a reader can only say that it has no answer.
+            // The writer ends the process because of this error; a reader can only report it.
             StoreError::Failed(what) => Self::Damaged(what),
         }
     }
 }
 
-/// How the journal is run.
+/// Options of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
-    /// How long a group of outcomes alone waits for company before it is synced.
+    /// How long a group that contains only outcomes waits for more entries before it is synced.
     pub outcome_wait: Duration,
-    /// A group is closed when it has so many bytes.
+    /// The size in bytes at which a group is complete.
     pub group_bytes: usize,
-    /// What the log may keep.
+    /// Limits of the logs.
     pub limits: BacklogLimits,
 }
 
-/// Who hears of events as they become durable, in the order of the log.
+/// Called with events after they are durable, in the order of the log.
 pub type AppendListener = Box<dyn Fn(PartitionId, Vec<Chunk>) + Send>;
 
-/// Who hears of a failure after which nothing more may be written: a server ends its process.
+/// Called with an error after which nothing may be written. A server ends its process.
 pub type FatalHandler = Box<dyn Fn(&StoreError) + Send>;
 
-/// A published request, durable.
+/// A published request that is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishReceipt {
-    /// The place of its first event.
+    /// The sequence of its first event.
     pub first: Seq,
-    /// When the journal took it.
+    /// The time of the append.
     pub appended: Timestamp,
 }
 
-/// A subscription's records at the moment of its opening, and the right to change them.
+/// A subscription's state when it was opened, and the right to change its records.
 #[derive(Debug)]
 pub struct OpenedSubscription {
-    /// The right; any earlier one is void.
+    /// The right to change its records. Earlier rights are fenced.
     pub owner: SubscriptionOwner,
-    /// How far it has come.
+    /// Its cursor.
     pub cursor: Cursor,
-    /// Where the log ends.
+    /// The end of the log.
     pub end: Seq,
 }
 
-/// As long as it is there, the log from its place on is.
+/// Keeps the log from a position on, as long as it exists.
 #[derive(Debug)]
 pub struct LogHold {
-    /// The first event that is kept.
+    /// The first sequence that is kept.
     pub from: Seq,
     _held: writer::HeldRange,
 }
 
-/// The right to change a subscription's records, until a later life is opened.
+/// The right to change a subscription's records, until a later incarnation is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionOwner {
-    /// Whose records.
+    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// Which life.
+    /// The incarnation.
     pub incarnation: Incarnation,
 }
 
-/// A change to what the control plane keeps, and to the places it gives out.
+/// A change of the control plane's records, or of partitions and subscriptions.
 #[derive(Clone, Debug)]
 pub enum MetaChange {
-    /// Puts a record.
+    /// Writes a record.
     Put(MetaKind, String, Bytes),
-    /// Takes one away.
+    /// Deletes a record.
     Delete(MetaKind, String),
-    /// A new partition, with an empty log.
+    /// Creates a partition with an empty log.
     Found(PartitionId),
-    /// A new subscription, which starts at this place, or where the log begins if that is later; behind the newest event
-    /// where none is given.
+    /// Creates a subscription that starts at this sequence, or at the beginning of the log if that is later. [`None`]
+    /// starts it after the newest event.
     Subscribe(SubscriptionKey, Option<Seq>),
-    /// The end of a subscription: what it owes is canceled and its records go.
+    /// Deletes a subscription: its pending deliveries are canceled and its records are deleted.
     Unsubscribe(SubscriptionKey),
-    /// The end of a partition: its log goes.
+    /// Deletes a partition and its log.
     Abandon(PartitionId),
 }
 
-/// What the dead-letter actor of a subscription asks for in one write.
+/// One write of a subscription's dead-letter actor.
 #[derive(Clone, Debug, Default)]
 pub struct DeadLetterWrite {
-    /// Its own record, put in place of the last one.
+    /// The name and value of its totals.
     pub totals: Option<(String, Bytes)>,
-    /// Dead letters that are dealt with: their records go, and the events with them if nobody else asks.
+    /// Dead letters that are done. Their records are deleted, and their events too if nothing else needs them.
     pub done: Vec<DeadKey>,
-    /// What became of them, for the ledger.
+    /// Ledger lines about them.
     pub notes: Vec<LedgerLine>,
 }
 
-/// Where a dead letter waits.
+/// The key of a waiting dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeadKey {
-    /// When its file is due.
+    /// The due time of its file.
     pub due: Timestamp,
-    /// Which event.
+    /// The event.
     pub seq: Seq,
-    /// For which lane.
+    /// The lane.
     pub lane: crate::event::Lane,
 }
 
-/// What a finished append calls on the writer's thread: it must be short, and must not block.
+/// Called on the writer's thread when an append is done. It must be short and must not block.
 pub type WriteCallback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// Calls back once, whatever happens: an entry that the writer did not come to is answered [`Error::Closed`].
+/// Calls back exactly once: an entry that the writer did not process gets [`Error::Closed`].
 struct CallOnce(Option<WriteCallback>);
 
 impl CallOnce {
@@ -207,10 +207,10 @@ impl Drop for CallOnce {
     }
 }
 
-/// What a request holds until its events are durable; it is given back by dropping it.
+/// The permit that a request holds until its events are durable. It is released by dropping it.
 pub type Room = Box<dyn Send>;
 
-/// One entry of the writer's queue.
+/// An entry of the writer's queue.
 enum WriterEntry {
     Publish {
         partition: PartitionId,
@@ -245,7 +245,7 @@ enum WriterEntry {
     Close,
 }
 
-/// An answer on its way. Dropping it withdraws nothing.
+/// The future result of a call. Dropping it does not cancel the call.
 #[derive(Debug)]
 #[must_use]
 pub struct PendingResult<T>(oneshot::Receiver<Result<T, Error>>);
@@ -261,12 +261,12 @@ impl<T> Future for PendingResult<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // A reply is dropped only where its thread has ended.
+        // The sender is dropped only if its thread has ended.
         Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(Error::Closed)))
     }
 }
 
-/// A handle of the journal: cheap to clone, never blocks.
+/// A handle to the journal. It is cheap to clone.
 #[derive(Clone)]
 pub struct Journal(Arc<JournalShared>);
 
@@ -278,11 +278,11 @@ struct JournalShared {
     damage: Damage,
 }
 
-/// The writer's thread: joined at the end, so that a clean stop has flushed everything.
+/// The writer's thread. It is joined at a clean stop, so that everything is written.
 pub struct WriterThread(std::thread::JoinHandle<()>);
 
 impl WriterThread {
-    /// Waits until the thread has written what was queued, and ended.
+    /// Waits until the thread has written its queue and has ended.
     pub fn join(self) {
         if self.0.join().is_err() {
             tracing::error!("the journal's writer panicked");
@@ -291,8 +291,8 @@ impl WriterThread {
 }
 
 impl Journal {
-    /// Recovers what `store` has and starts the writer on it. `listener` hears of every event that becomes durable, and
-    /// `fatal` of a failure after which nothing more may be written.
+    /// Recovers the state from `store` and starts the writer. `listener` is called with all events that become durable,
+    /// and `fatal` with an error after which nothing may be written.
     pub fn start(
         store: Arc<dyn Store>,
         clock: Clock,
@@ -313,8 +313,8 @@ impl Journal {
         Ok((journal, WriterThread(thread)))
     }
 
-    /// Appends a request's events to the log of `partition`. The answer comes when they are durable; `room` is given
-    /// back then.
+    /// Appends a request's events to the log of `partition`. The result arrives when they are durable; `room` is
+    /// released then.
     pub fn publish(
         &self,
         partition: PartitionId,
@@ -324,74 +324,74 @@ impl Journal {
         self.enqueue(|reply| WriterEntry::Publish { partition, chunks, reply, _room: room })
     }
 
-    /// Opens a subscription's records for a new life of its actor.
+    /// Opens a subscription's records for a new incarnation of its actor.
     pub fn open(&self, subscription_key: SubscriptionKey) -> PendingResult<OpenedSubscription> {
         self.enqueue(|reply| WriterEntry::Open { subscription_key, reply })
     }
 
-    /// Writes what a subscription changed; `done` is called when it is durable. A group with an `urgent` entry does not
-    /// wait for company.
+    /// Writes a subscription's changes. `done` is called when they are durable. A group with an `urgent` entry is
+    /// written at once.
     pub fn append(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>, urgent: bool, done: WriteCallback) {
         self.send(WriterEntry::Append { owner, changes, urgent, done: CallOnce(Some(done)) });
     }
 
-    /// Writes what the control plane changed.
+    /// Writes changes of the control plane.
     pub fn change(&self, changes: Vec<MetaChange>) -> PendingResult<()> {
         self.enqueue(|reply| WriterEntry::Meta { changes, reply })
     }
 
-    /// Writes what became of dead letters.
-    pub fn write_dead_letters(&self, subscription_key: SubscriptionKey, buried: DeadLetterWrite) -> PendingResult<()> {
-        self.enqueue(|reply| WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: buried, reply })
+    /// Writes the results of a dead-letter actor.
+    pub fn write_dead_letters(&self, subscription_key: SubscriptionKey, write: DeadLetterWrite) -> PendingResult<()> {
+        self.enqueue(|reply| WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: write, reply })
     }
 
-    /// Keeps the log of `partition` from `from` on, or from where it begins if that is later, until the hold is dropped: for
-    /// whoever is about to read there, and has nothing durable yet that says so.
+    /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until the hold is dropped:
+    /// for a reader that has not stored a position yet.
     pub fn hold(&self, partition: PartitionId, from: Seq) -> PendingResult<LogHold> {
         self.enqueue(|reply| WriterEntry::Hold { partition, from, reply })
     }
 
-    /// Reads, on threads of their own.
+    /// The reading threads.
     pub fn reads(&self) -> &ReaderPool {
         &self.0.reads
     }
 
-    /// Where the log of `partition` ends.
+    /// The end of the log of `partition`.
     pub fn end(&self, partition: PartitionId) -> Option<LogEnd> {
         self.0.status.end(partition)
     }
 
-    /// Whether the backlog of `partition` is at its bound, or close to it where it is made smaller.
+    /// The backlog of `partition`, if it is at its limit, or close to it and old events expire.
     pub fn crowd(&self, partition: PartitionId) -> Option<CrowdedPartition> {
         self.0.status.crowd(partition)
     }
 
-    /// What the logs may keep.
+    /// The limits of the logs.
     pub fn limits(&self) -> BacklogLimits {
         self.0.limits
     }
 
-    /// How many partitions' logs are being looked at, to be trimmed.
+    /// The number of partitions whose logs are being examined for trimming.
     pub fn trimming(&self) -> usize {
         self.0.status.trimming()
     }
 
-    /// Whether the journal can write.
+    /// The state of the writer.
     pub fn state(&self) -> JournalState {
         self.0.status.state()
     }
 
-    /// What of the store cannot be read, as far as it is known.
+    /// The known damage of the store.
     pub fn damage(&self) -> &Damage {
         &self.0.damage
     }
 
-    /// Reads all tables again and again, so many bytes in a second, until the handle is dropped.
+    /// Starts the scrub, at this many bytes a second. It ends when the handle is dropped.
     pub fn scrub(&self, bytes_per_second: u64) -> Scrub {
         Scrub::start(self.0.reads.store(), Arc::clone(&self.0.status), bytes_per_second)
     }
 
-    /// What there is to measure. It may wait for a moment: not to be asked on an arbiter.
+    /// Returns measurements. May block for a moment: do not call it on an actor's thread.
     pub fn figures(&self) -> figures::JournalFigures {
         let (sync, group) = self.0.status.meter.counts();
         let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
@@ -399,19 +399,20 @@ impl Journal {
         figures::JournalFigures { sync, group, read_panics, store: self.0.reads.figures(), damage, scrubbed }
     }
 
-    /// Lets the writer end when it has written what is queued by now.
+    /// Makes the writer end after it has written all entries that are queued now.
     pub fn close(&self) {
         self.send(WriterEntry::Close);
     }
 
     fn enqueue<T>(&self, entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> WriterEntry) -> PendingResult<T> {
-        let (reply, promise) = PendingResult::new();
+        let (reply, result) = PendingResult::new();
         self.send(entry(reply));
-        promise
+        result
     }
 
     fn send(&self, entry: WriterEntry) {
-        // A writer that has ended drops the entry, and its reply with it: the asker is told.
+        // If the writer has ended, the entry is dropped together with its reply channel, and the caller gets
+        // [`Error::Closed`].
         self.0.queue.send(entry).ok();
     }
 }

@@ -1,9 +1,10 @@
-//! Where each partition's log begins and ends, and how its beginning moves.
+//! The beginning and end of each partition's log, and how the beginning (the floor) moves.
 //!
-//! Below its partition's floor the log does not exist for any reader. Only the writer moves it: to the smallest of the low
-//! marks that are durable, and not past what retention keeps; how far that is, a look finds out beside it. In this order: events below the new floor that somebody
-//! still owes, or that wait as dead letters, are carried to `held`; the floor is synced, in the same batch; then the store
-//! may have the space back. A crash between two steps leaves the log longer than it need be, never shorter.
+//! No reader sees the log below its partition's floor. Only the writer moves a floor: at most to the smallest durable
+//! low watermark, and not past what retention keeps. A lookup on another thread finds out how far (`plan`). The steps
+//! of a move, in order: events below the new floor that a pending delivery or a dead letter still needs are copied to
+//! `held`; the new floor is synced in the same batch; then the store may free the space. A crash between two steps
+//! leaves the log longer than necessary, never too short.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,92 +27,92 @@ use crate::{
     },
 };
 
-/// So many events at most are carried in one move, so that a move never holds up the appends for long …
+/// The maximum number of events copied in one move, so that a move does not delay appends for long.
 const CARRY_MAX: usize = 1024;
 
-/// … and about so many bytes of them.
+/// The approximate maximum bytes copied in one move.
 const CARRY_BYTES: usize = 4 << 20;
 
-/// In so many places behind the floor the end of what is old enough is searched first.
+/// The number of sequences after the floor that are searched first for the end of what retention allows to remove.
 const SEARCHED_FIRST: u64 = 1024;
 
-/// What the log may keep.
+/// Limits of the logs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BacklogLimits {
-    /// How long the log is kept after everybody has passed it, for replay.
+    /// How long the log is kept for replay after all subscriptions have passed it.
     pub retention: Duration,
-    /// How much of a partition's log may wait for its slowest subscription; [`None`] for as much as the disk has room for.
+    /// How much of a partition's log may wait for its slowest subscription; [`None`] for as much as fits on the disk.
     pub backlog: Option<BacklogBound>,
 }
 
-/// A bound of a partition's backlog.
+/// A limit of a partition's backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BacklogBound {
-    /// So many bytes of the log; one request more may be taken.
+    /// Bytes of the log. One more request may exceed it.
     pub bytes: u64,
-    /// What happens there.
+    /// What happens at the limit.
     pub when_full: BacklogFullPolicy,
 }
 
-/// What happens where a backlog is at its bound.
+/// What happens when a backlog is at its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BacklogFullPolicy {
-    /// The topic's publishers wait.
+    /// Publish requests to the topic are refused.
     Refuse,
-    /// The oldest events that the slowest subscriptions have not read go unsent, a little before the bound.
+    /// The oldest events that the slowest subscriptions have not read expire, shortly before the limit is reached.
     Expire,
 }
 
-/// What the writer knows of a partition.
+/// The writer's state of a partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartitionState {
-    /// Below, the log does not exist.
+    /// The first sequence of the log.
     pub(super) floor: Seq,
-    /// The place of the next event.
+    /// The sequence of the next event.
     pub(super) next: Seq,
-    /// What stands before it.
+    /// The totals of the log before `next`.
     pub(super) running: LogTail,
-    /// When the newest event was appended.
+    /// The time of the latest append.
     pub(super) appended: Timestamp,
-    /// What everybody has passed, as far as it was looked at.
+    /// What all subscriptions have passed, at the last lookup.
     pub(super) passed: PassedEvents,
 }
 
-/// How much of a log was passed by everybody when it was looked at last: never more than by now.
+/// How much of a log all subscriptions had passed at the last lookup: never more than now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PassedEvents {
-    /// Up to here.
+    /// The sequence that they have passed.
     pub(super) low: Seq,
-    /// So many bytes stand before it.
+    /// The bytes of the log before it.
     pub(super) bytes: u64,
 }
 
-/// The first event that each subscription of a partition may still ask for.
+/// The low watermark of each subscription of a partition.
 pub(super) type LowWatermarks = BTreeMap<SubscriptionId, LowWatermark>;
 
-/// What a subscription may still ask for.
+/// The part of the log that a subscription may still read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LowWatermark {
-    /// The first event.
+    /// The first sequence that it may still read.
     pub(super) all: Seq,
-    /// The first but for its jobs': these hold the log, and are nobody's backlog.
+    /// The first sequence without its jobs: jobs keep the log but do not count as backlog.
     pub(super) own: Seq,
 }
 
 impl LowWatermark {
-    /// What stands in a cursor.
+    /// Computes it from a cursor.
     pub(super) fn of(cursor: &Cursor) -> Option<Self> {
         let all = cursor.low()?;
         Some(Self { all, own: cursor.own_low().unwrap_or(all) })
     }
 }
 
-/// What is known of the logs.
+/// The state of all logs.
 #[derive(Debug, Default)]
 pub(super) struct PartitionLogs {
-    /// The partitions.
+    /// The state of each partition.
     pub(super) partitions: HashMap<PartitionId, PartitionState>,
-    /// Their low marks, as far as they are durable.
+    /// Their durable low watermarks.
     pub(super) lows: HashMap<PartitionId, LowWatermarks>,
 }
 
@@ -124,7 +125,7 @@ impl PartitionState {
         LogEnd { next: self.next, running: self.running }
     }
 
-    /// How many bytes of its log somebody has not passed, or more.
+    /// An upper bound of the bytes of its log that some subscription has not passed.
     pub(super) fn backlog(&self) -> u64 {
         self.running.bytes.saturating_sub(self.passed.bytes)
     }
@@ -140,7 +141,7 @@ impl From<FloorRecord> for PartitionState {
     }
 }
 
-/// The partitions as the store has them.
+/// Reads the state of all logs from the store.
 pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
     let mut partitions = HashMap::new();
     let mut bad = None;
@@ -156,7 +157,7 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
             ControlFlow::Continue(())
         }
         (id, floor) => {
-            bad = Some(StoreError::damaged(format!("the floor of {id:?}: {floor:?}")));
+            bad = Some(StoreError::damaged(format!("the floor of {id:?} cannot be decoded: {floor:?}")));
             ControlFlow::Break(())
         }
     })?;
@@ -167,7 +168,7 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
         let range = keys::log_of(*id);
         if let Some((key, value)) = store.last(Family::Log, &range.start, &range.end)? {
             let chunk = chunk_of(&key, value)?;
-            // The log's last chunk may be older than the floor, where the whole log was passed.
+            // The last chunk may be older than the floor, if the whole log was passed.
             if chunk.end() > partition.next {
                 partition.next = chunk.end();
                 partition.running = chunk.after();
@@ -184,35 +185,35 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
     Ok(PartitionLogs { partitions, lows })
 }
 
-/// A question: what of a partition's log may go?
+/// The input of a lookup: how far may a partition's floor move?
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrimLookup {
     /// The partition.
     pub(super) id: PartitionId,
-    /// Where its log begins.
+    /// Its floor.
     pub(super) floor: Seq,
-    /// Where it ends.
+    /// The end of its log.
     pub(super) next: Seq,
-    /// The first event that somebody may still ask for, or the end.
+    /// The lowest low watermark, or the end.
     pub(super) low: Seq,
-    /// Retention keeps what was appended then or later; [`None`] where there is none.
+    /// Retention keeps events that were appended at this time or later; [`None`] without retention.
     pub(super) kept: Option<Timestamp>,
 }
 
-/// How far a floor may be moved.
+/// The result of a lookup: how far a floor may move.
 #[derive(Debug)]
 pub(super) struct TrimPlan {
-    /// Up to here.
+    /// The new floor.
     pub(super) target: Seq,
-    /// The events below that somebody still owes, or that wait as dead letters, as they are held.
+    /// The events below `target` that a pending delivery or a dead letter needs, encoded for `held`.
     pub(super) carried: BTreeMap<Seq, Bytes>,
-    /// When the event at `target` was appended, where only its age keeps it.
+    /// The time of append of the event at `target`, if only its age keeps it.
     pub(super) ages: Option<Timestamp>,
-    /// Whether more may go, and is left for the next move.
+    /// Whether more of the log can be removed by the next move.
     pub(super) is_part: bool,
 }
 
-/// Answers a look. Only reads.
+/// Computes a plan. Only reads the store.
 pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup { id, floor, next, low, kept } = *look;
     let aged = match kept {
@@ -223,7 +224,7 @@ pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, Sto
     carry(store, id, floor, TrimPlan { target, carried: BTreeMap::new(), ages, is_part: false })
 }
 
-/// The first event that retention keeps. Mostly it is close to the floor, so a short part is searched first.
+/// The first event that retention keeps. It is usually close to the floor, so a short range is searched first.
 fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timestamp) -> Result<LogPosition, StoreError> {
     let (mut from, mut length) = (floor, SEARCHED_FIRST);
     loop {
@@ -236,12 +237,12 @@ fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timesta
     }
 }
 
-/// Completes a plan with what must be carried; what it has of that is not read again. The target is lower where that is too
-/// much for one move.
+/// Completes a plan with the events that must be copied; those that it already has are not read again. Lowers the
+/// target if there are too many for one move.
 pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPlan) -> Result<TrimPlan, StoreError> {
     let TrimPlan { mut target, carried: mut known, ages, is_part } = plan;
     let aimed = target;
-    let mut asked = BTreeSet::new();
+    let mut needed = BTreeSet::new();
     let first = (SubscriptionId(0), Lane(0));
     for (family, range) in [
         (Family::Pending, keys::pending(id, floor, first.0, first.1)..keys::pending_below(id, target).end),
@@ -259,11 +260,11 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
             }
             ControlFlow::Continue(())
         })?;
-        asked.extend(found);
+        needed.extend(found);
     }
     let mut events = EventFinder::new(store, id);
     let (mut carried, mut bytes) = (BTreeMap::new(), 0);
-    for seq in asked.into_iter().take_while(|seq| *seq < target) {
+    for seq in needed.into_iter().take_while(|seq| *seq < target) {
         if bytes >= CARRY_BYTES {
             target = seq;
             break;
@@ -272,7 +273,7 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
             Some(held) => Some(held),
             None => match events.find(seq) {
                 Ok(event) => event.map(|event| ChunkBuilder::hold(&event)),
-                // It cannot be read where it is either: whoever asks for it is told.
+                // An event that cannot be read is not copied. Readers get an error for it in either place.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
             },
@@ -286,7 +287,7 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
     Ok(TrimPlan { target, carried, ages: ages.filter(|_| !is_part), is_part })
 }
 
-/// Puts the move of a floor into `batch`.
+/// Adds the move of a floor to `batch`.
 pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
     for (seq, held) in plan.carried.range(..plan.target) {
         batch.put(Family::Held, keys::held(id, *seq), held.clone());

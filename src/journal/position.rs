@@ -1,9 +1,8 @@
-//! Where in a log something begins: by bisection, in as many reads as a place has bits at the most.
+//! Binary search for a position in a log.
 //!
-//! A chunk knows when it was appended and what stands before it, and neither ever decreases in a partition. So whatever is
-//! asked of the one or the other has one place where the answer turns, and no chunk but those on the way there is read.
-//! Sequences may have gaps, several chunks may have the same time, the log begins at its floor, and what a store still has
-//! below that is looked at by nobody.
+//! A chunk stores its time of append and the totals before it. Both never decrease within a partition, so a condition
+//! on them has one position at which it changes, and only the chunks on the search path are read. Sequences may have
+//! gaps, several chunks may have the same time, and chunks below the floor are ignored.
 
 use crate::{
     event::{PartitionId, Seq, Timestamp},
@@ -16,16 +15,17 @@ use crate::{
     },
 };
 
-/// A place in a log.
+/// A position in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// Where.
+    /// The sequence.
     pub at: Seq,
-    /// When the event there was appended; [`None`] at the end.
+    /// The time of append of the event there; [`None`] at the end of the log.
     pub appended: Option<Timestamp>,
 }
 
-/// The first place from the floor up to `end` whose chunk `is_passed` does not hold for; it holds for none behind it.
+/// The first position, from the floor to `end`, whose chunk does not satisfy `is_passed`. No later chunk may satisfy
+/// it.
 pub(super) fn position(
     store: &dyn Store,
     partition: PartitionId,
@@ -42,7 +42,7 @@ pub(super) fn position(
     between(store, partition, floor, end, is_passed)
 }
 
-/// The same from `floor` on, whatever the floor is.
+/// Like [`position`], with a given floor.
 pub(super) fn between(
     store: &dyn Store,
     partition: PartitionId,
@@ -52,7 +52,7 @@ pub(super) fn between(
 ) -> Result<LogPosition, StoreError> {
     let lowest = keys::log_of(partition).start;
     let mut found = LogPosition { at: end, appended: None };
-    // Below `low` all is passed, from `high` on nothing is, or what is cannot be read.
+    // All chunks below `low` are passed. From `high` on, none is passed, or all are unreadable.
     let (mut low, mut high) = (floor, end);
     while low < high {
         let middle = Seq(low.0 + (high.0 - low.0) / 2);

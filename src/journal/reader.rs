@@ -1,4 +1,5 @@
-//! Reading, on two threads of its own, in bounded slices: what may touch the disk never runs on an arbiter.
+//! Reads of the store, on two threads of their own and in bounded slices, because reading a disk must not block an
+//! actor's thread.
 
 mod event_records;
 mod trace;
@@ -37,23 +38,23 @@ use crate::{
     },
 };
 
-/// Two: one slow read does not hold up every other, and more would only wait for the same disk.
+/// Two: one slow read does not block all others, and more threads would only wait for the same disk.
 const THREADS: usize = 2;
 
 type ReadTask = Box<dyn FnOnce(&dyn Store) + Send>;
 
-/// A dead letter that waits to be written.
+/// A dead letter that waits to be written to its destination.
 #[derive(Clone, Debug)]
 pub struct WaitingDeadLetter {
-    /// Where it waits.
+    /// Its key.
     pub key: DeadKey,
-    /// Why, when, after how many attempts.
+    /// Its record.
     pub dead: DeadLetterRecord,
-    /// The event; [`None`] where the store does not have it.
+    /// The event; [`None`] if the store does not have it.
     pub event: Option<Event>,
 }
 
-/// A handle of the reading threads.
+/// A handle to the reading threads.
 #[derive(Clone)]
 pub struct ReaderPool {
     jobs: mpsc::Sender<ReadTask>,
@@ -62,7 +63,7 @@ pub struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// Of a store of which nothing is passed over that is not noted.
+    /// Starts the threads. The store must record all damage that it skips.
     pub(super) fn start(store: Arc<TolerantStore>) -> Self {
         let store: Arc<dyn Store> = store;
         let (jobs, queue) = mpsc::channel::<ReadTask>();
@@ -86,13 +87,13 @@ impl ReaderPool {
         Self { jobs, store, panics: Arc::default() }
     }
 
-    /// The log of `partition` from `from` up to `end`, or the first part of it: about `bytes_max` bytes, and at least one
-    /// chunk.
+    /// Reads the log of `partition` from `from` to before `end`, or the first part of it: about `bytes_max` bytes, and
+    /// at least one chunk.
     pub fn log(&self, partition: PartitionId, from: Seq, end: Seq, bytes_max: usize) -> PendingResult<LogSlice> {
         self.run(move |store| Ok(read_log(store, partition, from, end, bytes_max)?))
     }
 
-    /// The same, where `admit` has room for the bytes that were read. Where it has none the answer is how many they are.
+    /// Like [`ReaderPool::log`], if `admit` grants a permit for the bytes read. Otherwise the result is their number.
     pub fn log_within<R: Send + 'static>(
         &self,
         partition: PartitionId,
@@ -107,20 +108,19 @@ impl ReaderPool {
         })
     }
 
-    /// The first event of `partition` before `end` that was appended at `before` or later.
+    /// Finds the first event of `partition` before `end` that was appended at `before` or later.
     pub fn position(&self, partition: PartitionId, end: Seq, before: Timestamp) -> PendingResult<LogPosition> {
         self.run(move |store| Ok(position::position(store, partition, end, |chunk| chunk.appended < before)?))
     }
 
-    /// The first event of `partition` before `end` with at most `bytes` bytes of the log from it on, or the first of its
-    /// chunk: as many as `running` stood before `end`.
+    /// Finds the first event of `partition` from which on at most `bytes` bytes of the log follow before `end`, rounded
+    /// to the beginning of a chunk.
     pub fn last_bytes(&self, partition: PartitionId, end: LogEnd, bytes: u64) -> PendingResult<LogPosition> {
         let passed = end.running.bytes.saturating_sub(bytes);
         self.run(move |store| Ok(position::position(store, partition, end.next, |chunk| chunk.before.bytes < passed)?))
     }
 
-    /// Up to `max` keys from `from` on in the order in which a subscription's owed events fall due, and whether there are
-    /// no more.
+    /// Reads up to `max` due times of a subscription from `from` on, in order, and whether these are all.
     pub fn due(
         &self,
         subscription_key: SubscriptionKey,
@@ -130,7 +130,7 @@ impl ReaderPool {
         self.run(move |store| read_due(store, subscription_key, from, max, |_| true))
     }
 
-    /// The same, of one part of them.
+    /// Like [`ReaderPool::due`], for one kind of traffic.
     pub fn due_of(
         &self,
         subscription_key: SubscriptionKey,
@@ -141,13 +141,13 @@ impl ReaderPool {
         self.run(move |store| read_due(store, subscription_key, from, max, |lane| Traffic::of(lane) == of))
     }
 
-    /// The jobs of a subscription that have ended and are kept yet.
+    /// Reads the ended jobs of a subscription that are still stored.
     pub fn ended_jobs(&self, subscription_key: SubscriptionKey) -> PendingResult<Vec<Job>> {
         self.run(move |store| Ok(ended_jobs(store, subscription_key)?))
     }
 
-    /// Events and what a subscription owes of them, in the order asked for; what exceeds about `bytes_max` bytes is left
-    /// out.
+    /// Reads events and a subscription's pending deliveries of them, in the given order. The result ends after about
+    /// `bytes_max` bytes.
     pub fn fetch(
         &self,
         subscription_key: SubscriptionKey,
@@ -157,7 +157,7 @@ impl ReaderPool {
         self.run(move |store| fetch(store, subscription_key, &wanted, bytes_max))
     }
 
-    /// The same, where `admit` has room for the bytes that were read. Where it has none the answer is how many they are.
+    /// Like [`ReaderPool::fetch`], if `admit` grants a permit for the bytes read. Otherwise the result is their number.
     pub fn fetch_within<R: Send + 'static>(
         &self,
         subscription_key: SubscriptionKey,
@@ -172,19 +172,20 @@ impl ReaderPool {
         })
     }
 
-    /// What a subscription owes of these, without their events, in the order asked for; [`None`] for what it does not owe.
+    /// Reads a subscription's pending deliveries of these events, without the events, in the given order; [`None`] if
+    /// there is none.
     pub fn pending(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<(Lane, Seq)>,
     ) -> PendingResult<Vec<(Lane, Seq, Option<PendingDelivery>)>> {
         self.run(move |store| {
-            let owed = |(lane, seq)| Ok((lane, seq, read_pending(store, subscription_key, lane, seq)?));
-            wanted.into_iter().map(owed).collect()
+            let read = |(lane, seq)| Ok((lane, seq, read_pending(store, subscription_key, lane, seq)?));
+            wanted.into_iter().map(read).collect()
         })
     }
 
-    /// A subscription's dead letters whose file is due by `by`, in order, or the first part of them.
+    /// Reads a subscription's dead letters whose file is due by `by`, in order, or the first of them.
     pub fn dead(
         &self,
         subscription_key: SubscriptionKey,
@@ -195,8 +196,8 @@ impl ReaderPool {
         self.run(move |store| read_dead(store, subscription_key, None, by, max, bytes_max))
     }
 
-    /// A subscription's dead letters behind `after`, in order, or the first part of them: only where there are no more is
-    /// the answer empty.
+    /// Reads a subscription's dead letters after `after`, in order, or the first of them. The result is empty only if
+    /// there are no more.
     pub fn dead_after(
         &self,
         subscription_key: SubscriptionKey,
@@ -207,7 +208,7 @@ impl ReaderPool {
         self.run(move |store| read_dead(store, subscription_key, after, Timestamp::NEVER, max, bytes_max))
     }
 
-    /// The last place of a partition at which an event is held, if there is any.
+    /// Reads the sequence of the last held event of a partition, if there is any.
     pub fn last_held(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
         self.run(move |store| {
             let range = keys::held_of(partition);
@@ -216,18 +217,18 @@ impl ReaderPool {
         })
     }
 
-    /// Who has dead letters waiting, and when the first of them is due. Blocks: for the start, before anything runs that
-    /// must not wait.
+    /// Reads which subscriptions have dead letters waiting, and when the first of each is due. Blocks: only for the
+    /// start.
     pub fn all_dead(&self) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
         scan_dead(&*self.store)
     }
 
-    /// One record of the control plane.
+    /// Reads one record of the control plane.
     pub fn meta(&self, kind: MetaKind, name: String) -> PendingResult<Option<Bytes>> {
         self.run(move |store| Ok(store.get(Family::Meta, &keys::meta(kind, name.as_bytes()))?))
     }
 
-    /// All records of a kind. Blocks: for the start, before anything runs that must not wait.
+    /// Reads all records of a kind. Blocks: only for the start.
     pub fn all_meta(&self, kind: MetaKind) -> Result<Vec<(String, Bytes)>, Error> {
         let mut found = Vec::new();
         let range = keys::meta_of(kind);
@@ -244,17 +245,17 @@ impl ReaderPool {
         Arc::clone(&self.store)
     }
 
-    /// How many reads panicked.
+    /// The number of reads that panicked.
     pub(super) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// What the store says of itself.
+    /// Measurements of the store.
     pub(super) fn figures(&self) -> Option<StoreFigures> {
         self.store.figures()
     }
 
-    /// All cursors. Blocks: for the start, before anything runs that must not wait.
+    /// Reads all cursors. Blocks: only for the start.
     pub fn all_cursors(&self) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
         scan_cursors(&*self.store)
     }
@@ -263,20 +264,20 @@ impl ReaderPool {
         &self,
         job: impl FnOnce(&dyn Store) -> Result<T, Error> + Send + 'static,
     ) -> PendingResult<T> {
-        let (reply, promise) = PendingResult::new();
+        let (reply, result) = PendingResult::new();
         let panics = Arc::clone(&self.panics);
         let job: ReadTask = Box::new(move |store| {
-            // A panic is a defect that the hook has told of: it must not take the thread along, which others need.
+            // A panic must not end the thread, because other callers need it. The panic hook has logged it.
             let answer = catch_unwind(AssertUnwindSafe(|| job(store))).unwrap_or_else(|_| {
                 panics.fetch_add(1, Ordering::Relaxed);
                 Err(Error::Damaged("a read panicked".to_owned()))
             });
-            // Nobody waits any more where the asker was killed meanwhile.
+            // The caller may have been dropped.
             reply.send(answer).ok();
         });
-        // Where the threads have ended, the reply goes with the job, and the asker is told.
+        // If the threads have ended, the reply channel is dropped with the job, and the caller gets [`Error::Closed`].
         self.jobs.send(job).ok();
-        promise
+        result
     }
 }
 
@@ -293,7 +294,8 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
             ControlFlow::Continue(())
         }
         (subscription_key, cursor) => {
-            bad = Some(StoreError::damaged(format!("the cursor of {subscription_key:?}: {cursor:?}")));
+            bad =
+                Some(StoreError::damaged(format!("the cursor of {subscription_key:?} cannot be decoded: {cursor:?}")));
             ControlFlow::Break(())
         }
     })?;
@@ -318,7 +320,7 @@ fn read_due(
     subscription_key: SubscriptionKey,
     from: DueKey,
     max: usize,
-    is_such: impl Fn(Lane) -> bool,
+    is_wanted: impl Fn(Lane) -> bool,
 ) -> Result<(Vec<DueKey>, bool), Error> {
     let (mut found, mut all) = (Vec::new(), true);
     let start = keys::due(subscription_key, from.due, from.lane, from.seq);
@@ -328,17 +330,17 @@ fn read_due(
             return ControlFlow::Break(());
         }
         let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
-        found.extend(key.filter(|key| is_such(key.lane)));
+        found.extend(key.filter(|key| is_wanted(key.lane)));
         ControlFlow::Continue(())
     });
     match scanned {
         Ok(()) => Ok((found, all)),
-        // The order can be made from what is owed.
+        // The due times can be rebuilt from the pending deliveries.
         Err(StoreError::Damaged(_)) if store.damage().is_some() => {
             let mut found: Vec<DueKey> = Vec::new();
-            each_owed(store, subscription_key, &mut |lane, seq, owed| {
-                let key = DueKey { due: owed.due, lane, seq };
-                if key >= from && is_such(lane) {
+            each_pending(store, subscription_key, &mut |lane, seq, pending| {
+                let key = DueKey { due: pending.due, lane, seq };
+                if key >= from && is_wanted(lane) {
                     found.push(key);
                 }
             })?;
@@ -351,27 +353,27 @@ fn read_due(
     }
 }
 
-/// All that a subscription owes, as far as it can be read: the whole partition is looked through.
-fn each_owed(
+/// Visits all readable pending deliveries of a subscription. Scans the whole partition.
+fn each_pending(
     store: &dyn Store,
     of: SubscriptionKey,
     visit: &mut dyn FnMut(Lane, Seq, PendingDelivery),
 ) -> Result<(), StoreError> {
     let range = keys::pending_below(of.partition, Seq(u64::MAX));
     store.scan(Family::Pending, &range.start, &range.end, &mut |key, value| {
-        if let (Some((_, seq, subscription, lane)), Ok(owed)) =
+        if let (Some((_, seq, subscription, lane)), Ok(pending)) =
             (keys::parse_pending(key), PendingDelivery::decode(value))
             && subscription == of.subscription
         {
-            visit(lane, seq, owed);
+            visit(lane, seq, pending);
         }
         ControlFlow::Continue(())
     })
 }
 
-/// Records that cannot be read, of events that are owed all the same: they are due when the order of falling due says so,
-/// and how often they were tried is forgotten. [`None`] where that order does not have them either.
-fn remade(
+/// Rebuilds an unreadable pending delivery from its due time. The number of attempts is lost. [`None`] if there is no
+/// due time either.
+fn rebuild_pending(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     lane: Lane,
@@ -383,7 +385,7 @@ fn remade(
         found = due.map(|(_, due, ..)| due);
         if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let remake = |due| PendingDelivery {
+    let rebuild = |due| PendingDelivery {
         attempts: 1,
         due,
         last: Outcome::GenericError,
@@ -391,7 +393,7 @@ fn remade(
         tried: due,
         received: None,
     };
-    Ok(found.map(remake))
+    Ok(found.map(rebuild))
 }
 
 fn read_pending(
@@ -401,12 +403,12 @@ fn read_pending(
     seq: Seq,
 ) -> Result<Option<PendingDelivery>, StoreError> {
     let SubscriptionKey { partition, subscription } = subscription_key;
-    let owed = store.get(Family::Pending, &keys::pending(partition, seq, subscription, lane));
-    match owed
-        .and_then(|owed| owed.map(|value| PendingDelivery::decode(&value)).transpose().map_err(StoreError::damaged))
-    {
-        Err(StoreError::Damaged(_)) if store.damage().is_some() => remade(store, subscription_key, lane, seq),
-        owed => owed,
+    let pending = store.get(Family::Pending, &keys::pending(partition, seq, subscription, lane));
+    match pending.and_then(|pending| {
+        pending.map(|value| PendingDelivery::decode(&value)).transpose().map_err(StoreError::damaged)
+    }) {
+        Err(StoreError::Damaged(_)) if store.damage().is_some() => rebuild_pending(store, subscription_key, lane, seq),
+        pending => pending,
     }
 }
 
@@ -423,10 +425,10 @@ fn fetch(
         if bytes >= bytes_max && !found.is_empty() {
             break;
         }
-        let owed = read_pending(store, subscription_key, lane, seq)?;
+        let pending = read_pending(store, subscription_key, lane, seq)?;
         let event = events.find_if_readable(seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
-        found.push(FetchedPending { lane, seq, pending: owed, event });
+        found.push(FetchedPending { lane, seq, pending, event });
     }
     Ok(found)
 }
@@ -444,12 +446,12 @@ fn read_dead(
     let mut range = keys::dead_of(subscription_key);
     if let Some(DeadKey { due, seq, lane }) = after {
         range.start = keys::dead(subscription_key, due, seq, lane);
-        // The least key behind it.
+        // The least key after it.
         range.start.push(0);
     }
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
         let (Some((_, due, seq, lane)), Ok(dead)) = (keys::parse_dead(key), DeadLetterRecord::decode(value)) else {
-            bad = Some(StoreError::damaged(format!("a dead letter of {subscription_key:?}")));
+            bad = Some(StoreError::damaged(format!("a dead letter of {subscription_key:?} cannot be decoded")));
             return ControlFlow::Break(());
         };
         if due > by || records.len() == max {
@@ -475,14 +477,16 @@ fn read_dead(
     Ok(waiting)
 }
 
-/// One seek for each subscription that has any.
+/// Needs one seek for each subscription with dead letters.
 fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
     let mut found = Vec::new();
     let std::ops::Range { start: mut from, end } = keys::all(Family::Dead);
     loop {
         let mut first = None;
         store.scan(Family::Dead, &from, &end, &mut |key, _| {
-            first = Some(keys::parse_dead(key).ok_or_else(|| StoreError::damaged("a key of a dead letter")));
+            first = Some(
+                keys::parse_dead(key).ok_or_else(|| StoreError::damaged("the key of a dead letter cannot be parsed")),
+            );
             ControlFlow::Break(())
         })?;
         let Some(first) = first else { return Ok(found) };

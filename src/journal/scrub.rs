@@ -1,10 +1,10 @@
-//! Reads all tables again and again, so that damage is found before somebody needs what is damaged.
+//! The scrub: reads all tables repeatedly, to detect damage before a damaged record is needed.
 //!
-//! A pass reads every record of every family, at the pace that the operator set, past the block cache. Where the log is
-//! damaged, it is then read partition by partition, so that what is lost is known to the event. A pass begins with the
-//! process, and the next one [`PASS_WAIT`] after its end.
+//! A pass reads every record of every family at the configured rate, without filling the block cache. If the log is
+//! damaged, each partition's log is then read, so that the gaps are known exactly. A pass begins when the process
+//! starts, and the next one [`PASS_WAIT`] after its end.
 //!
-//! Absent on purpose: whether records make sense together; that is `gridhook fsck`.
+//! Not here: whether records are consistent with each other. `gridhook fsck` checks that.
 
 use std::{
     ops::ControlFlow,
@@ -24,19 +24,19 @@ use crate::{
     },
 };
 
-/// Between the end of a pass and the next one: disks rot in months.
+/// The time between two passes. Disks decay over months.
 const PASS_WAIT: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// So many bytes are read between two rests.
+/// Bytes read between two pauses.
 const SLICE: u64 = 256 << 10;
 
-/// Its thread ends soon after this is dropped.
+/// A handle to the scrub. Its thread ends soon after this is dropped.
 #[derive(Debug)]
 pub struct Scrub {
     _alive: Option<mpsc::Sender<()>>,
 }
 
-/// The process ends.
+/// The handle was dropped.
 struct Ended;
 
 impl Scrub {
@@ -49,9 +49,9 @@ impl Scrub {
             let scrubber = Scrubber { store: &*store, status: &status, bytes_per_second, ended };
             loop {
                 match scrubber.pass() {
-                    Ok(()) if scrubber.rest(PASS_WAIT).is_ok() => {}
+                    Ok(()) if scrubber.pause(PASS_WAIT).is_ok() => {}
                     Ok(()) | Err(ScrubEnd::Ended) => return,
-                    Err(ScrubEnd::Store(error)) => return tracing::warn!(%error, "the scrub of the store ends"),
+                    Err(ScrubEnd::Store(error)) => return tracing::warn!(%error, "the scrub of the store failed"),
                 }
             }
         };
@@ -108,7 +108,7 @@ impl Scrubber<'_> {
         Ok(())
     }
 
-    /// Reads a family, and answers whether all of it could be read.
+    /// Reads a family. Returns whether it is damaged.
     fn family(&self, family: Family) -> Result<bool, ScrubEnd> {
         let range = keys::everything();
         let (mut from, mut is_damaged) = (range.start, false);
@@ -129,7 +129,7 @@ impl Scrubber<'_> {
                 Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error.into()),
             }
             if !last.is_empty() {
-                // The least key behind it.
+                // The least key after it.
                 last.push(0);
                 from = last;
             }
@@ -142,7 +142,7 @@ impl Scrubber<'_> {
         }
     }
 
-    /// Reads the log of a partition: what of it is lost is noted on the way.
+    /// Reads the log of a partition, which records its gaps.
     fn log(&self, partition: PartitionId) -> Result<(), ScrubEnd> {
         let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
         let floor = floor.and_then(|floor| FloorRecord::decode(&floor).ok()).unwrap_or_default().floor;
@@ -150,7 +150,7 @@ impl Scrubber<'_> {
         let mut at = floor;
         while at < end {
             let slice = read_log(self.store, partition, at, end, SLICE as usize)?;
-            // A gap that was known is looked at again: its table may have been brought back.
+            // A known gap is read again: its file may have been restored.
             if slice.is_missing
                 && next_chunk(self.store, partition, at, at.plus(1))?.is_none()
                 && let Some(damage) = self.store.damage()
@@ -163,13 +163,13 @@ impl Scrubber<'_> {
         Ok(())
     }
 
-    /// So many bytes were read: rests for as long as they may take.
+    /// Pauses for as long as reading this many bytes may take.
     fn spend(&self, bytes: u64) -> Result<(), Ended> {
         self.store.damage().into_iter().for_each(|damage| damage.scrub(bytes));
-        self.rest(Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64))
+        self.pause(Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64))
     }
 
-    fn rest(&self, time: Duration) -> Result<(), Ended> {
+    fn pause(&self, time: Duration) -> Result<(), Ended> {
         match self.ended.recv_timeout(time) {
             Err(mpsc::RecvTimeoutError::Timeout) => Ok(()),
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Err(Ended),

@@ -1,4 +1,5 @@
-//! What the writer lets everybody know without being asked: whether it can write, where logs end, whose backlog is too large.
+//! The state that the writer shares with all threads: whether it can write, the ends of the logs, and partitions with
+//! too large a backlog.
 
 use std::{
     collections::HashMap,
@@ -18,52 +19,52 @@ use crate::{
 /// Whether the journal can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// It can.
+    /// It can write.
     Writable,
-    /// It will again, when there is room on the disk.
+    /// The disk is full. Writes succeed again once there is space.
     Full,
-    /// It has ended.
+    /// The writer has ended.
     Closed,
 }
 
-/// A partition whose backlog is at its bound, or close to it.
+/// A partition whose backlog is at its limit, or close to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrowdedPartition {
-    /// Who has read least.
+    /// The subscription that has read least.
     pub laggard: SubscriptionId,
-    /// How many bytes it has not passed.
+    /// The bytes of the log that it has not passed.
     pub bytes: u64,
-    /// Whether publishes are refused.
+    /// Whether publish requests are refused.
     pub is_full: bool,
-    /// To how many bytes the backlog is to be made smaller; [`None`] where publishers wait instead.
+    /// The bytes to which the backlog is reduced by expiring events; [`None`] if publishers wait instead.
     pub keep: Option<u64>,
 }
 
-/// What the writer measures.
+/// Measurements of the writer.
 pub(super) struct WriterMeter {
     sync: Histogram,
     group: Histogram,
 }
 
 impl WriterMeter {
-    /// So many entries were written and synced, in so long.
+    /// Records that `entries` entries were written and synced.
     pub(super) fn synced(&self, entries: usize, took: Duration) {
         self.group.observe(entries as u64);
         self.sync.took(took);
     }
 
-    /// How long syncs took, and how many entries shared one.
+    /// Durations of syncs, and numbers of entries that shared one.
     pub(super) fn counts(&self) -> (HistogramCounts, HistogramCounts) {
         (self.sync.counts(), self.group.counts())
     }
 }
 
-/// What the writer lets everybody know.
+/// The shared state.
 pub(super) struct WriterStatus {
     pub(super) meter: WriterMeter,
     state: AtomicU8,
     ends: RwLock<HashMap<PartitionId, LogEnd>>,
-    /// Only those that are crowded: mostly none.
+    /// Only partitions at or near their limit: mostly none.
     crowds: RwLock<HashMap<PartitionId, CrowdedPartition>>,
     trimming: AtomicUsize,
 }
@@ -87,7 +88,7 @@ impl WriterStatus {
         }
     }
 
-    /// Answers what it was.
+    /// Returns the previous state.
     pub(super) fn set_state(&self, state: JournalState) -> u8 {
         self.state.swap(state as u8, Ordering::AcqRel)
     }
@@ -96,7 +97,7 @@ impl WriterStatus {
         get(&self.ends, partition)
     }
 
-    /// The partitions that there are.
+    /// All partitions.
     pub(super) fn partitions(&self) -> Vec<PartitionId> {
         self.ends.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
@@ -105,7 +106,7 @@ impl WriterStatus {
         set(&self.ends, partition, end);
     }
 
-    /// How many partitions' logs are being looked at, to be trimmed.
+    /// The number of partitions whose logs are being examined for trimming.
     pub(super) fn trimming(&self) -> usize {
         self.trimming.load(Ordering::Acquire)
     }

@@ -1,16 +1,18 @@
-//! A chunk: up to 64 KiB of one request's events, as one record of the log.
+//! A chunk: about 64 KiB of one request's events, as one record of the log.
 //!
 //! ```text
 //! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4 | table length 4 | table | wire forms
 //! ```
 //!
-//! The table has, for each event, the length of its wire form, the length of what follows it (strings that routing asks
-//! for and that the wire form does not have: the defaults of a custom schema) and the places of its strings, counted
-//! from its own first byte, as varints. Version 3 has one string more for each event: its place in a trace. It is written
-//! where that is recorded, and nowhere else. Publishers write everything but the stamps ([`ChunkBuilder`]); the writer thread, which
-//! alone knows the time of the append and what stands before it in the log, puts these in ([`SealedChunk::stamp`]) without a
-//! copy of the events. The running count and bytes are those of the partition *before* this chunk: a backlog is a
-//! difference of two.
+//! For each event, the table contains varints: the length of its wire form, the length of the strings after it
+//! (properties that filters need and the wire form lacks, such as the defaults of a custom schema), and the ranges of
+//! its strings, counted from the event's first byte. Version 3 has one more string for each event, its trace context,
+//! and is written only for traced requests.
+//!
+//! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone knows the time of
+//! the append and the position in the log, adds the stamps in place ([`SealedChunk::stamp`]), without copying the
+//! events. The running count and bytes are those of the partition *before* this chunk, so a backlog is the difference
+//! of two of them.
 
 use std::sync::Arc;
 
@@ -19,19 +21,20 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::codec::{RecordReader, put_varint};
 use crate::event::{self, Event, EventForms, EventRanges, Schema, Seq, TextRange, Timestamp};
 
-/// The format of this record; 1 had no places for a custom event's topic and time, and none for a domain's topic.
+/// The version of this record. Version 1 had no ranges for the topic and time of a custom event, and none for the topic
+/// of a domain.
 const VERSION: u8 = 2;
 
-/// The same with places in traces.
+/// The version with trace contexts.
 const TRACED: u8 = 3;
 
-/// Version, schema, three stamps, count and length of the table.
+/// The length of version, schema, three stamps, count and table length.
 const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
 
-/// Where the stamps begin.
+/// The offset of the stamps.
 const STAMPS: usize = 2;
 
-/// How many strings a line of the table has in a chunk of this version; [`None`] where there is no such version.
+/// The number of strings of each event in a chunk of this version; [`None`] for an unknown version.
 fn strings(version: u8) -> Option<usize> {
     match version {
         VERSION => Some(EventRanges::UNTRACED),
@@ -40,15 +43,15 @@ fn strings(version: u8) -> Option<usize> {
     }
 }
 
-/// 64 KiB: a reader that wants one event reads no more than this beside it.
+/// 64 KiB: a chunk is closed at this size, which bounds what is read to get one event.
 const FULL: usize = 64 * 1024;
 
-/// What a damaged chunk is refused for.
+/// Why a chunk cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("a chunk of the log is damaged: {0}")]
 pub struct DamagedChunk(&'static str);
 
-/// The events of one request, on their way into the log. All or none of them will be there.
+/// The events of one request before they are appended. All or none of them get into the log.
 #[derive(Debug)]
 pub struct ChunkBuilder {
     schema: Schema,
@@ -65,50 +68,50 @@ struct OpenChunk {
     wires: BytesMut,
 }
 
-/// What the writer of an event says of it.
+/// Where the parts of a pushed event are in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriterStamp {
-    /// The buffer's length behind the wire form.
+    /// The end of the wire form.
     pub wire_end: usize,
-    /// Where in the buffer the strings stand.
+    /// The ranges of the strings.
     pub spans: EventRanges,
 }
 
-/// A chunk that wants nothing but its stamps.
+/// A chunk that is complete except for its stamps.
 #[derive(Debug)]
 pub struct SealedChunk {
-    /// How many events are in it.
+    /// The number of its events.
     pub count: u32,
     bytes: BytesMut,
 }
 
 impl ChunkBuilder {
-    /// A draft without events.
+    /// Creates a builder without events.
     pub fn new(schema: Schema) -> Self {
         Self { schema, version: VERSION, trace: None, full: Vec::new(), open: OpenChunk::default() }
     }
 
-    /// The same, of a request that has this place in a trace.
+    /// Sets the trace context of the request.
     #[must_use]
-    pub fn traced(self, place: &str) -> Self {
-        Self { version: TRACED, trace: Some(place.into()), ..self }
+    pub fn traced(self, trace: &str) -> Self {
+        Self { version: TRACED, trace: Some(trace.into()), ..self }
     }
 
-    /// Adds the event that `write` appends to the buffer: its wire form and then, if there are any, strings that the
-    /// wire form lacks. `write` returns where the wire form ends and where, in the buffer, the strings stand.
+    /// Adds the event that `write` appends to the buffer: its wire form, followed by strings that the wire form lacks.
+    /// `write` returns the end of the wire form and the ranges of the strings in the buffer.
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> WriterStamp) {
         let open = &mut self.open;
         let before = open.wires.len();
         let WriterStamp { wire_end, mut spans } = write(&mut open.wires);
-        if let Some(place) = &self.trace {
-            spans.trace = TextRange { start: open.wires.len() as u32, len: place.len() as u32 };
-            open.wires.put_slice(place.as_bytes());
+        if let Some(trace) = &self.trace {
+            spans.trace = TextRange { start: open.wires.len() as u32, len: trace.len() as u32 };
+            open.wires.put_slice(trace.as_bytes());
         }
         put_varint(&mut open.table, (wire_end - before) as u64);
         put_varint(&mut open.table, (open.wires.len() - wire_end) as u64);
-        let strings = strings(self.version).expect("a draft is of a version that there is");
+        let strings = strings(self.version).expect("a builder has a known version");
         for span in &spans.all()[..strings] {
-            // A string that is absent stands at 0; one that is there is counted from its event's first byte.
+            // An absent string has length 0 and no offset. Offsets are counted from the event's first byte.
             put_varint(&mut open.table, u64::from(span.len));
             if span.len > 0 {
                 put_varint(&mut open.table, u64::from(span.start) - before as u64);
@@ -120,24 +123,24 @@ impl ChunkBuilder {
         }
     }
 
-    /// One event as a chunk of its own, with the stamps that it has: what is held when the log behind it goes.
+    /// Encodes one event as a chunk of its own, with its stamps, for [`Family::Held`](super::Family::Held).
     pub fn hold(event: &Event) -> Bytes {
         let version = if event.trace().is_some() { TRACED } else { VERSION };
-        let mut draft = Self { version, ..Self::new(event.schema) };
-        draft.push(|out| {
+        let mut builder = Self { version, ..Self::new(event.schema) };
+        builder.push(|out| {
             let (wire_end, spans) = event.copy_to(out);
             WriterStamp { wire_end, spans }
         });
-        let chunk = draft.into_chunks().pop().expect("a draft with one event has one chunk");
+        let chunk = builder.into_chunks().pop().expect("a builder with one event has one chunk");
         chunk.stamp(event.appended, LogTail::default())
     }
 
-    /// How many events were added.
+    /// The number of events added.
     pub fn count(&self) -> u32 {
         self.full.iter().map(|chunk| chunk.count).sum::<u32>() + self.open.count
     }
 
-    /// The chunks, in order.
+    /// Returns the chunks, in order.
     pub fn into_chunks(mut self) -> Vec<SealedChunk> {
         self.seal();
         self.full
@@ -160,22 +163,22 @@ impl ChunkBuilder {
     }
 }
 
-/// What the writer knows of a partition's log at one of its places.
+/// Running totals of a partition's log at a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogTail {
-    /// Events appended before this place.
+    /// Events appended before this position.
     pub count: u64,
-    /// Bytes appended before this place.
+    /// Bytes appended before this position.
     pub bytes: u64,
 }
 
 impl SealedChunk {
-    /// How many bytes the record has.
+    /// The length of the record in bytes.
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Puts the stamps in; the chunk is whole now.
+    /// Adds the stamps and returns the record.
     pub fn stamp(mut self, appended: Timestamp, before: LogTail) -> Bytes {
         let mut stamps = &mut self.bytes[STAMPS..STAMPS + 24];
         stamps.put_u64(appended.0);
@@ -185,16 +188,16 @@ impl SealedChunk {
     }
 }
 
-/// A chunk of the log, as it is read.
+/// A chunk that was read from the log.
 #[derive(Clone, Debug)]
 pub struct Chunk {
-    /// The place of its first event; the others follow without a gap.
+    /// The sequence of its first event. The others follow without gaps.
     pub first: Seq,
-    /// How many events it has.
+    /// The number of its events.
     pub count: u32,
-    /// When it was appended.
+    /// The time of the append.
     pub appended: Timestamp,
-    /// What stands before it in the log.
+    /// The totals of the log before it.
     pub before: LogTail,
     bytes: Bytes,
     schema: Schema,
@@ -203,7 +206,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Reads a record's head. The table is read when the events are.
+    /// Decodes a record's header. The table is read with the events.
     pub fn decode(first: Seq, bytes: Bytes) -> Result<Self, DamagedChunk> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(DamagedChunk("it is longer than any chunk"));
@@ -220,33 +223,33 @@ impl Chunk {
         if count == 0 || bytes.len() < HEAD + table_len {
             return Err(DamagedChunk("its table is cut off"));
         }
-        // A line has at least these varints: two lengths and the lengths of its strings.
+        // An event has at least these varints in the table: two lengths and the lengths of its strings.
         if count as usize > table_len / (2 + strings) {
-            return Err(DamagedChunk("it has more events than its table"));
+            return Err(DamagedChunk("its count is larger than its table allows"));
         }
         let ends = [(first.0, u64::from(count)), (before.count, u64::from(count)), (before.bytes, bytes.len() as u64)];
         if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
-            return Err(DamagedChunk("it ends past all counting"));
+            return Err(DamagedChunk("its end overflows"));
         }
         Ok(Self { first, count, appended, before, bytes, schema, table_len, strings })
     }
 
-    /// The place behind its last event.
+    /// The sequence after its last event.
     pub fn end(&self) -> Seq {
         self.first.plus(u64::from(self.count))
     }
 
-    /// What stands in the log before its end.
+    /// The totals of the log at its end.
     pub fn after(&self) -> LogTail {
         LogTail { count: self.before.count + u64::from(self.count), bytes: self.before.bytes + self.bytes.len() as u64 }
     }
 
-    /// How many bytes the record has.
+    /// The length of the record in bytes.
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The events, in order. They share the chunk's bytes.
+    /// Decodes the events, in order. They share the chunk's bytes.
     pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
         let mut events = Vec::with_capacity(self.count as usize);
         let forms = EventForms::new(self.count as usize);
@@ -257,12 +260,12 @@ impl Chunk {
         Ok(events)
     }
 
-    /// The ids of the events, in order, without a look at anything else.
+    /// Visits the ids of the events, in order, without decoding the rest.
     pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), DamagedChunk> {
         self.each(&mut |seq, _, _, spans| visit(seq, &event::text(&self.bytes[spans.id.range()])))
     }
 
-    /// Each line of the table: an event's place in the log and in the chunk, its wire form and its strings.
+    /// Visits each event of the table: its sequence, its index in the chunk, its wire form and its strings.
     fn each(&self, visit: &mut dyn FnMut(Seq, u32, TextRange, EventRanges)) -> Result<(), DamagedChunk> {
         let mut table = RecordReader::new(&self.bytes[HEAD..HEAD + self.table_len]);
         let mut at = HEAD + self.table_len;
@@ -284,8 +287,8 @@ impl Chunk {
                 (start + len <= end as u64).then_some(TextRange { start: start as u32, len: len as u32 })
             };
             let mut spans = [TextRange::default(); EventRanges::COUNT];
-            for place in &mut spans[..self.strings] {
-                *place = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
+            for range in &mut spans[..self.strings] {
+                *range = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
             }
             let wire = TextRange { start: at as u32, len: wire_len as u32 };
             visit(self.first.plus(u64::from(index)), index, wire, EventRanges::of(spans));
@@ -301,8 +304,8 @@ impl Chunk {
     }
 }
 
-/// The place behind the last event of the record `bytes`, without a look at the events: for the compaction filter,
-/// which asks it of every chunk that it is shown. [`None`] where the record is damaged.
+/// The sequence after the last event of the record `bytes`, without decoding the events: the compaction filter calls it
+/// for every chunk. [`None`] if the record is damaged.
 pub fn end_of(first: Seq, bytes: &[u8]) -> Option<Seq> {
     let mut head = RecordReader::new(bytes);
     head.u8().and_then(strings)?;

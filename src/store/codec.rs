@@ -1,4 +1,5 @@
-//! Bytes in and out: big-endian words, so that keys sort as numbers do, and LEB128 varints for what is mostly small.
+//! Encoding of numbers: big-endian words, so that keys sort like numbers, and LEB128 varints for numbers that are
+//! mostly small.
 
 /// Appends a varint.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -9,8 +10,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a record apart. Every method answers `None` where the record ends too early, and never panics: what is on a
-/// disk is not ours to assert.
+/// Reads the fields of a record. Every method returns `None` if the record ends too early, and never panics: bytes on
+/// disk are not trusted.
 pub(crate) struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
@@ -49,7 +50,7 @@ impl<'a> RecordReader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit; more would be cut off in silence.
+            // The tenth byte has space for one bit. More bits would be lost.
             if shift == 63 && bits > 1 {
                 return None;
             }

@@ -1,15 +1,16 @@
-//! What of an open store cannot be read: which events, which kinds of records; and how reading goes on past it.
+//! Damage of an open store: which events and which families cannot be read, and how reading continues past it.
 //!
-//! RocksDB checks the sum of every block that it reads, and refuses the block. A block holds a few dozen records, and an
-//! iterator stops at it: what lies behind is readable all the same, from a key that is in another block.
+//! RocksDB verifies the checksum of every block that it reads and refuses a damaged block. A block contains a few dozen
+//! records. An iterator stops at it, but records in other blocks are still readable.
 //!
 //! Invariants:
-//! - A gap in the log is exact: it begins where the last readable chunk ends and ends where the next readable one begins.
-//!   Chunks are looked up one by one there, because a lookup asks newer files first, and an iterator stops at a damaged
-//!   block of any file that it merges.
-//! - What cannot be read is noted before anybody goes on past it.
-//! - A note lasts until a whole pass of the scrub (`journal::scrub`) has not met with the damage again.
-//! - Records that are needed whole (cursors, the control plane) are never passed over: they are an error, and noted.
+//! - A gap in the log is exact: it begins at the end of the last readable chunk and ends at the beginning of the next
+//!   one. Chunks near a gap are looked up one by one, because an iterator stops at a damaged block of any file that it
+//!   merges, while a lookup searches the newer files first.
+//! - Damage is recorded before a reader continues past it.
+//! - Recorded damage is forgotten only after a complete pass of the scrub (`journal::scrub`) did not find it again.
+//! - Families that must be complete (cursors, the control plane's records) are never skipped over: reading them is an
+//!   error, and the damage is recorded.
 
 use std::{
     collections::BTreeMap,
@@ -28,13 +29,13 @@ use crate::{
     store::{Batch, Family, Store, StoreError, Visit, figures::StoreFigures},
 };
 
-/// What is known to be damaged, and how far the scrub is. Clones are handles of the same.
+/// The known damage, and the progress of the scrub. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Damage(Arc<DamageShared>);
 
 #[derive(Debug, Default)]
 struct DamageShared {
-    /// Whether anything is known: asked at every read of the log.
+    /// Whether any damage is known. Read at every read of the log.
     any: AtomicBool,
     known: Mutex<KnownDamage>,
     scrubbed: AtomicU64,
@@ -43,9 +44,9 @@ struct DamageShared {
 
 #[derive(Debug, Default)]
 struct KnownDamage {
-    /// The number of the pass that is on its way.
+    /// The number of the current pass of the scrub.
     pass: u64,
-    /// The first place behind each gap, and the pass that met with it last, by the first place in it.
+    /// For each gap, by its first sequence: its end and the pass that last found it.
     gaps: BTreeMap<(PartitionId, Seq), (Seq, u64)>,
     families: BTreeMap<Family, u64>,
 }
@@ -61,38 +62,38 @@ pub struct LogGap {
     pub count: u64,
 }
 
-/// What is known to be damaged.
+/// A summary of the known damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageSummary {
-    /// Events that cannot be read.
+    /// Gaps of logs.
     pub gaps: Vec<LogGap>,
-    /// The families in whose tables a block cannot be read.
+    /// The families with a damaged block in a table.
     pub families: Vec<Family>,
 }
 
 impl DamageSummary {
-    /// Whether nothing is.
+    /// Whether there is no damage.
     pub fn is_empty(&self) -> bool {
         self.gaps.is_empty() && self.families.is_empty()
     }
 
-    /// How many events cannot be read.
+    /// The number of events that cannot be read.
     pub fn events(&self) -> u64 {
         self.gaps.iter().map(|gap| gap.count).sum()
     }
 }
 
-/// How far the scrub is, since the process started.
+/// The progress of the scrub since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Bytes of records that it read.
+    /// Bytes of records read.
     pub bytes: u64,
-    /// How many times it read all tables.
+    /// Complete passes over all tables.
     pub passes: u64,
 }
 
 impl Damage {
-    /// What is known.
+    /// Returns the known damage.
     pub fn seen(&self) -> DamageSummary {
         let known = self.known();
         let gaps = known.gaps.iter().map(|((partition, first), (end, _))| LogGap {
@@ -103,13 +104,13 @@ impl Damage {
         DamageSummary { gaps: gaps.collect(), families: known.families.keys().copied().collect() }
     }
 
-    /// How far the scrub is.
+    /// Returns the progress of the scrub.
     pub fn scrubbed(&self) -> Scrubbed {
         let DamageShared { scrubbed, passes, .. } = &*self.0;
         Scrubbed { bytes: scrubbed.load(Ordering::Relaxed), passes: passes.load(Ordering::Relaxed) }
     }
 
-    /// The first place behind the gap that `at` is in.
+    /// The end of the gap that contains `at`.
     pub fn gap_end(&self, partition: PartitionId, at: Seq) -> Option<Seq> {
         if !self.0.any.load(Ordering::Acquire) {
             return None;
@@ -117,12 +118,12 @@ impl Damage {
         self.known().gap(partition, at).map(|(_, end)| end).filter(|end| *end > at)
     }
 
-    /// Whether a gap ends at `at`: what follows may belong to it.
+    /// Whether a gap ends at `at`, so that it may continue there.
     fn ends_at(&self, partition: PartitionId, at: Seq) -> bool {
         self.known().gap(partition, at).is_some_and(|(_, end)| end == at)
     }
 
-    /// The events from `first` to before `end` cannot be read.
+    /// Records that the events from `first` to before `end` cannot be read.
     pub fn lose(&self, partition: PartitionId, first: Seq, end: Seq) {
         let mut known = self.known();
         let pass = known.pass;
@@ -141,17 +142,17 @@ impl Damage {
         self.0.any.store(true, Ordering::Release);
         drop(known);
         let (partition, last, events) = (partition.0, end.0 - 1, end.0 - first.0);
-        tracing::error!(partition, first = first.0, last, events, "events are lost to damage of the store");
+        tracing::error!(partition, first = first.0, last, events, "events of a damaged store cannot be read");
     }
 
-    /// A block of a table of `family` cannot be read. Answers whether that is news.
+    /// Records that a block of a table of `family` cannot be read. Returns whether this is new.
     pub fn note(&self, family: Family, what: &str) -> bool {
         let mut known = self.known();
         let pass = known.pass;
-        let is_news = known.families.insert(family, pass).is_none();
+        let is_new = known.families.insert(family, pass).is_none();
         self.0.any.store(true, Ordering::Release);
         drop(known);
-        if is_news {
+        if is_new {
             tracing::error!(
                 family = family.name(),
                 what,
@@ -159,19 +160,19 @@ impl Damage {
                  restore --accept-loss"
             );
         }
-        is_news
+        is_new
     }
 
     pub(crate) fn scrub(&self, bytes: u64) {
         self.0.scrubbed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// All tables are read from the beginning on.
+    /// Begins a pass over all tables.
     pub(crate) fn begin_pass(&self) {
         self.known().pass += 1;
     }
 
-    /// All tables were read: what was not met with again is no longer damaged. Answers which families are whole again.
+    /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are readable again.
     pub(crate) fn end_pass(&self) -> Vec<Family> {
         let mut known = self.known();
         let pass = known.pass;
@@ -189,7 +190,7 @@ impl Damage {
 }
 
 impl KnownDamage {
-    /// The gap that `at` is in, or that ends there.
+    /// The gap that contains `at` or ends there.
     fn gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
         let ((of, first), (end, _)) = self.gaps.range(..=(partition, at)).next_back()?;
         (*of == partition && *end >= at).then_some((*first, *end))
@@ -203,12 +204,12 @@ impl KnownDamage {
     }
 }
 
-/// Whether `at` follows a gap directly.
+/// Whether `at` directly follows a gap.
 pub(crate) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) -> bool {
     store.damage().is_some_and(|damage| damage.ends_at(partition, at))
 }
 
-/// A store that notes what cannot be read, and reads on past it where nothing needs the family whole.
+/// A store that records damage and continues past it, except in families that must be complete.
 pub(crate) struct TolerantStore {
     store: Arc<dyn Store>,
     damage: Damage,
@@ -229,8 +230,8 @@ impl TolerantStore {
     }
 }
 
-/// Whether a scan may leave out what cannot be read. Who reads the log counts what is missing, and the order of falling due
-/// can be made from what is owed.
+/// Whether a scan may skip unreadable records. Readers of the log report gaps themselves, and due times can be rebuilt
+/// from the pending deliveries.
 fn is_passed_over(family: Family) -> bool {
     match family {
         Family::Meta | Family::Cursor | Family::Log | Family::Due => false,
@@ -258,7 +259,7 @@ impl Store for TolerantStore {
             return self.note(family, self.store.scan(family, from, upper, visit));
         }
         scan_past(&*self.store, family, from, upper, visit, &mut |what| {
-            // It is told; whoever scans has what is left.
+            // The damage is recorded, and the scan continues with the rest.
             self.note(family, Err::<(), _>(StoreError::Damaged(what))).ok();
         })
     }
@@ -300,7 +301,7 @@ impl Store for TolerantStore {
     }
 }
 
-/// Scans as [`Store::scan`] does, and goes on behind what cannot be read; `missing` hears of each such place.
+/// Like [`Store::scan`], but continues past unreadable blocks. Calls `missing` for each of them.
 pub(crate) fn scan_past(
     store: &dyn Store,
     family: Family,
@@ -320,7 +321,7 @@ pub(crate) fn scan_past(
         let Err(StoreError::Damaged(what)) = scanned else { return scanned };
         missing(what);
         if !last.is_empty() {
-            // The least key behind it.
+            // The least key after it.
             last.push(0);
             from.clone_from(&last);
         }
@@ -331,10 +332,11 @@ pub(crate) fn scan_past(
     }
 }
 
-/// Longer than every key but those of `meta`, where names are no shorter apart than this.
+/// Longer than every key except those of `meta`. For longer keys the result is only less exact.
 const KEY_MAX: usize = 48;
 
-/// About the least key from `from` on from which a scan reads something; [`None`] where nothing up to `upper` can be read.
+/// Approximately the least key, from `from` on, at which a scan can read again; [`None`] if nothing up to `upper` can
+/// be read.
 pub(crate) fn next_readable(
     store: &dyn Store,
     family: Family,
@@ -353,7 +355,8 @@ pub(crate) fn next_readable(
         padded
     };
     let (mut low, mut high) = (padded(from), padded(upper));
-    // Ever larger steps, because a block may hold one key or thousands; then back to its end.
+    // Steps grow exponentially, because a block may contain one key or thousands. Then a binary search finds the end of
+    // the block.
     for bit in 0..width * 8 {
         let Some(next) = plus_bit(&padded(from), bit).filter(|next| *next < high) else { break };
         if is_readable(&next)? {
@@ -372,7 +375,7 @@ pub(crate) fn next_readable(
     Ok((high < padded(upper)).then_some(high))
 }
 
-/// `number + 2^bit`, both big-endian; [`None`] where it has no room.
+/// `number + 2^bit`, both big-endian; [`None`] on overflow.
 fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
     let mut sum = number.to_vec();
     let mut place = number.len().checked_sub(1 + bit / 8)?;
@@ -385,7 +388,7 @@ fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
     Some(sum)
 }
 
-/// Half of the sum of two numbers of the same length.
+/// The mean of two numbers of the same length.
 fn middle(low: &[u8], high: &[u8]) -> Vec<u8> {
     let mut sum = vec![0; low.len()];
     let mut carry = 0;

@@ -1,7 +1,8 @@
-//! Writes that fail or wait on purpose: a store in front of the store, put there only where chaos is switched on.
+//! Fault injection: a store whose writes fail or stall on request. It wraps the real store only if chaos is enabled.
 //!
-//! A write that fails so was not made, and is answered as on a full disk: publishers are refused, the subscriptions'
-//! changes wait at the head of the queue, and all heals by itself. While nothing is on, a group costs one atomic read more.
+//! An injected failure is reported like a full disk, and nothing is written: publishers are refused, changes of
+//! subscriptions wait at the head of the queue, and everything recovers by itself. While no fault is active, a write
+//! costs one more atomic read.
 
 use std::{
     sync::{
@@ -18,16 +19,16 @@ use crate::{
     store::{Batch, Family, Store, StoreError, Visit, figures::StoreFigures},
 };
 
-/// A write waits no longer, whoever forgot to end its waiting.
+/// The longest stall of a write, in case nobody ends it.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// What writes are to meet with. Clones are handles of the same.
+/// The faults to inject. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFaults(Arc<FaultsShared>);
 
 #[derive(Debug, Default)]
 struct FaultsShared {
-    /// Whether anything is on at all.
+    /// Whether any fault is active.
     armed: AtomicBool,
     state: Mutex<FaultsState>,
     changed: Condvar,
@@ -42,27 +43,27 @@ struct FaultsState {
 }
 
 impl StoreFaults {
-    /// The next `writes` writes fail; 0 ends it.
+    /// Makes the next `writes` writes fail; 0 stops failing.
     pub fn fail(&self, writes: u64) {
         self.set(|state| state.failing = writes);
     }
 
-    /// Writes wait from now on, or no longer.
+    /// Starts or stops stalling writes.
     pub fn stall(&self, on: bool) {
         self.set(|state| state.stalled = on);
     }
 
-    /// How many writes have yet to fail.
+    /// The number of writes that will still fail.
     pub fn failing(&self) -> u64 {
         self.state().failing
     }
 
-    /// How many writes have failed.
+    /// The number of writes that failed.
     pub fn failed(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
     }
 
-    /// How many writes have waited.
+    /// The number of writes that stalled.
     pub fn stalled(&self) -> u64 {
         self.0.stalled.load(Ordering::Relaxed)
     }
@@ -79,8 +80,8 @@ impl StoreFaults {
         self.0.armed.store(state.stalled || state.failing > 0, Ordering::Release);
     }
 
-    /// What the next write meets with.
-    fn meet(&self) -> Result<(), StoreError> {
+    /// Applies the active faults to a write.
+    fn apply(&self) -> Result<(), StoreError> {
         let mut state = self.state();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
@@ -101,14 +102,14 @@ impl StoreFaults {
     }
 }
 
-/// A store whose writes meet with what its [`StoreFaults`] say.
+/// A store whose writes suffer the faults of its [`StoreFaults`].
 pub struct FaultyStore {
     store: Arc<dyn Store>,
     faults: StoreFaults,
 }
 
 impl FaultyStore {
-    /// In front of `store`.
+    /// Wraps `store`.
     pub fn new(store: Arc<dyn Store>, faults: StoreFaults) -> Self {
         Self { store, faults }
     }
@@ -117,7 +118,7 @@ impl FaultyStore {
 impl Store for FaultyStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         if self.faults.0.armed.load(Ordering::Acquire) {
-            self.faults.meet()?;
+            self.faults.apply()?;
         }
         self.store.write(batch)
     }

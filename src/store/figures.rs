@@ -2,56 +2,56 @@
 
 use crate::store::Family;
 
-/// A store. Counters begin with the process.
+/// Measurements of a store. Counters start at 0 with the process.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFigures {
-    /// Bytes that may still be written to its disk.
+    /// Free bytes on its disk.
     pub free_bytes: Option<u64>,
-    /// Its families.
+    /// Measurements of each family.
     pub families: Vec<(Family, FamilyFigures)>,
     /// Syncs of the write-ahead log.
     pub wal_syncs: u64,
-    /// Bytes that were written to it.
+    /// Bytes written to the write-ahead log.
     pub wal_bytes: u64,
-    /// Microseconds in which writes had to wait for compactions or flushes.
+    /// Microseconds that writes waited for compactions or flushes.
     pub stalled_micros: u64,
     /// Whether writes are stopped now.
     pub is_stopped: bool,
-    /// To how many bytes a second they are slowed down now; 0 where they are not.
+    /// The rate that writes are limited to now, in bytes a second; 0 if they are not limited.
     pub delayed_bytes_per_second: u64,
-    /// Bytes that compactions read.
+    /// Bytes read by compactions.
     pub compaction_read_bytes: u64,
-    /// Bytes that they wrote.
+    /// Bytes written by compactions.
     pub compaction_written_bytes: u64,
-    /// Bytes that flushes wrote.
+    /// Bytes written by flushes.
     pub flush_written_bytes: u64,
-    /// Compactions that run now.
+    /// Compactions running now.
     pub compactions_running: u64,
-    /// Flushes that run now.
+    /// Flushes running now.
     pub flushes_running: u64,
-    /// Errors of what it does by itself.
+    /// Errors of flushes and compactions.
     pub background_errors: u64,
-    /// Bytes of the block cache that are in use.
+    /// Bytes in use in the block cache.
     pub cache_used_bytes: u64,
-    /// Bytes that it may use.
+    /// Capacity of the block cache, in bytes.
     pub cache_capacity_bytes: u64,
-    /// Blocks that were found in it.
+    /// Blocks found in the block cache.
     pub cache_hits: u64,
-    /// Blocks that were not.
+    /// Blocks read from disk.
     pub cache_misses: u64,
 }
 
-/// A family of records.
+/// Measurements of a family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyFigures {
-    /// Bytes of its files.
+    /// Bytes in its files.
     pub table_bytes: u64,
-    /// Its files.
+    /// Number of its files.
     pub tables: u64,
-    /// Bytes of it that are in no file yet.
+    /// Bytes in memory tables, not yet in a file.
     pub memtable_bytes: u64,
-    /// About how many records it has.
+    /// Estimated number of records.
     pub keys: u64,
-    /// About how many bytes of its files wait for a compaction.
+    /// Estimated bytes that wait for compaction.
     pub pending_compaction_bytes: u64,
 }

@@ -1,18 +1,19 @@
-//! Which event ids may be in which block of a partition's log: a Bloom filter for each 4,096 sequences.
+//! Bloom filters of the event ids in each block of 4,096 sequences of a partition's log.
 //!
 //! ```text
 //! version 1 | key 16 | bits 8192
 //! ```
 //!
-//! The writer makes it as it appends, and puts it into the batch that closes the block. What it does not know of a block,
-//! because a process began in its midst, it reads from the log at that moment: once for each partition and process. So every
-//! closed block has one, and the open block, of which nothing is on disk, is looked through.
+//! The writer builds a filter as it appends and writes it in the batch that completes the block. If the process started
+//! in the middle of a block, it reads the first part of the block from the log at that moment: once for each partition
+//! and process. So every complete block has a filter. The open block has none on disk and is searched in the log.
 //!
 //! Invariants:
-//! - No id of a block is missing from its filter. 16 bits for an id and 8 of them set: one in 1,700 others is taken for one.
-//! - Each block has a key of its own, drawn by chance and told nobody: ids that a publisher made up on purpose are no more
-//!   often taken for others than any.
-//! - Memory is bounded: beyond `OPEN_MAX` blocks in the making are forgotten, and read from the log when they close.
+//! - A filter contains every id of its block. It has 16 bits for each id and sets 8 of them: about one in 1,700 other
+//!   ids is a false positive.
+//! - Each block has its own random, secret key, so a publisher cannot choose ids that are false positives more often.
+//! - Memory is bounded: beyond `OPEN_MAX` open blocks, all are forgotten and are read from the log when they are
+//!   complete.
 
 use std::{
     collections::HashMap,
@@ -32,29 +33,29 @@ use crate::{
 /// The version of the record.
 const VERSION: u8 = 1;
 
-/// 8 KiB: 16 bits for each id, so that a place is two bytes of a hash.
+/// 8 KiB: 16 bits for each of 4,096 ids, so that a bit's index is two bytes of a hash.
 const BYTES: usize = 8192;
 
-/// Version and key.
+/// The length of version and key.
 const HEAD: usize = 1 + 16;
 
-/// 32 MiB of blocks in the making.
+/// The maximum number of open blocks: 32 MiB.
 const OPEN_MAX: usize = 4096;
 
-/// So much of a block's log is read at once.
+/// Bytes of the log that are read at once.
 const SLICE_BYTES: usize = 1 << 20;
 
-/// Which block an event is in.
+/// The block of an event.
 pub fn block_of(seq: Seq) -> u64 {
     seq.0 / LEDGER_BLOCK
 }
 
-/// Behind the last event of a block.
+/// The sequence after the last event of a block.
 pub fn end_of(block: u64) -> Seq {
     Seq(block.saturating_add(1).saturating_mul(LEDGER_BLOCK))
 }
 
-/// The ids of a block, as a filter.
+/// The Bloom filter of the ids in a block.
 #[derive(Clone, Debug)]
 pub struct IdFilter {
     key: [u8; 16],
@@ -62,42 +63,42 @@ pub struct IdFilter {
 }
 
 impl Default for IdFilter {
-    /// Of no events, with a key of its own.
+    /// An empty filter with a random key.
     fn default() -> Self {
-        let jitter = || RandomState::new().build_hasher().finish().to_be_bytes();
+        let random = || RandomState::new().build_hasher().finish().to_be_bytes();
         let mut key = [0; 16];
-        key[..8].copy_from_slice(&jitter());
-        key[8..].copy_from_slice(&jitter());
+        key[..8].copy_from_slice(&random());
+        key[8..].copy_from_slice(&random());
         Self { key, bits: vec![0; BYTES] }
     }
 }
 
 impl IdFilter {
-    /// An id is among them.
+    /// Adds an id.
     pub fn insert(&mut self, id: &str) {
-        for place in self.places(id) {
-            self.bits[usize::from(place >> 3)] |= 1 << (place & 7);
+        for bit in self.bit_indexes(id) {
+            self.bits[usize::from(bit >> 3)] |= 1 << (bit & 7);
         }
     }
 
-    /// Whether an id may be among them.
+    /// Whether an id may be in the block.
     pub fn may_have(&self, id: &str) -> bool {
-        self.places(id).into_iter().all(|place| self.bits[usize::from(place >> 3)] & 1 << (place & 7) != 0)
+        self.bit_indexes(id).into_iter().all(|bit| self.bits[usize::from(bit >> 3)] & 1 << (bit & 7) != 0)
     }
 
-    fn places(&self, id: &str) -> [u16; 8] {
+    fn bit_indexes(&self, id: &str) -> [u16; 8] {
         let mut hasher = SipHasher13::new_with_key(&self.key);
         hasher.write(id.as_bytes());
         let hash = u128::from(hasher.finish128());
-        std::array::from_fn(|place| (hash >> (16 * place)) as u16)
+        std::array::from_fn(|index| (hash >> (16 * index)) as u16)
     }
 
-    /// As it is stored.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         [&[VERSION], &self.key[..], &self.bits].concat()
     }
 
-    /// What `bytes` are; [`None`] where they are none.
+    /// Decodes a record; [`None`] if it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = RecordReader::new(bytes);
         if reader.u8()? != VERSION || bytes.len() != HEAD + BYTES {
@@ -108,22 +109,22 @@ impl IdFilter {
     }
 }
 
-/// A block in the making.
+/// A block that is being filled.
 #[derive(Debug)]
 struct OpenBlock {
     block: u64,
-    /// The ids from here on are in.
+    /// The filter contains the ids from this sequence on.
     from: Seq,
     ids: IdFilter,
 }
 
-/// The blocks in the making, one for each partition that is appended to.
+/// The open blocks, one for each partition that is appended to.
 #[derive(Debug, Default)]
 pub(crate) struct OpenBlocks(HashMap<PartitionId, OpenBlock>);
 
 impl OpenBlocks {
-    /// Takes what is appended, and puts into `batch` the filter of each block that it closes. Nothing of it may be lost
-    /// before [`OpenBlocks::forget`] is called.
+    /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If `batch` is not
+    /// written, [`OpenBlocks::forget`] must be called.
     pub(crate) fn append(&mut self, store: &dyn Store, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
         let mut closed = Vec::new();
         let begin = |seq: Seq| OpenBlock { block: block_of(seq), from: seq, ids: IdFilter::default() };
@@ -138,21 +139,23 @@ impl OpenBlocks {
             let block = open.block;
             match complete(store, id, open) {
                 Ok(ids) => batch.put(Family::Ids, keys::ids(id, block), ids.encode()),
-                // Whoever searches looks through a block without a filter.
-                Err(error) => tracing::warn!(partition = id.0, block, %error, "a block of ids is not closed"),
+                // A search reads the log of a block without a filter.
+                Err(error) => {
+                    tracing::warn!(partition = id.0, block, %error, "could not complete the id filter of a block")
+                }
             }
         }
         if let Err(error) = read {
-            tracing::warn!(partition = id.0, %error, "the ids of a chunk cannot be read");
+            tracing::warn!(partition = id.0, %error, "could not read the ids of a chunk");
         }
     }
 
-    /// What was appended to a partition last is not on the disk.
+    /// The last append to a partition was not written.
     pub(crate) fn forget(&mut self, id: PartitionId) {
         self.0.remove(&id);
     }
 
-    /// What was appended is on the disk.
+    /// The appends were written.
     pub(crate) fn written(&mut self) {
         if self.0.len() > OPEN_MAX {
             self.0.clear();
@@ -160,7 +163,7 @@ impl OpenBlocks {
     }
 }
 
-/// The block with what was appended to it before its making began.
+/// Completes a block with the ids that were appended to it before this process filled it.
 fn complete(
     store: &dyn Store,
     id: PartitionId,
@@ -170,7 +173,7 @@ fn complete(
     Ok(ids)
 }
 
-/// The first event of a block from `floor` on whose id is not in its filter.
+/// The first event of a block, from `floor` on, whose id is missing in its filter.
 pub(crate) fn missed(
     store: &dyn Store,
     id: PartitionId,
@@ -187,7 +190,7 @@ pub(crate) fn missed(
     Ok(missed)
 }
 
-/// The ids of the log from `from` to before `end`.
+/// Visits the ids of the log from `from` to before `end`.
 fn each_id(
     store: &dyn Store,
     id: PartitionId,
@@ -211,22 +214,22 @@ fn each_id(
     Ok(())
 }
 
-/// Where events with an id are.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundIds {
-    /// Their places, ascending.
+    /// The sequences of the events with the id, ascending.
     pub seqs: Vec<Seq>,
-    /// Everything below was looked at.
+    /// The end of the range that was searched.
     pub upto: Seq,
 }
 
-/// So many blocks are asked in one look …
+/// The maximum number of blocks in one search.
 const BLOCKS_MAX: usize = 1024;
 
-/// … and so much of the log is looked through.
-const LOOK_BYTES: usize = 8 << 20;
+/// The maximum bytes of the log that one search reads.
+const SEARCH_BYTES: usize = 8 << 20;
 
-/// Looks for an id in the log of a partition from `from` on, up to `end` or as far as one look goes.
+/// Searches for an id in the log of a partition from `from` to `end`, or to the limits of one search.
 pub(crate) fn find(
     store: &dyn Store,
     id: PartitionId,
@@ -236,13 +239,15 @@ pub(crate) fn find(
 ) -> Result<FoundIds, StoreError> {
     let mut found = FoundIds { seqs: Vec::new(), upto: from };
     let (mut blocks, mut bytes) = (0, 0);
-    while found.upto < end && blocks < BLOCKS_MAX && bytes < LOOK_BYTES {
+    while found.upto < end && blocks < BLOCKS_MAX && bytes < SEARCH_BYTES {
         let at = found.upto;
         let behind = end_of(block_of(at)).min(end);
         blocks += 1;
         let ids = store.get(Family::Ids, &keys::ids(id, block_of(at)))?;
         let ids = ids
-            .map(|ids| IdFilter::decode(&ids).ok_or_else(|| StoreError::damaged("the ids of a block")))
+            .map(|ids| {
+                IdFilter::decode(&ids).ok_or_else(|| StoreError::damaged("the id filter of a block cannot be decoded"))
+            })
             .transpose()?;
         if ids.is_some_and(|ids| !ids.may_have(wanted)) {
             found.upto = behind;
@@ -263,7 +268,7 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// Looks for an id among the held events of a partition from `from` on, up to `floor` or as far as one look goes.
+/// Searches for an id among the held events of a partition from `from` to `floor`, or to the limits of one search.
 pub(crate) fn find_held(
     store: &dyn Store,
     id: PartitionId,
@@ -275,7 +280,7 @@ pub(crate) fn find_held(
     let (mut bytes, mut bad) = (0, None);
     store.scan(Family::Held, &keys::held(id, from), &keys::held(id, floor), &mut |key, value| {
         let Some((_, seq)) = keys::parse_held(key) else { return std::ops::ControlFlow::Continue(()) };
-        if bytes >= LOOK_BYTES {
+        if bytes >= SEARCH_BYTES {
             found.upto = seq;
             return std::ops::ControlFlow::Break(());
         }

@@ -1,11 +1,11 @@
-//! The ledger on disk: what became of events, found by event and by time.
+//! The ledger: the history of each event's delivery, found by event and by time.
 //!
-//! A line is written twice. By time it stands whole, one for each request. By event it stands under the first event that it
-//! speaks of, and is cut where a block of 4,096 sequences ends: so all that speaks of an event begins in its block, and
-//! whoever asks for an event looks at one block, however far apart the events of a request were.
+//! A line is stored twice. By time it is stored whole, one line for each request. By event it is stored under its first
+//! event and is split at the end of each block of 4,096 sequences. So all lines that cover an event begin in its block,
+//! and looking up an event reads one block, however far apart the events of a request were.
 //!
-//! Invariants: nothing is ever deleted here; where the ledger is larger than it may be, the store drops its oldest files
-//! whole, with both copies of their lines. A line is never changed: the time of its writing is in its key.
+//! Invariants: nothing is deleted here; if the ledger exceeds its size, the store drops its oldest files, which contain
+//! both copies of their lines. A line never changes: the time of its writing is in its key.
 
 use std::ops::ControlFlow;
 
@@ -21,16 +21,16 @@ use crate::{
     store::{Batch, Family, Store, StoreError},
 };
 
-/// A part of an answer.
+/// A page of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerPage {
     /// The lines, in order.
     pub lines: Vec<LedgerLine>,
-    /// Where the next part begins; [`None`] where there is no more.
+    /// The key at which the next page begins; [`None`] after the last page.
     pub next: Option<Vec<u8>>,
 }
 
-/// Puts a line into `batch`.
+/// Adds a line to `batch`.
 pub(crate) fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lane: Lane, attempt: u32, entry: &LedgerEntry) {
     let Some((first, _)) = entry.covers.first() else { return };
     let key = LineKey { subscription_key, lane, first: *first, at: entry.at, attempt, what: event_byte(&entry.what) };
@@ -46,7 +46,7 @@ pub(crate) fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lane: La
     batch.put(Family::Ledger, keys::ledger_by_time(key), whole);
 }
 
-/// Whether no block ends within or between the runs, as for nearly every line.
+/// Whether all runs are in one block, as for nearly every line.
 fn is_in_one_block(covers: &[(Seq, u32)]) -> bool {
     let mut blocks = covers.iter().flat_map(|(first, count)| {
         [first.0 / LEDGER_BLOCK, (first.0 + u64::from(count.saturating_sub(1))) / LEDGER_BLOCK]
@@ -55,7 +55,7 @@ fn is_in_one_block(covers: &[(Seq, u32)]) -> bool {
     blocks.all(|other| other == block)
 }
 
-/// The runs, cut where blocks end: a list for each block.
+/// Splits the runs at the ends of blocks and returns a list for each block.
 fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
     let mut parts: Vec<Vec<(Seq, u32)>> = Vec::new();
     for (first, count) in covers {
@@ -73,14 +73,14 @@ fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
     parts
 }
 
-/// Whether a line may stand under `key`, by event or by time.
+/// Whether a line matches `key`, by event or by time.
 pub(crate) fn is_at(entry: &LedgerEntry, key: LineKey, by_event: bool) -> bool {
     let first = entry.covers.first().map(|(first, _)| *first);
     let in_one_block = || parts(&entry.covers).len() == 1;
     (event_byte(&entry.what), entry.at, first) == (key.what, key.at, Some(key.first)) && (!by_event || in_one_block())
 }
 
-/// Whether a line speaks of an event.
+/// Whether a line covers an event.
 fn covers(entry: &LedgerEntry, seq: Seq) -> bool {
     let behind = entry.covers.partition_point(|(first, _)| *first <= seq);
     behind.checked_sub(1).is_some_and(|run| {
@@ -89,7 +89,7 @@ fn covers(entry: &LedgerEntry, seq: Seq) -> bool {
     })
 }
 
-/// The lines of an event from `from` on, after a look at no more than `looks` lines of its block.
+/// The lines of an event from `from` on. Reads at most `looks` lines of its block.
 pub(crate) fn of_event(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
@@ -102,8 +102,7 @@ pub(crate) fn of_event(
     collect(store, &from, &range.end, looks, usize::MAX, keys::parse_ledger, |entry| covers(entry, seq))
 }
 
-/// The lines of a subscription from `from` to before `to` that are `wanted`: at most `max`, after a look at no more than
-/// `looks`.
+/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines.
 pub(crate) fn between(
     store: &dyn Store,
     range: &std::ops::Range<Vec<u8>>,
@@ -114,7 +113,7 @@ pub(crate) fn between(
     collect(store, &range.start, &range.end, looks, max, keys::parse_ledger_by_time, wanted)
 }
 
-/// When the oldest line of a subscription that is still there was written.
+/// The time of a subscription's oldest line.
 pub(crate) fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, StoreError> {
     let mut oldest = None;
     let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
@@ -151,7 +150,7 @@ fn collect(
                 ControlFlow::Continue(())
             }
             (key, entry) => {
-                bad = Some(StoreError::damaged(format!("a line of the ledger: {key:?} {entry:?}")));
+                bad = Some(StoreError::damaged(format!("a ledger line cannot be decoded: {key:?} {entry:?}")));
                 ControlFlow::Break(())
             }
         }

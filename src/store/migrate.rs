@@ -1,12 +1,12 @@
-//! A store of an older format becomes one of this program's, when it is opened.
+//! Migrates a store of an older format when it is opened.
 //!
-//! Each format has one step from the one before. A step is made in parts of at most [`PART`] records, each of them one
-//! write with the place where the next part begins: a kill at any instant leaves a store that the next start goes on with.
-//! Before the last part the format stays the old one's, with a note how far the step has come; with the last part the
-//! format is the new one, and the note goes.
+//! Each format has one step from the previous one. A step is made in parts of at most [`PART`] records. Each part is
+//! one write, together with the key at which the next part begins, so after a kill at any instant the next start
+//! continues. Until the last part, the store has the old format and a progress record; the last part writes the new
+//! format and deletes the progress record.
 //!
-//! A change of the bytes of a record needs a step only where records of the old version would be met with for ever: what is
-//! read and written again in any case is read in both versions ([`records`](super::records)).
+//! A change of a record's bytes needs a step only if records of the old version would stay for ever. Records that are
+//! rewritten anyway are read in both versions ([`records`](super::records)).
 
 use super::{
     keys::{self, MetaKind},
@@ -14,27 +14,27 @@ use super::{
 };
 use crate::store::{Batch, Family, Store, StoreError};
 
-/// So many records at most are changed in one write.
+/// The maximum number of records changed in one write.
 pub const PART: usize = 1024;
 
-/// Under this name of [`MetaKind::Format`] it is noted how far a step has come.
+/// The name of the progress record in [`MetaKind::Format`].
 const PROGRESS: &[u8] = b"progress";
 
-/// Makes the next part of a step into a batch, from a place on. Answers where the part after it begins; [`None`] where it was
-/// the last.
+/// Fills a batch with the next part of a step, from a key on. Returns the key at which the next part begins, or
+/// [`None`] after the last part.
 pub type Step = fn(&dyn Store, Option<&[u8]>, &mut Batch) -> Result<Option<Vec<u8>>, StoreError>;
 
-/// The steps of this program: the first makes format 2 of format 1. A store of a format that no step begins at is too old.
+/// The steps of this program. The first migrates from [`OLDEST`] to the next format.
 pub const STEPS: [Step; (FORMAT - OLDEST) as usize] = [];
 
-/// The oldest format that is migrated.
+/// The oldest format that can be migrated.
 pub const OLDEST: u32 = 1;
 
-/// Makes a store of the format `found` one of the format behind `steps`, of which the first begins at `oldest`.
+/// Migrates a store from the format `found` through all `steps`, of which the first begins at the format `oldest`.
 pub fn migrate(store: &dyn Store, found: u32, oldest: u32, steps: &[Step]) -> Result<(), StoreError> {
     let done = found.checked_sub(oldest).ok_or_else(|| StoreError::Failed(format!("format {found} is too old")))?;
     for (format, step) in (found..).zip(steps.iter().skip(done as usize)) {
-        tracing::info!(from = format, to = format + 1, "the store is migrated");
+        tracing::info!(from = format, to = format + 1, "migrating the store");
         let progress = keys::meta(MetaKind::Format, PROGRESS);
         let mut at = store.get(Family::Meta, &progress)?;
         loop {

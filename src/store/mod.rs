@@ -36,35 +36,36 @@ use crate::{
     store::{damage::Damage, figures::StoreFigures},
 };
 
-/// A family of records. Each has its own key form (`journal::keys`) and its own settings in RocksDB.
+/// A family of records: a column family of RocksDB with its own form of keys ([`keys`]) and its own settings
+/// (`rocks::options`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// Topics, subscriptions, keys, jobs, the floor of each partition.
+    /// Topics, subscriptions, keys, jobs, and the floor of each partition.
     Meta,
-    /// The events, in chunks.
+    /// Events, in chunks.
     Log,
-    /// How far each subscription has come.
+    /// The read position and state of each subscription.
     Cursor,
-    /// Events that were tried and failed.
+    /// Deliveries that failed and are retried.
     Pending,
-    /// The order in which these fall due.
+    /// Their due times, in order.
     Due,
-    /// Events below the floor that somebody still asks for.
+    /// Events below the floor that a pending delivery or a dead letter still needs.
     Held,
-    /// Events that must stay readable though nobody owes them: they wait to be written as dead letters.
+    /// Events that must stay readable because they wait to be written as dead letters.
     Pin,
-    /// What is to be written to a dead-letter destination.
+    /// Dead letters that wait to be written to their destination.
     Dead,
-    /// What became of events.
+    /// The ledger: the history of each event's delivery.
     Ledger,
-    /// What endpoints said.
+    /// Excerpts of endpoints' responses.
     Excerpt,
-    /// Which ids may be in which block of the log.
+    /// Bloom filters of the event ids in each block of the log.
     Ids,
 }
 
 impl Family {
-    /// All of them.
+    /// All families, in the order of their variants.
     pub const ALL: [Self; 11] = [
         Self::Meta,
         Self::Log,
@@ -79,7 +80,7 @@ impl Family {
         Self::Ids,
     ];
 
-    /// Its name in RocksDB.
+    /// The name of its column family. A name is stored and never changes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",
@@ -97,18 +98,18 @@ impl Family {
     }
 }
 
-/// One step of a batch.
+/// One operation of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOp {
-    /// Puts a record in place of what was there.
+    /// Writes a record, over an existing one.
     Put(Family, Vec<u8>, Bytes),
-    /// Takes a record away.
+    /// Deletes a record.
     Delete(Family, Vec<u8>),
-    /// Takes away a record that was put exactly once since it was last taken away.
+    /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
 }
 
-/// What is written together or not at all.
+/// Operations that are written together or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Batch(pub Vec<WriteOp>);
 
@@ -123,22 +124,22 @@ impl Batch {
         self.0.push(WriteOp::Delete(family, key));
     }
 
-    /// Adds a delete of what was put exactly once.
+    /// Adds a delete of a record that was written exactly once.
     pub fn single_delete(&mut self, family: Family, key: Vec<u8>) {
         self.0.push(WriteOp::SingleDelete(family, key));
     }
 }
 
-/// Why a store did not do as it was asked.
+/// Why a call of a store failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was written; it will work again when there is room.
+    /// The disk is full and nothing was written. Writes succeed again once there is space.
     #[error("the disk of the data folder is full")]
     Full,
     /// A record, or the store itself, is damaged.
     #[error("the store is damaged: {0}")]
     Damaged(String),
-    /// Anything else. What was being written may or may not be there: the process must end.
+    /// Any other failure. The batch may or may not have been written, so the process must end.
     #[error("the store failed: {0}")]
     Failed(String),
 }
@@ -149,52 +150,54 @@ impl StoreError {
     }
 }
 
-/// What a scan tells of each record: its key and its value.
+/// A visitor of a scan. It receives each record's key and value.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// A store. One thread writes; any thread reads, and sees what was written before its call began.
+/// A store. One thread writes; any thread reads, and sees every write that returned before its call began.
 pub trait Store: Send + Sync + 'static {
     /// Writes all of `batch` and syncs it. After an `Ok` it survives `kill -9` and power loss.
     fn write(&self, batch: &Batch) -> Result<(), StoreError>;
 
-    /// One record.
+    /// Reads one record.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
-    /// The records from `from` (with it) up to `upper` (without it), ascending, until `visit` breaks off.
+    /// Visits the records from `from` (included) to `upper` (excluded) in ascending order, until `visit` breaks.
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
 
-    /// The last record from `lower` (with it) up to `upper` (without it).
+    /// Reads the last record from `lower` (included) to `upper` (excluded).
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError>;
 
-    /// The log of `partition` below `floor` is read by nobody any more, and that is durable: its space may be had back.
+    /// Allows the store to free the log of `partition` below `floor`. The caller has stored the floor durably, and
+    /// nothing reads below it any more.
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError>;
 
-    /// Whether there is little room left: publishers should wait, so that what there is is left to those who free some.
+    /// Whether free space is low. Publishers are then refused, so that the remaining space is left for writes that free
+    /// some.
     fn is_short_of_space(&self) -> bool;
 
-    /// Once a second: a moment to write down how much was acknowledged, if that has changed.
+    /// Stores the watermark, if it changed. Called once a second.
     fn note_watermark(&self) -> Result<(), StoreError>;
 
-    /// What it says of itself, for those who watch; nothing where it has nothing to say.
+    /// Measurements for the metrics endpoint, if the store has any.
     fn figures(&self) -> Option<StoreFigures> {
         None
     }
 
-    /// The same as [`Store::scan`], for whoever reads everything once: what others read again and again stays in memory.
+    /// Like [`Store::scan`], without filling the block cache: for a caller that reads everything once.
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         self.scan(family, from, upper, visit)
     }
 
-    /// Whether the tables of `family` are left as they are from now on, because one of them is damaged: to merge it with
-    /// others would fail, and end all writing.
+    /// Turns compactions of `family` off or on. They are off while one of its tables is damaged: compacting that table
+    /// would fail and stop all writing.
     fn spare(&self, _family: Family, _on: bool) {}
 
-    /// Where it is noted what cannot be read; [`None`] for a store of which nothing is passed over.
+    /// The record of damage, if this store tolerates damage; otherwise [`None`].
     fn damage(&self) -> Option<&Damage> {
         None
     }
 
-    /// A clean stop: nothing is written any more, and what the store does by itself ends, so that the process may.
+    /// Stops the store's background work. Nothing may be written afterwards.
     fn close(&self) -> Result<(), StoreError>;
 }
 

@@ -1,12 +1,14 @@
-//! How values look on disk: a version byte, and then what is in the record, small numbers as varints.
+//! The bytes of values: a version byte, and then the fields of the record, with small numbers as varints.
 //!
-//! Invariants: a record that was written is read back as it was; a decoder never panics and never allocates more than
-//! a fixed multiple of what it was given, but for the runs of a cursor's open events, which have a bound of
-//! their own; bytes behind a record, a byte that stands for nothing and a list that does not ascend are
-//! [`DamagedRecord`], so that damage is told and not taken for a record.
-//! Encoders assert the same properties that decoders check: a record that could not be read back is never written.
+//! Invariants:
+//! - A record is decoded as it was encoded.
+//! - A decoder never panics and allocates at most a fixed multiple of its input, except for the runs of a cursor's open
+//!   events, which have a limit of their own.
+//! - Bytes after a record, an unknown byte and a list that does not ascend are [`DamagedRecord`], so damage is never
+//!   decoded as a record.
+//! - An encoder asserts what the decoder checks: a record that could not be decoded is never written.
 //!
-//! A version byte that is unknown is damage here: a store of a later format was refused when it was opened.
+//! An unknown version is damage here, because a store of a newer format is refused when it is opened.
 
 mod counts;
 mod cursor;
@@ -28,39 +30,39 @@ use crate::{
     },
 };
 
-/// A record cannot be read.
+/// A record cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record of the kind {0} is damaged")]
+#[error("a record of kind {0} is damaged")]
 pub struct DamagedRecord(pub &'static str);
 
-/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`Excerpt`] and [`FloorRecord`].
+/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`Excerpt`] or
+/// [`FloorRecord`].
 pub trait StoredRecord: Sized {
-    /// The record as it is stored.
+    /// Encodes the record.
     ///
-    /// # Panics
-    /// Where the record is not legal: where a list does not ascend.
+    /// # Panics If the record is invalid: if a list does not ascend.
     fn encode(&self) -> Vec<u8>;
 
-    /// The record that `bytes` are.
+    /// Decodes a record.
     fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord>;
 }
 
-/// What follows the version.
+/// The fields of a record, after its version.
 trait RecordLayout: Sized {
-    /// What the record is called where it is damaged.
+    /// The name of the record in errors.
     const NAME: &'static str;
 
-    /// The version of its format that is written: the first one, where it says nothing else. Whatever changes what
-    /// [`RecordLayout::put`] writes is a new version, and a line of the fixtures (`tests/journal/formats.txt`).
+    /// The version that is written. Every change of what [`RecordLayout::put`] writes is a new version, and a new line
+    /// of the fixtures (`tests/journal/formats.txt`).
     const VERSION: u8 = 1;
 
-    /// The oldest version that is read: the one before, at least, once a version was released. Records of it are written
-    /// anew when they are written next, or by a migration of the store.
+    /// The oldest version that is read; once a version was released, at least the previous one. Records of older
+    /// versions are written in the new version when they are next written, or by a migration of the store.
     const OLDEST: u8 = Self::VERSION;
 
     fn put(&self, out: &mut Vec<u8>);
 
-    /// What a record of this version says: one of those from `OLDEST` to `VERSION`.
+    /// Reads the fields of a record of `version`, which is between `OLDEST` and `VERSION`.
     fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
@@ -80,16 +82,16 @@ impl<T: RecordLayout> StoredRecord for T {
     }
 }
 
-/// What the writer knows of a partition when nothing of its log may be left.
+/// The writer's state of a partition, stored because the log alone may be empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloorRecord {
-    /// Below it, the log does not exist for any reader.
+    /// The first sequence of the log for every reader.
     pub floor: Seq,
-    /// The place of the next event, if the log has none at this place or later.
+    /// The sequence of the next event, unless the log continues beyond it.
     pub next: Seq,
-    /// What stands before `next`.
+    /// The totals of the log before `next`.
     pub running: LogTail,
-    /// The latest append before `next`.
+    /// The time of the latest append before `next`.
     pub appended: Timestamp,
 }
 
@@ -120,7 +122,7 @@ impl RecordLayout for FloorRecord {
 }
 
 impl RecordLayout for PendingDelivery {
-    const NAME: &'static str = "owed";
+    const NAME: &'static str = "pending";
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.attempts.into());
@@ -169,7 +171,7 @@ impl RecordLayout for DeadLetterRecord {
     }
 }
 
-/// The byte that a line of the ledger has in its key and in its record. A byte is never used again for something else.
+/// The byte of a ledger line's kind, in its key and in its record. A byte is never reused.
 pub fn event_byte(what: &LedgerEvent) -> u8 {
     match what {
         LedgerEvent::Filtered { .. } => 1,
@@ -191,15 +193,16 @@ pub fn event_byte(what: &LedgerEvent) -> u8 {
 impl RecordLayout for LedgerEntry {
     const NAME: &'static str = "ledger";
 
-    /// A late answer says since the second whether it ended the events; since the third an attempt says when the next is
-    /// and where its answer is kept, a giving up whether there is a dead letter, and a filter its version.
+    /// Since version 2, a late response has whether it settled the events. Since version 3, an attempt has the time of
+    /// the next one and its response excerpt, an event that was given up has whether it is a dead letter, and a filter
+    /// has its version.
     const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_time(out, self.at);
         out.push(event_byte(&self.what));
         put_event(out, &self.what);
-        assert!(!self.covers.is_empty(), "a line of the ledger that covers no event");
+        assert!(!self.covers.is_empty(), "a ledger line must cover an event");
         put_varint(out, self.covers.len() as u64);
         let mut end = 0;
         for (first, count) in &self.covers {
@@ -225,7 +228,7 @@ impl RecordLayout for LedgerEntry {
     }
 }
 
-/// Bits of an attempt.
+/// Flags of an attempt.
 const HAS_NEXT: u8 = 1;
 const HAS_EXCERPT: u8 = 2;
 

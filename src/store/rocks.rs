@@ -1,21 +1,24 @@
-//! The store on disk: RocksDB, set up so that what was acknowledged is there, or its absence is told.
+//! The store on disk: RocksDB, configured so that acknowledged writes are either there or their absence is an error.
 //!
 //! ```text
-//! DATA/lock       our own advisory lock, with the process that holds it
-//! DATA/rocksdb/   the store, one column family for each family
-//! DATA/watermark  how much was acknowledged
+//! DATA/lock       an advisory lock, with the id of the process that holds it
+//! DATA/rocksdb/   the store, with one column family for each family
+//! DATA/watermark  the last acknowledged sequence number
 //! DATA/spared     the families with a damaged table, which are not compacted
-//! DATA/ballast    space that is given back when the disk is full
+//! DATA/ballast    space that is freed when the disk is full
 //! ```
 //!
-//! Invariants: every write is synced; after a write that failed for any reason but space nothing is written any more;
-//! a store appears whole or not at all (it is made under another name); a store that is newer than this program, that
-//! recovered less than was acknowledged or that is damaged is not opened. A full disk is no reason not to open.
+//! Invariants:
+//! - Every write is synced.
+//! - After a write failed for any reason other than space, nothing is written any more.
+//! - A new store is made under another name and renamed, so it appears whole or not at all.
+//! - A store is not opened if its format is newer, if it recovered less than was acknowledged, or if it is damaged. A
+//!   full disk does not prevent opening.
 //!
-//! A write that was answered [`StoreError::Full`] is not in the store. If the process dies before RocksDB has healed, it
-//! may be there after all, as for any write without an answer; a batch that was then written again after the healing
-//! may stand twice in the log, which every `Put` and `Delete` survives. So a `due` key may come back without its owed
-//! record once in a store's life: whoever reads it takes the owed record for the truth.
+//! A write that returned [`StoreError::Full`] is not in the store. If the process dies before RocksDB has recovered
+//! from the full disk, the write may be there after all, like any write without an answer. If the batch was written
+//! again after the recovery, it may be in the log twice; puts and deletes are idempotent, but a `due` key may come back
+//! without its pending record. So a reader of `due` treats the pending record as the truth.
 
 mod figures;
 mod floors;
@@ -52,38 +55,38 @@ use crate::{
     store::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures},
 };
 
-/// The version of the format that this program reads and writes.
+/// The version of the store's format that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// A key of `meta` that no record has.
+/// A key of `meta` that no record uses.
 const PROBE: &[u8] = b"probe";
 
-/// What a record costs in a batch beside its key and its value: kind, family and two lengths.
+/// The bytes that a record takes in a batch besides key and value: kind, family and two lengths.
 const OP_BYTES: usize = 12;
 
-/// Why a store was not opened. Nothing was changed in it.
+/// Why a store was not opened. It was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder cannot be made, read or written.
-    #[error("the data folder {} cannot be used; look at its owner, its rights and its disk: {source}", folder.display())]
+    /// The folder cannot be created, read or written.
+    #[error("the data folder {} cannot be used: {source}; check its owner, its permissions and its disk", folder.display())]
     Folder {
         /// The data folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process has it.
+    /// Another process has locked the folder.
     #[error(
-        "the data folder {} is in use by process {process}; stop that one first, or choose another folder",
+        "the data folder {} is in use by process {process}; stop that process, or choose another folder",
         folder.display()
     )]
     InUse {
         /// The data folder.
         folder: PathBuf,
-        /// The number of the process that holds it.
+        /// The id of the process that holds the lock.
         process: String,
     },
-    /// A later program wrote it.
+    /// A newer version of gridhook wrote the store.
     #[error(
         "the store has format {found} and this program knows formats up to {known}; run the newer program, or restore \
          a backup of the older format"
@@ -91,13 +94,11 @@ pub enum OpenError {
     Newer {
         /// The format of the store.
         found: u32,
-        /// The latest format that this program knows.
+        /// The newest format that this program knows.
         known: u32,
     },
-    /// An earlier program wrote it, and it is only looked at.
-    #[error(
-        "the store has format {found}, and is migrated to format {known} when a server of this version starts on it"
-    )]
+    /// An older version of gridhook wrote the store, and it is opened read-only, so it cannot be migrated.
+    #[error("the store has format {found}, and is migrated to format {known} when a server of this version opens it")]
     Older {
         /// The format of the store.
         found: u32,
@@ -107,37 +108,35 @@ pub enum OpenError {
     /// Acknowledged changes are missing.
     #[error(
         "the store recovered up to change {recovered}, but changes up to {acknowledged} were acknowledged: {} are \
-         missing; bring the missing files back, restore a backup, or accept the loss with gridhook restore --accept-loss", acknowledged - recovered
+         missing; restore the missing files or a backup, or accept the loss with gridhook restore --accept-loss", acknowledged - recovered
     )]
     Behind {
-        /// RocksDB's latest sequence number.
+        /// The latest sequence number in RocksDB.
         recovered: u64,
-        /// The latest that was acknowledged and noted.
+        /// The latest acknowledged sequence number, from the watermark.
         acknowledged: u64,
     },
-    /// Whether anything is missing cannot be told.
+    /// The watermark is missing or damaged, so missing changes cannot be detected.
     #[error(
-        "the watermark {} {problem}, so it cannot be told whether the store is whole; bring that file back, restore a \
-         backup, or accept what is missing with gridhook restore --accept-loss", file.display()
+        "the watermark {} {problem}, so missing changes cannot be detected; restore that file, restore a \
+         backup, or accept the loss with gridhook restore --accept-loss", file.display()
     )]
     NoWatermark {
-        /// Where it should be.
+        /// The path of the watermark.
         file: PathBuf,
-        /// What is the matter with it.
+        /// What is wrong with it.
         problem: &'static str,
     },
     /// The store is damaged.
-    #[error(
-        "the store is damaged and nothing of it was skipped; restore a backup, or accept the loss with gridhook restore --accept-loss: {0}"
-    )]
+    #[error("the store is damaged; restore a backup, or accept the loss with gridhook restore --accept-loss: {0}")]
     Damaged(String),
-    /// No byte can be written.
+    /// The disk is full.
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
     Full {
         /// The data folder.
         folder: PathBuf,
     },
-    /// RocksDB refused for another reason.
+    /// Any other error of RocksDB.
     #[error("the store cannot be opened: {0}")]
     Failed(String),
 }
@@ -145,58 +144,58 @@ pub enum OpenError {
 /// The store on disk.
 #[derive(Debug)]
 pub struct RocksStore {
-    // First: its thread ends before RocksDB is closed.
+    // Must be the first field: its thread ends before RocksDB is closed.
     trimmer: Trimmer,
     db: Arc<DB>,
     options: RocksOptions,
-    synced: SyncState,
+    synced: SyncedWrites,
     floors: PartitionFloors,
     watermark: Mutex<Watermark>,
-    /// RocksDB's latest sequence number after the last acknowledged sync.
+    /// The sequence number of RocksDB after the last acknowledged sync.
     acknowledged: AtomicU64,
-    /// Whether the last write found no space.
+    /// Whether the last write failed because the disk is full.
     full: AtomicBool,
-    /// Whether there is neither a ballast nor room for one.
+    /// Whether there is neither a ballast file nor space for one.
     short: AtomicBool,
-    /// What ended all writing.
+    /// The error after which nothing may be written.
     failed: OnceLock<StoreError>,
-    /// The families that are not compacted, because a table of theirs is damaged.
+    /// The families that are not compacted, because one of their tables is damaged.
     spared: Mutex<BTreeSet<Family>>,
-    // Last: the lock is let go when RocksDB is closed.
+    // Must be the last field: the lock is released after RocksDB is closed.
     folder: DataFolder,
 }
 
-struct SyncState(WriteOptions);
+struct SyncedWrites(WriteOptions);
 
-impl std::fmt::Debug for SyncState {
+impl std::fmt::Debug for SyncedWrites {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Synced")
+        f.write_str("SyncedWrites")
     }
 }
 
 impl RocksStore {
-    /// Opens the store in the data folder `folder`, or makes one where there is none.
+    /// Opens the store in the data folder `folder`, or creates one if there is none.
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, OpenError> {
         open::open(folder, options)
     }
 
-    /// Opens the copy of a damaged store in `folder`, of which everything is taken that can be read, and tells with which change
-    /// it ends.
+    /// Opens a copy of a damaged store in `folder`, recovers all that can be read, and returns its last sequence
+    /// number.
     pub(crate) fn open_damaged(folder: &Path, options: &RocksOptions) -> Result<(Self, u64), OpenError> {
         open::open_damaged(folder, options)
     }
 
-    /// RocksDB's sequence number of what was written last.
+    /// The sequence number of the last write.
     pub(crate) fn sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }
 
-    /// How many bytes may still be written to the disk of the data folder.
+    /// The free bytes on the disk of the data folder.
     pub fn free_bytes(&self) -> Result<u64, StoreError> {
         self.folder.free_bytes().map_err(|error| of_io(&error))
     }
 
-    /// Gives back at once what [`Store::drop_log`] would give back in time. It may take long.
+    /// Frees at once the space that [`Store::drop_log`] frees over time. It may take long.
     pub fn compact_log(&self) -> Result<(), StoreError> {
         let log = self.family(Family::Log);
         self.db.flush_cf(log).map_err(of_rocksdb)?;
@@ -204,15 +203,16 @@ impl RocksStore {
         Ok(())
     }
 
-    /// What is in the store now, as a store that stands still, in the folder `to`, which must not be there. It costs a copy of
-    /// the write-ahead log; all else are links, where `to` is on the same disk. Writers are not held up.
+    /// Makes a checkpoint of the store in the folder `to`, which must not exist, and opens it read-only. The
+    /// write-ahead log is copied; all other files are hard links if `to` is on the same disk. Writes are not blocked.
     ///
-    /// A snapshot would not do: what compactions discard and what [`Store::drop_log`] drops is gone for snapshots too.
+    /// A snapshot would not do: records that a compaction filter or [`Store::drop_log`] removes are gone for snapshots
+    /// too.
     pub fn freeze(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
         let refuse = |error| open::of_store(to, error);
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
-        // Whatever the log has, no family is flushed for it: looking often would leave many small files.
+        // Never flush for a checkpoint: frequent checkpoints would leave many small files.
         checkpoint.create_checkpoint_with_log_size(to, u64::MAX).map_err(|error| refuse(of_rocksdb(error)))?;
         ReadOnlyStore::at(to, acknowledged, &self.options, None)
     }
@@ -241,27 +241,28 @@ impl RocksStore {
         writes
     }
 
-    /// Asks whether a full disk has room again: on a quiet server nothing else would. What is deleted never was.
+    /// Tests whether a full disk has space again; on an idle server nothing else would write. It deletes a key that
+    /// never existed.
     fn probe(&self) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.delete(Family::Meta, PROBE.to_vec());
         self.write(&batch)
     }
 
-    /// Takes note of a write that failed, and makes room if that was the reason.
+    /// Records a failed write. If the disk is full, frees the ballast.
     fn refuse(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Full => {
                 self.full.store(true, Ordering::Release);
                 self.short.store(true, Ordering::Release);
-                // Where it cannot be removed there is nothing better to do: space has to come from elsewhere.
+                // If the ballast cannot be removed, space must come from elsewhere.
                 if let Err(error) = self.folder.drop_ballast() {
-                    tracing::warn!(%error, "the ballast could not be removed");
+                    tracing::warn!(%error, "could not remove the ballast");
                 }
                 StoreError::Full
             }
             StoreError::Damaged(what) => {
-                // A compaction met with a damaged table: the next start leaves those of its family as they are.
+                // A compaction read a damaged table. After the next start its family is not compacted.
                 self.set_spared(|spared| spared.extend(self.families_of(&what)));
                 self.failed.get_or_init(|| StoreError::Damaged(what)).clone()
             }
@@ -269,7 +270,7 @@ impl RocksStore {
         }
     }
 
-    /// The family whose table an error of RocksDB names; all, where it names none.
+    /// The family whose table an error of RocksDB names; all families, if it names none.
     fn families_of(&self, what: &str) -> Vec<Family> {
         let tables = self.db.live_files().unwrap_or_default();
         let named = tables.iter().find(|table| what.contains(table.name.trim_start_matches('/')));
@@ -277,7 +278,7 @@ impl RocksStore {
         family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family])
     }
 
-    /// Changes which families' tables are left as they are, now and at the next start.
+    /// Changes which families are not compacted, now and after the next start.
     fn set_spared(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
         let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
         let before = spared.clone();
@@ -286,13 +287,13 @@ impl RocksStore {
             let is_spared = spared.contains(family).to_string();
             let set = self.db.set_options_cf(self.family(*family), &[(options::SPARE, &is_spared)]);
             if let Err(error) = set {
-                tracing::warn!(family = family.name(), %error, "compactions of a damaged family go on");
+                tracing::warn!(family = family.name(), %error, "could not turn off compactions of a damaged family");
             }
         }
         if before != *spared
             && let Err(error) = self.folder.note_spared(&spared)
         {
-            tracing::warn!(%error, "which tables are damaged could not be written down");
+            tracing::warn!(%error, "could not store which families have damaged tables");
         }
     }
 }
@@ -340,19 +341,20 @@ impl Store for RocksStore {
         self.trimmer.raise(partition, floor)
     }
 
-    /// Looked at when the store is opened, when a write fails and with each [`Store::note_watermark`].
+    /// Computed when the store is opened, when a write fails and at each [`Store::note_watermark`].
     fn is_short_of_space(&self) -> bool {
         self.short.load(Ordering::Acquire)
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
-        // The file's state changes only after its write was synced: it is whole whoever panicked.
+        // The file's state changes only after its write was synced, so it is consistent even if a thread panicked with
+        // the lock.
         let mut watermark = self.watermark.lock().unwrap_or_else(PoisonError::into_inner);
         watermark.note(acknowledged).map_err(|error| of_io(&error))?;
         if self.full.load(Ordering::Acquire) {
             match self.probe() {
-                // No room yet, which is nothing new.
+                // The disk is still full.
                 Err(StoreError::Full) => self.short.store(true, Ordering::Release),
                 probed => probed?,
             }
@@ -365,11 +367,10 @@ impl Store for RocksStore {
     }
 
     fn figures(&self) -> Option<StoreFigures> {
-        Some(self.ask_figures())
+        Some(self.read_figures())
     }
 
-    /// RocksDB's own threads outlive every handle that a reader may still have; at the end of the process they would find
-    /// what they work with gone.
+    /// RocksDB's background threads outlive every handle. At the end of the process they would use freed memory.
     fn close(&self) -> Result<(), StoreError> {
         self.note_watermark()?;
         self.db.cancel_all_background_work(true);
@@ -377,7 +378,7 @@ impl Store for RocksStore {
     }
 }
 
-/// RocksDB keeps "no space" apart inside, and tells it only by its text.
+/// RocksDB reports a full disk only in the text of its error.
 fn of_rocksdb(error: rocksdb::Error) -> StoreError {
     let text = error.to_string();
     if text.contains("No space left on device") {

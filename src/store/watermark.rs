@@ -1,20 +1,20 @@
-//! How much was acknowledged, written down apart from the store.
+//! The last acknowledged sequence number, stored outside RocksDB.
 //!
-//! RocksDB cannot tell a log that ends early from one that was cut: it does not know how far it was synced. So its
-//! latest sequence number after an acknowledged sync is kept here, in a small file of its own, and a store that
-//! recovers less is refused with the gap instead of being taken for whole.
+//! RocksDB cannot distinguish a log that ends early from one that was cut, because it does not know how far the log was
+//! synced. So its latest sequence number after an acknowledged sync is stored in a small file, and a store that
+//! recovers less is refused.
 //!
 //! ```text
 //! slot: magic 8 | turn 8 | sequence number 8 | crc32 of these 4, all big-endian
 //! ```
 //!
-//! The file has two slots, written in turn and in place, each in a block of 4 KiB of its own: a torn write damages the
-//! slot that was being written, never the other one, also on a disk whose sectors have 4 KiB. The valid slot of the
-//! later turn counts. So a torn write costs one step back, which can only make the check milder by one second;
-//! a file with no valid slot was damaged otherwise, and says nothing about the store: it is refused.
+//! The file has two slots, written alternately and in place, each in its own block of 4 KiB: a torn write damages the
+//! slot being written and never the other one, also on a disk with 4 KiB sectors. The valid slot with the later turn
+//! counts. After a torn write the older slot weakens the check by one second. A file without a valid slot was damaged
+//! in another way and is refused.
 //!
-//! The file never changes its length, so that a write needs no space on a full disk and `sync_data` is enough.
-//! [`Watermark::create`] is also the door for a later `--accept-loss`: what is accepted becomes the new watermark.
+//! The file never changes its length, so a write needs no space on a full disk and `sync_data` is enough. Accepting a
+//! loss stores the recovered sequence number with [`Watermark::create`].
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,37 +25,37 @@ use std::{
 
 use super::codec::RecordReader;
 
-/// The largest sector of today's disks, and the page of the system's cache: what may be torn together.
+/// The largest common sector size and the size of a page: the unit that may be torn.
 const BLOCK: usize = 4096;
 
-/// Two: the one that is being written, and the one that is safe meanwhile.
+/// Two: one that is being written, and one that is safe meanwhile.
 const SLOTS: u64 = 2;
 
 const MAGIC: [u8; 8] = *b"gridmark";
 
-/// What a watermark file was found to be.
+/// The result of opening a watermark file.
 #[derive(Debug)]
 pub enum WatermarkFile {
-    /// There is none.
+    /// There is no file.
     Missing,
-    /// There is one, and neither of its slots is valid.
+    /// Neither slot is valid.
     Damaged,
-    /// It is whole, or one slot is.
+    /// At least one slot is valid.
     Whole(Watermark),
 }
 
-/// What a watermark file says that is only read.
+/// The result of reading a watermark file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatermarkValue {
-    /// There is none.
+    /// There is no file.
     Missing,
-    /// There is one, and neither of its slots is valid.
+    /// Neither slot is valid.
     Damaged,
-    /// So much was acknowledged.
+    /// The last acknowledged sequence number.
     Whole(u64),
 }
 
-/// Reads the file at `path`, which may be one that cannot be written.
+/// Reads the file at `path`, which may be read-only.
 pub fn read(path: &Path) -> io::Result<WatermarkValue> {
     match File::open(path) {
         Ok(mut file) => {
@@ -66,7 +66,7 @@ pub fn read(path: &Path) -> io::Result<WatermarkValue> {
     }
 }
 
-/// The open file.
+/// An open watermark file.
 #[derive(Debug)]
 pub struct Watermark {
     file: File,
@@ -88,7 +88,7 @@ impl Watermark {
         })
     }
 
-    /// Makes the file at `path` anew: both slots say `sequence`. It appears whole or not at all.
+    /// Creates or replaces the file at `path` with `sequence` in both slots. It appears whole or not at all.
     pub fn create(path: &Path, sequence: u64) -> io::Result<Self> {
         let draft = path.with_extension("new");
         let mut file =
@@ -111,7 +111,7 @@ impl Watermark {
         self.sequence
     }
 
-    /// Writes `sequence` over the older slot and syncs it, if it is not what is written already.
+    /// Writes `sequence` to the older slot and syncs it, unless it is already stored.
     pub fn note(&mut self, sequence: u64) -> io::Result<()> {
         if sequence == self.sequence {
             return Ok(());
@@ -125,7 +125,7 @@ impl Watermark {
     }
 }
 
-/// Turn and sequence number of the valid slot of the later turn.
+/// Turn and sequence number of the valid slot with the later turn.
 fn newest(file: &mut File) -> io::Result<Option<(u64, u64)>> {
     let mut bytes = Vec::new();
     file.take(SLOTS * BLOCK as u64).read_to_end(&mut bytes)?;

@@ -444,10 +444,10 @@ const RECORDS: &[Damage] = &[
     ("a chunk", |store| cut(store, Family::Log, log(13)), "the chunk at 13: "),
     ("a chunk's head", |store| put(store, Family::Log, log(13), vec![1, 1]), "the chunk at 13: "),
     ("the last chunk", |store| put(store, Family::Log, log(15), vec![1, 1]), "the chunk at 15: "),
-    ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of the kind cursor is damaged"),
-    ("an owed record", |store| cut(store, Family::Pending, owed(3)), "a record of the kind owed is damaged"),
+    ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of kind cursor is damaged"),
+    ("an owed record", |store| cut(store, Family::Pending, owed(3)), "a record of kind pending is damaged"),
     ("a held event", |store| cut(store, Family::Held, held(3)), "the event 3 is held: "),
-    ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of the kind dead is damaged"),
+    ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of kind dead is damaged"),
     ("an account", |store| cut(store, Family::Meta, account()), "an account of dead letters is damaged"),
     ("a line of the ledger", |store| cut(store, Family::Ledger, ledger_line(store)), "a line of the ledger: "),
     (

@@ -27,7 +27,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
 
     let (status, said) = server.fsck();
     let (folder, id) = (server.data_dir().display().to_string(), server.id());
-    let refusal = format!("gridhook: the data folder {folder} is in use by process {id}; stop that one first");
+    let refusal = format!("gridhook: the data folder {folder} is in use by process {id}; stop that process");
     assert!(status.code() == Some(1) && said.starts_with(&refusal), "{status}: {said}");
     assert_eq!(server.counter("orders", "hook", "delivered"), 10, "it runs on");
 

@@ -1,4 +1,4 @@
-//! All that the store has about one event, for one subscription: whoever explains an event asks for it at once.
+//! Reads all records about one event of one subscription at once, to explain the event's state.
 
 use std::ops::ControlFlow;
 
@@ -10,26 +10,26 @@ use crate::{
     store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord},
 };
 
-/// A dead letter is found by its event only by looking at those that wait: at 10,000 keys, less than 10 ms.
+/// The maximum number of dead letters that are searched: there is no index by event. 10,000 keys take less than 10 ms.
 const DEAD_MAX: usize = 10_000;
 
-/// What the store has about an event.
+/// The records about an event.
 #[derive(Clone, Debug)]
 pub struct EventRecords {
-    /// How far the subscription has come.
+    /// The subscription's cursor.
     pub cursor: Cursor,
-    /// What it owes of the event, by lane.
+    /// The pending deliveries of the event, by lane.
     pub pending: Vec<(Lane, PendingDelivery)>,
     /// Whether the event waits as a dead letter.
     pub is_dead: bool,
-    /// Its dead letter and when the file is due, if it is among the first that wait.
+    /// The dead letter and the due time of its file, if it is among the first that wait.
     pub dead: Option<(DeadLetterRecord, Timestamp)>,
-    /// The event; [`None`] where the store does not have it.
+    /// The event; [`None`] if the store does not have it.
     pub event: Option<Event>,
 }
 
 impl ReaderPool {
-    /// What the store has about an event. [`Error::Unknown`] where there is no such subscription.
+    /// Reads the records about an event. [`Error::Unknown`] if there is no such subscription.
     pub fn event_records(&self, subscription_key: SubscriptionKey, seq: Seq) -> PendingResult<EventRecords> {
         self.run(move |store| read(store, subscription_key, seq))
     }
@@ -40,7 +40,7 @@ fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Resul
     let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key))?.ok_or(Error::Unknown)?;
     let cursor = Cursor::decode(&cursor).map_err(StoreError::damaged)?;
     let lanes = [Lane(0), Lane(u16::MAX)];
-    let mut owed = Vec::new();
+    let mut pending = Vec::new();
     let mut bad = None;
     let [from, upper] = lanes.map(|lane| keys::pending(partition, seq, subscription, lane));
     store.scan(Family::Pending, &from, &upper, &mut |key, value| match (
@@ -48,11 +48,11 @@ fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Resul
         PendingDelivery::decode(value),
     ) {
         (Some((_, _, _, lane)), Ok(record)) => {
-            owed.push((lane, record));
+            pending.push((lane, record));
             ControlFlow::Continue(())
         }
         (key, record) => {
-            bad = Some(StoreError::damaged(format!("an owed record: {key:?} {record:?}")));
+            bad = Some(StoreError::damaged(format!("a pending delivery cannot be decoded: {key:?} {record:?}")));
             ControlFlow::Break(())
         }
     })?;
@@ -66,7 +66,7 @@ fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Resul
         ControlFlow::Break(())
     })?;
     let dead = if is_dead { find_dead(store, subscription_key, seq)? } else { None };
-    Ok(EventRecords { cursor, pending: owed, is_dead, dead, event: EventFinder::new(store, partition).find(seq)? })
+    Ok(EventRecords { cursor, pending, is_dead, dead, event: EventFinder::new(store, partition).find(seq)? })
 }
 
 fn find_dead(

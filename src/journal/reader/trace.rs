@@ -1,5 +1,5 @@
-//! What the store knows of an event that somebody traces, and of a subscription's time: lines of the ledger, what endpoints
-//! said, versions of filters, and where an id is.
+//! Reads for tracing an event and for a subscription's history: ledger lines, response excerpts, filter versions, and
+//! searches for event ids.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// So many lines are looked at in one go: some 10 ms.
+/// The maximum number of lines that one call reads: about 10 ms.
 const LOOKS: usize = 16_384;
 
 impl ReaderPool {
-    /// The lines of the ledger that speak of an event, from `from` on, or a part of them.
+    /// Reads the ledger lines that cover an event, from `from` on, or a part of them.
     pub fn lines_of(
         &self,
         subscription_key: SubscriptionKey,
@@ -33,8 +33,8 @@ impl ReaderPool {
         self.run(move |store| Ok(ledger::of_event(store, subscription_key, seq, from, LOOKS)?))
     }
 
-    /// The lines of a subscription in a range of keys ([`keys::ledger_between`]) that are `wanted`, up to `max`, or a part of
-    /// them.
+    /// Reads the lines in a range of keys ([`keys::ledger_between`]) for which `wanted` returns true, up to `max`, or a
+    /// part of them.
     pub fn lines_between(
         &self,
         range: std::ops::Range<Vec<u8>>,
@@ -44,13 +44,13 @@ impl ReaderPool {
         self.run(move |store| Ok(ledger::between(store, &range, max, LOOKS, wanted)?))
     }
 
-    /// When the oldest line of a subscription was written that is still there.
+    /// Reads the time of a subscription's oldest line.
     pub fn oldest_line(&self, subscription_key: SubscriptionKey) -> PendingResult<Option<Timestamp>> {
         self.run(move |store| Ok(ledger::oldest(store, subscription_key)?))
     }
 
-    /// Which version of a filter the oldest line speaks of that says that one stopped events; [`None`] also where that is not
-    /// among the first lines.
+    /// Reads the filter version of the oldest line about filtered-out events; [`None`] if that line is not among the
+    /// first lines.
     pub fn oldest_filter(&self, subscription_key: SubscriptionKey) -> PendingResult<Option<u32>> {
         let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
         self.run(move |store| {
@@ -63,7 +63,7 @@ impl ReaderPool {
         })
     }
 
-    /// What an endpoint said, as far as it is still there.
+    /// Reads response excerpts that are still stored.
     pub fn excerpts(
         &self,
         subscription_key: SubscriptionKey,
@@ -80,12 +80,12 @@ impl ReaderPool {
         })
     }
 
-    /// The event at a place of the log, or held below it; [`None`] where the store does not have it any more.
+    /// Reads the event at a sequence, from the log or from the held events; [`None`] if the store no longer has it.
     pub fn event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
         self.run(move |store| Ok(EventFinder::new(store, partition).find(seq)?))
     }
 
-    /// Where the log of `partition` begins; [`None`] where there is none.
+    /// Reads the beginning of the log of `partition`; [`None`] if the partition does not exist.
     pub fn floor(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
         self.run(move |store| {
             let record = store.get(Family::Meta, &keys::floor(partition))?;
@@ -97,7 +97,7 @@ impl ReaderPool {
         })
     }
 
-    /// Where in the log of `partition` events with this id are, from `from` up to `end` or as far as one look goes.
+    /// Searches the log of `partition` for events with this id, from `from` to `end`, or to the limits of one search.
     pub fn find_id(
         &self,
         partition: PartitionId,
@@ -108,7 +108,7 @@ impl ReaderPool {
         self.run(move |store| Ok(id_filter::find(store, partition, &id, from, end)?))
     }
 
-    /// The same among the events that are held below `floor`.
+    /// Like [`ReaderPool::find_id`], among the events that are held below `floor`.
     pub fn find_held_id(
         &self,
         partition: PartitionId,
@@ -119,7 +119,7 @@ impl ReaderPool {
         self.run(move |store| Ok(id_filter::find_held(store, partition, &id, from, floor)?))
     }
 
-    /// The records of the control plane of a kind whose names begin so.
+    /// Reads the control plane's records of a kind whose names start with `prefix`.
     pub fn meta_from(&self, kind: MetaKind, prefix: String) -> PendingResult<Vec<(String, Bytes)>> {
         self.run(move |store| {
             let mut found = Vec::new();

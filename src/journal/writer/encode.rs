@@ -1,4 +1,4 @@
-//! What an entry of the queue is on disk: its puts and deletes, and its answer once they are written.
+//! Encodes entries of the queue as operations of a batch, with their answers.
 
 use std::{collections::HashSet, ops::ControlFlow};
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl GroupWriter {
-    /// Puts an entry into the batch, and what it is answered behind it.
+    /// Adds an entry to the batch and its answer to the group.
     pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
             WriterEntry::Publish { partition, chunks, reply, _room } => {
@@ -56,23 +56,23 @@ impl GroupWriter {
                 }
                 PendingAnswer::Done(WriterEntry::Meta { changes, reply })
             }
-            WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: buried, reply } => {
-                encode_dead_letter_write(group, subscription_key, &buried, self.is_there(group, subscription_key));
+            WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: write, reply } => {
+                encode_dead_letter_write(group, subscription_key, &write, self.is_there(group, subscription_key));
                 PendingAnswer::Done(WriterEntry::WriteDeadLetters {
                     subscription_key,
-                    dead_letter_writes: buried,
+                    dead_letter_writes: write,
                     reply,
                 })
             }
-            // Answered at once: nothing is written.
+            // A hold is answered at once, because nothing is written.
             WriterEntry::Hold { partition, from, reply } => return self.hold(partition, from, reply),
             WriterEntry::Close => return,
         };
         group.answers.push(answer);
     }
 
-    /// Fences every life there was. No two lives of whatever subscription have the same number, so that one of which nothing
-    /// is kept any more is fenced too.
+    /// Begins a new incarnation, which fences all earlier ones. Numbers are unique over all subscriptions, so an
+    /// incarnation of a deleted subscription is fenced too.
     fn begin_incarnation(&mut self, group: &mut CommitGroup, subscription_key: SubscriptionKey) -> Incarnation {
         self.last_incarnation = Incarnation(self.last_incarnation.0 + 1);
         let before = self.incarnations.insert(subscription_key, self.last_incarnation);
@@ -80,7 +80,7 @@ impl GroupWriter {
         self.last_incarnation
     }
 
-    /// Whether a subscription is there, or will be behind this group.
+    /// Whether a subscription exists after this group.
     fn is_there(&self, group: &CommitGroup, subscription_key: SubscriptionKey) -> bool {
         let in_group = group.lows.iter().rev().find(|(of, _)| *of == subscription_key).map(|(_, low)| low.is_some());
         in_group.unwrap_or_else(|| {
@@ -132,7 +132,7 @@ impl GroupWriter {
                 group.batch.put(Family::Meta, keys::floor(*id), partition.record().encode());
             }
             MetaChange::Subscribe(subscription_key, start) => {
-                // The floor is moved by this thread: it cannot pass what is said here.
+                // Only this thread moves the floor, so it cannot pass this position.
                 let read = self.partitions.get(&subscription_key.partition).map_or(Seq::FIRST, |partition| {
                     start.map_or(partition.next, |start| start.max(partition.floor).min(partition.next))
                 });
@@ -142,7 +142,7 @@ impl GroupWriter {
                 group.lows.push((*subscription_key, LowWatermark::of(&cursor)));
             }
             MetaChange::Unsubscribe(subscription_key) => {
-                // Nobody may write for it any more; what it owed is cleared away bit by bit.
+                // Fences its writes. Its pending deliveries are removed in parts, later.
                 let before = self.incarnations.remove(subscription_key);
                 group.incarnations.entry(*subscription_key).or_insert(before);
                 self.note_filtered_out(group, *subscription_key, now);
@@ -160,22 +160,23 @@ impl GroupWriter {
         }
     }
 
-    /// What the filter of a subscription stopped of late is only in its cursor: it becomes lines where that goes.
+    /// Writes ledger lines for the recently filtered-out events, which only the cursor has, before the cursor is
+    /// deleted.
     fn note_filtered_out(&self, group: &mut CommitGroup, subscription_key: SubscriptionKey, now: Timestamp) {
         let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key)).ok().flatten();
-        // One that cannot be read has nothing to tell, and goes.
+        // An unreadable cursor is deleted without lines.
         let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
-        for sifted in cursor.filtered_out {
-            ledger::put(&mut group.batch, subscription_key, sifted.lane, 0, &sifted.line(now));
+        for range in cursor.filtered_out {
+            ledger::put(&mut group.batch, subscription_key, range.lane, 0, &range.line(now));
         }
     }
 
-    /// Takes events out of `held` whose last obligation ends with this group.
+    /// Deletes held events whose last pending delivery or pin is deleted by this group.
     pub(super) fn free_held(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
-        self.trims.touch(group.asked.keys().map(|(id, seq, _, _)| (*id, *seq)));
-        let events = |asked| {
-            let last_words = group.asked.iter().filter(move |(_, last_word)| **last_word == asked);
-            last_words.map(|((id, seq, _, _), _)| (*id, *seq)).collect::<HashSet<_>>()
+        self.trims.touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
+        let events = |is_needed| {
+            let changed = group.needs.iter().filter(move |(_, needed)| **needed == is_needed);
+            changed.map(|((id, seq, _, _), _)| (*id, *seq)).collect::<HashSet<_>>()
         };
         let mut freed = events(false);
         for event in events(true) {
@@ -191,11 +192,11 @@ impl GroupWriter {
             {
                 let scanned = self.store.scan(family, &range.start, &range.end, &mut |key, _| {
                     let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-                    wanted |= parsed.is_none_or(|obligation| !group.asked.contains_key(&obligation));
+                    wanted |= parsed.is_none_or(|entry| !group.needs.contains_key(&entry));
                     if wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
                 match scanned {
-                    // Whether somebody asks for it cannot be told: it stays.
+                    // Whether it is still needed is unknown, so the event is kept.
                     Err(StoreError::Damaged(what)) => {
                         self.note_damage(family, &what);
                         wanted = true;
@@ -211,7 +212,7 @@ impl GroupWriter {
     }
 }
 
-/// Turns a subscription's changes into puts and deletes.
+/// Encodes a subscription's changes.
 fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, changes: &[RecordChange]) {
     let SubscriptionKey { partition, subscription } = subscription_key;
     for change in changes {
@@ -220,21 +221,21 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
                 group.batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
                 group.lows.push((subscription_key, LowWatermark::of(cursor)));
             }
-            RecordChange::Defer { lane, seq, pending: owed, was_due } => {
-                group.batch.put(Family::Pending, keys::pending(partition, *seq, subscription, *lane), owed.encode());
-                group.asked.insert((partition, *seq, subscription, *lane), true);
-                if *was_due != Some(owed.due) {
+            RecordChange::Defer { lane, seq, pending, was_due } => {
+                group.batch.put(Family::Pending, keys::pending(partition, *seq, subscription, *lane), pending.encode());
+                group.needs.insert((partition, *seq, subscription, *lane), true);
+                if *was_due != Some(pending.due) {
                     if let Some(was_due) = was_due {
                         group.batch.single_delete(Family::Due, keys::due(subscription_key, *was_due, *lane, *seq));
                     }
-                    group.batch.put(Family::Due, keys::due(subscription_key, owed.due, *lane, *seq), Vec::new());
+                    group.batch.put(Family::Due, keys::due(subscription_key, pending.due, *lane, *seq), Vec::new());
                 }
             }
             RecordChange::Settle { lane, seq, was_due } => settle(group, subscription_key, *lane, *seq, *was_due),
             RecordChange::PutAside { lane, seq, due, dead } => {
                 group.batch.put(Family::Dead, keys::dead(subscription_key, *due, *seq, *lane), dead.encode());
                 group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
-                group.asked.insert((partition, *seq, subscription, *lane), true);
+                group.needs.insert((partition, *seq, subscription, *lane), true);
             }
             RecordChange::Note { lane, attempt, entry } => {
                 ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry)
@@ -242,7 +243,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
             RecordChange::Keep { key, excerpt } => {
                 group.batch.put(Family::Excerpt, keys::excerpt(subscription_key, *key), excerpt.encode());
             }
-            RecordChange::TakeBack(page) => take_back(group, subscription_key, page),
+            RecordChange::TakeBack(page) => redrive(group, subscription_key, page),
             RecordChange::JobEnded(job) => {
                 group.batch.put(Family::Meta, keys::ended_job(subscription_key, job.lane), job.encode());
                 group.ended.insert(subscription_key);
@@ -251,7 +252,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
     }
 }
 
-/// An obligation ends.
+/// Deletes a pending delivery.
 pub(super) fn settle(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
@@ -262,11 +263,11 @@ pub(super) fn settle(
     let SubscriptionKey { partition, subscription } = subscription_key;
     group.batch.delete(Family::Pending, keys::pending(partition, seq, subscription, lane));
     group.batch.single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
-    group.asked.insert((partition, seq, subscription, lane), false);
+    group.needs.insert((partition, seq, subscription, lane), false);
 }
 
-/// Dead letters are dead no more. That their events are owed is a change of its own, which comes behind.
-fn take_back(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
+/// Deletes redriven dead letters. Separate, later changes make their events pending.
+fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
     for RedrivenEvent { seq, waited, event } in &page.dead_letters {
         if let Some((due, seq, lane)) = *waited {
             remove_dead_letter(group, subscription_key, DeadKey { due, seq, lane });
@@ -284,24 +285,24 @@ fn take_back(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &
 fn encode_dead_letter_write(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
-    buried: &DeadLetterWrite,
+    write: &DeadLetterWrite,
     is_there: bool,
 ) {
-    // The account of a subscription that was deleted goes with it, and must not come back.
-    if let Some((name, totals)) = &buried.totals
+    // The totals of a deleted subscription are deleted and must not be written again.
+    if let Some((name, totals)) = &write.totals
         && is_there
     {
         group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
     }
-    for dead in &buried.done {
+    for dead in &write.done {
         remove_dead_letter(group, subscription_key, *dead);
     }
-    for LedgerLine { lane, attempt, entry } in &buried.notes {
+    for LedgerLine { lane, attempt, entry } in &write.notes {
         ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry);
     }
 }
 
-/// A dead letter is dealt with: nothing asks for its event on its behalf any more.
+/// Deletes a dead letter and its pin.
 pub(super) fn remove_dead_letter(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
@@ -310,5 +311,5 @@ pub(super) fn remove_dead_letter(
     let SubscriptionKey { partition, subscription } = subscription_key;
     group.batch.delete(Family::Dead, keys::dead(subscription_key, due, seq, lane));
     group.batch.delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
-    group.asked.insert((partition, seq, subscription, lane), false);
+    group.needs.insert((partition, seq, subscription, lane), false);
 }

@@ -1,6 +1,6 @@
-//! Parts of logs that somebody is about to read, and has written nothing yet that would keep them.
+//! Holds: they keep a part of a log for a reader that has not stored a position yet.
 //!
-//! A hold lives in memory: a process that dies takes with it whoever was about to read.
+//! A hold is only in memory: it ends with the process, like its reader.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     journal::{Error, LogHold},
 };
 
-/// Dropped by whoever has read, or never will.
+/// Keeps a range of a log until it is dropped.
 pub(in crate::journal) type HeldRange = Arc<Seq>;
 
 /// The holds of all partitions.
@@ -23,14 +23,14 @@ pub(in crate::journal) type HeldRange = Arc<Seq>;
 pub(super) struct LogHolds(HashMap<PartitionId, Vec<Weak<Seq>>>);
 
 impl LogHolds {
-    /// The lowest place of a partition that is held.
+    /// The lowest held sequence of a partition.
     pub(super) fn low(&self, id: PartitionId) -> Option<Seq> {
         self.0.get(&id)?.iter().filter_map(Weak::upgrade).map(|held| *held).min()
     }
 }
 
 impl GroupWriter {
-    /// Keeps a log from `from` on, or from its floor. The floor is moved by this thread and no other: nothing comes in between.
+    /// Keeps a log from `from` on, or from its floor. Only this thread moves the floor, so it cannot move in between.
     pub(super) fn hold(&mut self, id: PartitionId, from: Seq, reply: oneshot::Sender<Result<LogHold, Error>>) {
         let answer = self.partitions.get(&id).ok_or(Error::Unknown).map(|partition| {
             let from = from.max(partition.floor).min(partition.next);
@@ -40,7 +40,7 @@ impl GroupWriter {
             holds.push(Arc::downgrade(&held));
             LogHold { from, _held: held }
         });
-        // Whoever asked may have gone: then it is dropped with the answer.
+        // If the caller was dropped, the hold is dropped with the answer.
         reply.send(answer).ok();
     }
 }

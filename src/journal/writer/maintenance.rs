@@ -1,7 +1,7 @@
-//! What is done now and then: the watermark is noted, floors move ([`trim`](super::trim)), and what deleted subscriptions
-//! left is cleared away.
+//! Maintenance between groups: stores the watermark, moves floors ([`trim`](super::trim)) and removes the records of
+//! deleted subscriptions.
 //!
-//! None of it is urgent. Where the disk is full, it is tried again a second later.
+//! None of it is urgent. When the disk is full, it is retried after a second.
 
 use std::ops::ControlFlow;
 
@@ -16,10 +16,10 @@ use crate::{
     store::{Family, StoreError, keys, ledger},
 };
 
-/// So many jobs that have ended are kept of each subscription, and those of the latest group.
+/// The number of ended jobs that are kept of each subscription, besides those of the current group.
 const ENDED_MAX: usize = 50;
 
-/// So many records of deleted subscriptions are cleared away in one go.
+/// The number of records of a deleted subscription that are removed in one write.
 const REAP_MAX: usize = 1024;
 
 impl GroupWriter {
@@ -28,17 +28,17 @@ impl GroupWriter {
         if !self.parked.is_empty() {
             return Ok(());
         }
-        let is_due = now >= self.housekept.after(HOUSEKEEPING);
-        let kept = self.trim(now).and_then(|()| if is_due { self.keep(now) } else { Ok(()) });
+        let is_due = now >= self.last_housekeeping.after(HOUSEKEEPING);
+        let kept = self.trim(now).and_then(|()| if is_due { self.run_periodic(now) } else { Ok(()) });
         match kept {
-            // There is time: it is tried again in a second.
+            // Not urgent: retried after a second.
             Err(StoreError::Full) => {
                 self.status.set_state(JournalState::Full);
                 Ok(())
             }
             Ok(()) => {
                 if is_due {
-                    self.status.set_state(self.room());
+                    self.status.set_state(self.writable_state());
                 }
                 Ok(())
             }
@@ -46,17 +46,17 @@ impl GroupWriter {
         }
     }
 
-    fn keep(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        self.housekept = now;
+    fn run_periodic(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        self.last_housekeeping = now;
         self.store.note_watermark()?;
         self.reap()
     }
 
-    /// Of the jobs that have ended only the latest are kept.
+    /// Deletes all but the latest ended jobs.
     pub(super) fn forget_jobs(&self, group: &mut CommitGroup) -> Result<(), StoreError> {
         for subscription_key in &group.ended {
             let ended = match ended_jobs(&*self.store, *subscription_key) {
-                // They stay, then.
+                // Unreadable jobs are kept.
                 Err(StoreError::Damaged(what)) => {
                     self.note_damage(Family::Meta, &what);
                     continue;
@@ -73,7 +73,7 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Clears away a part of what deleted subscriptions left.
+    /// Removes a part of the records of deleted subscriptions.
     fn reap(&mut self) -> Result<(), StoreError> {
         let mut subscription_keys = Vec::new();
         let range = keys::reaps();
@@ -100,16 +100,16 @@ impl GroupWriter {
                 let entry = LedgerEntry { at: now, covers: vec![(seq, 1)], what: LedgerEvent::Canceled };
                 ledger::put(&mut group.batch, subscription_key, lane, 0, &entry);
             }
-            if group.asked.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if group.needs.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let range = keys::dead_of(subscription_key);
         self.store.scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, seq, lane)) = keys::parse_dead(key) {
                 remove_dead_letter(&mut group, subscription_key, DeadKey { due, seq, lane });
             }
-            if group.asked.len() < 2 * REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if group.needs.len() < 2 * REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        if group.asked.is_empty() {
+        if group.needs.is_empty() {
             let range = keys::ended_jobs_of(subscription_key);
             self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
                 group.batch.delete(Family::Meta, key.to_vec());

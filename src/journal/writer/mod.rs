@@ -1,9 +1,11 @@
-//! The writer's thread: it makes groups of what has gathered, writes each with one sync, and answers everybody in order.
+//! The writer's thread. It collects queued entries into groups, writes each group with one sync, and answers its
+//! entries in order.
 //!
-//! A group with a publish, a lease, a give-up or a word of the control plane goes at once; a group of outcomes alone waits
-//! a moment for company. Where the disk is full, publishes are refused and everything else stays at the head of the queue
-//! until there is room. Where anything else fails, nothing may be written any more: the failed sync must not be tried again,
-//! because the kernel may have forgotten the pages that it could not write.
+//! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
+//! given up or a change of the control plane. A group of outcomes alone waits a moment for more entries. When the disk
+//! is full, publishers are refused and all other entries stay at the head of the queue until there is space. After any
+//! other error nothing may be written: a failed sync must not be retried, because the kernel may have dropped the pages
+//! that it could not write.
 
 mod backlog;
 mod encode;
@@ -21,7 +23,7 @@ use std::{
 pub(super) use self::log_holds::HeldRange;
 use self::{
     log_holds::LogHolds,
-    trim::{LOOK_WAIT, TrimSchedule},
+    trim::{LOOKUP_WAIT, TrimSchedule},
 };
 use crate::{
     clock::Clock,
@@ -42,13 +44,14 @@ use crate::{
     },
 };
 
-/// How often the watermark is noted and what was deleted is cleared away, and how soon a log is trimmed of what was passed.
+/// The interval of storing the watermark and of removing the records of deleted subscriptions, and the delay before a
+/// log is trimmed.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// How often a full disk is tried again.
+/// The interval of retries when the disk is full.
 const FULL_WAIT: Duration = Duration::from_millis(250);
 
-/// So many entries at most share one sync.
+/// The maximum number of entries that share one sync.
 const GROUP_MAX: usize = 4096;
 
 #[expect(clippy::too_many_arguments, reason = "called once, by the handle that owns all of them")]
@@ -62,10 +65,10 @@ pub(super) fn spawn(
     entries: mpsc::Receiver<WriterEntry>,
     (status, damage): (Arc<WriterStatus>, Damage),
 ) -> std::thread::JoinHandle<()> {
-    let housekept = clock.now();
+    let last_housekeeping = clock.now();
     let mut trims = TrimSchedule::start(Arc::clone(&store));
     for id in partitions.keys() {
-        trims.arm(*id, housekept);
+        trims.arm(*id, last_housekeeping);
     }
     let writer = GroupWriter {
         trims,
@@ -83,13 +86,13 @@ pub(super) fn spawn(
         incarnations: HashMap::new(),
         last_incarnation: Incarnation(0),
         parked: Vec::new(),
-        housekept,
+        last_housekeeping,
     };
     let run = move || {
         let status = Arc::clone(&writer.status);
         let _closed = ThreadGuard(status);
         if let Err(error) = writer.run() {
-            tracing::error!(%error, "the journal failed and must not be written any more");
+            tracing::error!(%error, "the journal failed");
             fatal(&error);
         }
     };
@@ -99,7 +102,8 @@ pub(super) fn spawn(
         .expect("a process that cannot start a thread cannot start")
 }
 
-/// Tells everybody when the thread has ended. A panic in it leaves memory and disk apart: the process must not go on.
+/// Sets the state when the thread has ended. After a panic, memory and disk may differ, so the process must not
+/// continue.
 struct ThreadGuard(Arc<WriterStatus>);
 
 impl Drop for ThreadGuard {
@@ -124,34 +128,34 @@ struct GroupWriter {
     entries: mpsc::Receiver<WriterEntry>,
     status: Arc<WriterStatus>,
     damage: Damage,
-    /// Of those that were opened and are there yet.
+    /// Incarnations of subscriptions that were opened and not deleted.
     incarnations: HashMap<SubscriptionKey, Incarnation>,
     last_incarnation: Incarnation,
-    /// What waits for room on the disk, oldest first.
+    /// Entries that wait for space on the disk, the oldest first.
     parked: Vec<WriterEntry>,
-    housekept: Timestamp,
+    last_housekeeping: Timestamp,
 }
 
-/// A group on its way: what is written, and what follows when it is.
+/// A group: its batch, and what is done after it is written.
 #[derive(Default)]
 struct CommitGroup {
     batch: Batch,
     answers: Vec<PendingAnswer>,
     appended: Vec<(PartitionId, Chunk)>,
     lows: Vec<(SubscriptionKey, Option<LowWatermark>)>,
-    /// As they were before the group, to go back to if it is not written.
+    /// The partitions before the group, restored if it is not written.
     before: HashMap<PartitionId, Option<PartitionState>>,
-    /// Likewise.
+    /// The incarnations before the group, restored if it is not written.
     incarnations: HashMap<SubscriptionKey, Option<Incarnation>>,
-    /// Obligations and pins for events that may be held: whether the last word of this group is that they are there.
-    asked: HashMap<PendingEntry, bool>,
-    /// Whose jobs have ended.
+    /// Changed pending deliveries and pins of events that may be held: whether they exist after this group.
+    needs: HashMap<PendingEntry, bool>,
+    /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
 }
 
 type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 
-/// An entry that is in the batch, and how it is answered.
+/// An encoded entry and its answer.
 enum PendingAnswer {
     Published(WriterEntry, PublishReceipt),
     Done(WriterEntry),
@@ -167,17 +171,17 @@ impl GroupWriter {
                 self.commit(group)?;
             }
             if close {
-                // What is parked still waits for room, and there is none: it will be repeated.
+                // Parked entries still wait for space. They are repeated after the restart.
                 return self.store.close();
             }
             self.housekeep()?;
         }
     }
 
-    /// The next group, and whether it is the last.
+    /// Collects the next group. Returns it and whether it is the last.
     fn next_group(&mut self) -> (Vec<WriterEntry>, bool) {
         let wait = match self.parked.is_empty() {
-            true if self.trims.is_looking() => LOOK_WAIT,
+            true if self.trims.is_looking() => LOOKUP_WAIT,
             true => HOUSEKEEPING,
             false => FULL_WAIT,
         };
@@ -219,12 +223,12 @@ impl GroupWriter {
         let written = if group.batch.0.is_empty() { Ok(()) } else { self.write(&group, count) };
         match written {
             Ok(()) => {
-                self.status.set_state(self.room());
+                self.status.set_state(self.writable_state());
                 self.finish(group)
             }
             Err(StoreError::Full) => {
                 if self.status.set_state(JournalState::Full) != JournalState::Full as u8 {
-                    tracing::warn!("the disk is full: publishes are refused until there is room");
+                    tracing::warn!("the disk is full; publishers are refused");
                 }
                 self.park(group);
                 Ok(())
@@ -240,8 +244,9 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// What is left is for those who free some: publishers are refused before the disk is quite full.
-    fn room(&self) -> JournalState {
+    /// Publishers are refused before the disk is completely full: the remaining space is left for writes that free
+    /// some.
+    fn writable_state(&self) -> JournalState {
         if self.store.is_short_of_space() { JournalState::Full } else { JournalState::Writable }
     }
 
@@ -266,7 +271,7 @@ impl GroupWriter {
                 moved.insert(*id);
             }
         }
-        self.look_at_crowds(moved.into_iter())?;
+        self.update_crowded(moved.into_iter())?;
         for answer in group.answers {
             match answer {
                 PendingAnswer::Published(entry, published) => reply_published(entry, Ok(published)),
@@ -285,7 +290,7 @@ impl GroupWriter {
         }
         for id in group.before.keys().filter(|id| !self.partitions.contains_key(id)) {
             match self.store.drop_log(*id, FloorRecord::ABANDONED) {
-                // The floor is written: the space comes back at the next start, if not before.
+                // The floor is stored, so the space is freed at the next start at the latest.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => return Err(error),
             }
@@ -299,7 +304,9 @@ impl GroupWriter {
         let opened = match (cursor, self.partitions.get(&subscription_key.partition)) {
             (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {
                 Ok(cursor) => Ok(OpenedSubscription { owner, cursor, end: partition.next }),
-                Err(error) => Err(Error::Damaged(format!("the cursor of {subscription_key:?}: {error}"))),
+                Err(error) => {
+                    Err(Error::Damaged(format!("the cursor of {subscription_key:?} cannot be decoded: {error}")))
+                }
             },
             (Ok(_), _) => Err(Error::Unknown),
             (Err(error), _) => Err(error.into()),
@@ -310,18 +317,20 @@ impl GroupWriter {
         if matches!(opened, Err(Error::Unknown)) {
             self.incarnations.remove(&subscription_key);
         }
-        // Whoever asked may have been killed meanwhile; the life it was given stays unused.
+        // The caller may have been dropped. Its incarnation then stays unused.
         reply.send(opened).ok();
     }
 
-    /// A record cannot be read. It is no reason to end: if the disk cannot be written either, the next write says so.
+    /// Records an unreadable record. This does not end the writer: if the disk cannot be written either, the next write
+    /// fails.
     fn note_damage(&self, family: Family, what: &str) {
         if self.damage.note(family, what) {
             self.store.spare(family, true);
         }
     }
 
-    /// Nothing of the group was written: publishers are told, everybody else waits for room.
+    /// Handles a group that was not written because the disk is full: publishers and the control plane are refused, all
+    /// other entries wait.
     fn park(&mut self, group: CommitGroup) {
         group.before.keys().for_each(|id| self.ids.forget(*id));
         put_back(&mut self.partitions, group.before);
@@ -337,7 +346,7 @@ impl GroupWriter {
     }
 }
 
-/// Lets `now` be as it was before.
+/// Restores the previous values.
 fn put_back<K: Eq + Hash, V>(now: &mut HashMap<K, V>, before: HashMap<K, Option<V>>) {
     for (key, before) in before {
         match before {
@@ -365,7 +374,7 @@ fn push(group: &mut Vec<WriterEntry>, entry: WriterEntry, bytes: &mut usize, urg
 
 fn reply_published(entry: WriterEntry, answer: Result<PublishReceipt, Error>) {
     let WriterEntry::Publish { reply, .. } = entry else { return };
-    // A publisher that hung up has published all the same.
+    // The events are published even if the publisher has disconnected.
     reply.send(answer).ok();
 }
 
@@ -373,7 +382,7 @@ fn reply(entry: WriterEntry, answer: Result<(), Error>) {
     match entry {
         WriterEntry::Append { done, .. } => done.call(answer),
         WriterEntry::Meta { reply, .. } | WriterEntry::WriteDeadLetters { reply, .. } => {
-            // Whoever asked may have gone; what was asked is done.
+            // The change is made even if the caller was dropped.
             reply.send(answer).ok();
         }
         WriterEntry::Publish { reply, .. } => {

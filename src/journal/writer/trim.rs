@@ -1,11 +1,12 @@
-//! Trimming: which partitions are looked at, when, and how what a look found becomes the new floor.
+//! Trimming: decides which partitions' logs are examined and when, and moves their floors.
 //!
-//! A look reads the store, on a thread of its own ([`TrimThread`]). Only partitions of which something may go are looked at: one
-//! whose low mark or end has moved, or whose first chunk has reached its age. A topic without traffic costs nothing.
+//! A lookup reads the store on a thread of its own ([`TrimThread`]). A partition is examined only if something may be
+//! removed: its low watermark or its end has moved, or its first chunk has reached the retention time. A topic without
+//! traffic costs nothing.
 //!
-//! Invariants: at most one look at a partition is on its way; a floor is moved by the writer's thread alone, and not past
-//! the low marks and holds as they are then; events whose obligations changed since the look began are looked at again
-//! before the floor passes them.
+//! Invariants: a partition has at most one lookup in progress; only the writer's thread moves a floor, and not past the
+//! low watermarks and holds at that moment; events whose pending deliveries or pins changed since the lookup began are
+//! checked again before the floor passes them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,24 +23,24 @@ use crate::{
     store::{Batch, Family, Store, StoreError},
 };
 
-/// So many looks at most are on their way: what they found lies in memory.
-const LOOKS_MAX: usize = 64;
+/// The maximum number of lookups in progress: their results are in memory.
+const LOOKUPS_MAX: usize = 64;
 
-/// How long the writer waits for entries while looks are on their way.
-pub(super) const LOOK_WAIT: Duration = Duration::from_millis(5);
+/// How long the writer waits for entries while lookups are in progress.
+pub(super) const LOOKUP_WAIT: Duration = Duration::from_millis(5);
 
-/// When a partition is looked at again whose log could not be read.
+/// The delay before a partition with an unreadable log is examined again.
 const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 
-/// A partition is trimmed at most once in this part of the retention, so that a long one costs little …
+/// A partition is trimmed at most once in this fraction of the retention time, so that a long retention costs little.
 const RETENTION_PART: u32 = 64;
 
-/// … and at least once in so long.
-const REST_MAX: Duration = Duration::from_secs(60);
+/// The maximum time between two trims of a partition.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 type TrimLookupResult = (PartitionId, Result<TrimPlan, StoreError>);
 
-/// The thread that looks, for as long as the writer runs.
+/// A handle to the lookup thread. The thread runs as long as the writer.
 struct TrimThread {
     wanted: Option<mpsc::Sender<TrimLookup>>,
     looked: mpsc::Receiver<TrimLookupResult>,
@@ -48,14 +49,14 @@ struct TrimThread {
 
 impl TrimThread {
     fn start(store: Arc<dyn Store>) -> Self {
-        let (wanted, wishes) = mpsc::channel::<TrimLookup>();
+        let (wanted, lookups) = mpsc::channel::<TrimLookup>();
         let (found, looked) = mpsc::channel();
         let run = move || {
-            for look in wishes {
+            for look in lookups {
                 let id = look.id;
-                // A panic is a defect that the hook has told of: this partition is not trimmed for now, all others are.
+                // A panic must only affect this partition. The panic hook has logged it.
                 let plan = catch_unwind(AssertUnwindSafe(|| partition_state::plan(&*store, &look)))
-                    .unwrap_or_else(|_| Err(StoreError::Damaged("looking at a log panicked".to_owned())));
+                    .unwrap_or_else(|_| Err(StoreError::Damaged("the lookup for trimming a log panicked".to_owned())));
                 if found.send((id, plan)).is_err() {
                     return;
                 }
@@ -71,55 +72,55 @@ impl TrimThread {
 
 impl Drop for TrimThread {
     fn drop(&mut self) {
-        // The thread ends with this, and the store may be closed.
+        // The thread must end before the store is closed.
         self.wanted = None;
         self.thread.take().and_then(|thread| thread.join().ok());
     }
 }
 
-/// Where a partition stands.
+/// The trim state of a partition.
 enum TrimStage {
-    /// It is looked at then.
+    /// It is examined at this time.
     Due(Timestamp),
-    /// It is being looked at.
+    /// A lookup is in progress.
     Looked {
-        /// The first event whose obligations changed since.
+        /// The first event whose pending deliveries or pins have changed since.
         touched: Option<Seq>,
-        /// Whether there may be more to trim than the look knew of.
+        /// Whether more may be removable than the lookup knew.
         again: bool,
     },
 }
 
-/// A look that has ended.
+/// A finished lookup.
 struct TrimResult {
     id: PartitionId,
     plan: Result<TrimPlan, StoreError>,
-    /// The first event whose obligations changed since the look began.
+    /// The first event whose pending deliveries or pins have changed since the lookup began.
     touched: Option<Seq>,
-    /// Whether there may be more to trim than the look knew of.
+    /// Whether more may be removable than the lookup knew.
     again: bool,
 }
 
-/// Which partitions are looked at next.
+/// The schedule of lookups.
 pub(super) struct TrimSchedule {
     due: BTreeSet<(Timestamp, PartitionId)>,
-    /// Only those of which something may go.
+    /// Only partitions from which something may be removed.
     stages: HashMap<PartitionId, TrimStage>,
-    on_their_way: usize,
+    in_progress: usize,
     looks: TrimThread,
 }
 
 impl TrimSchedule {
     pub(super) fn start(store: Arc<dyn Store>) -> Self {
-        Self { due: BTreeSet::new(), stages: HashMap::new(), on_their_way: 0, looks: TrimThread::start(store) }
+        Self { due: BTreeSet::new(), stages: HashMap::new(), in_progress: 0, looks: TrimThread::start(store) }
     }
 
-    /// Whether looks are on their way.
+    /// Whether lookups are in progress.
     pub(super) fn is_looking(&self) -> bool {
-        self.on_their_way > 0
+        self.in_progress > 0
     }
 
-    /// Something of this log may go: it is looked at no later than at `at`.
+    /// Schedules a lookup at `at` or earlier, because something may be removed.
     pub(super) fn arm(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
             Some(TrimStage::Due(_)) => {}
@@ -128,7 +129,7 @@ impl TrimSchedule {
         }
     }
 
-    /// What asks for these events changes now.
+    /// Records that pending deliveries or pins of these events change now.
     pub(super) fn touch(&mut self, events: impl Iterator<Item = (PartitionId, Seq)>) {
         if !self.is_looking() {
             return;
@@ -152,10 +153,10 @@ impl TrimSchedule {
         self.set_due(id, at);
     }
 
-    /// The next partition that is due, where one more look may begin.
+    /// The next partition that is due, if one more lookup may begin.
     fn next(&mut self, now: Timestamp) -> Option<PartitionId> {
         let (at, id) = *self.due.first()?;
-        if at > now || self.on_their_way >= LOOKS_MAX {
+        if at > now || self.in_progress >= LOOKUPS_MAX {
             return None;
         }
         self.due.pop_first();
@@ -166,18 +167,18 @@ impl TrimSchedule {
     fn begin(&mut self, look: TrimLookup) {
         let id = look.id;
         if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(look).is_ok()) {
-            self.on_their_way += 1;
+            self.in_progress += 1;
             self.stages.insert(id, TrimStage::Looked { touched: None, again: false });
         }
     }
 
-    /// The next look that has ended.
+    /// The next finished lookup.
     fn found(&mut self) -> Option<TrimResult> {
         let (id, plan) = self.looks.looked.try_recv().ok()?;
-        self.on_their_way -= 1;
+        self.in_progress -= 1;
         let (touched, again) = match self.stages.remove(&id) {
             Some(TrimStage::Looked { touched, again }) => (touched, again),
-            // No look begins while one is on its way.
+            // Only one lookup of a partition is in progress at a time.
             Some(TrimStage::Due(_)) | None => (Some(Seq(0)), true),
         };
         Some(TrimResult { id, plan, touched, again })
@@ -185,13 +186,13 @@ impl TrimSchedule {
 }
 
 impl GroupWriter {
-    /// Moves floors as far as was found out, and has those looked at that are due. Never blocks on a look.
+    /// Moves floors according to finished lookups and begins lookups that are due. Never blocks on a lookup.
     pub(super) fn trim(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let moved = self.move_floors(now);
         while let Some(id) = self.trims.next(now) {
             self.look(id, now);
         }
-        self.status.set_trimming(self.trims.on_their_way);
+        self.status.set_trimming(self.trims.in_progress);
         moved
     }
 
@@ -200,17 +201,17 @@ impl GroupWriter {
         let low = self.low(id);
         if low > partition.floor {
             let retention = self.options.limits.retention;
-            // While the clock may be wrong about ages, retention keeps everything.
+            // While the clock may be wrong, retention keeps everything.
             let since = if self.clock.holds_expiry() { Timestamp::default() } else { now.before(retention) };
             let kept = (!retention.is_zero()).then_some(since);
             self.trims.begin(TrimLookup { id, floor: partition.floor, next: partition.next, low, kept });
         } else if self.holds.low(id).is_some() {
-            // Nobody says when a hold ends.
+            // The end of a hold is not signaled.
             self.trims.set_due(id, now.after(HOUSEKEEPING));
         }
     }
 
-    /// The first event of a partition that somebody may still ask for, or its end.
+    /// The lowest low watermark or hold of a partition, or its end.
     fn low(&self, id: PartitionId) -> Seq {
         let end = self.partitions.get(&id).map_or(Seq::FIRST, |partition| partition.next);
         let lows = self.lows.get(&id).into_iter().flatten().map(|(_, low)| low.all);
@@ -221,7 +222,7 @@ impl GroupWriter {
         let mut batch = Batch::default();
         let mut moved = Vec::new();
         let retention = self.options.limits.retention;
-        let rest = (retention / RETENTION_PART).clamp(HOUSEKEEPING, REST_MAX);
+        let interval = (retention / RETENTION_PART).clamp(HOUSEKEEPING, INTERVAL_MAX);
         while let Some(TrimResult { id, plan, touched, again }) = self.trims.found() {
             if !self.partitions.contains_key(&id) {
                 continue;
@@ -231,11 +232,11 @@ impl GroupWriter {
                 Ok(plan) => plan,
                 Err(error) => {
                     self.trims.set_due(id, now.after(UNREADABLE_WAIT));
-                    // It was a read: what is on disk is as it was, and so is the log.
+                    // A read failed, so nothing on disk has changed.
                     match error {
                         StoreError::Damaged(what) => self.note_damage(Family::Log, &what),
                         StoreError::Full | StoreError::Failed(_) => {
-                            tracing::warn!(partition = id.0, %error, "a log could not be read to be trimmed");
+                            tracing::warn!(partition = id.0, %error, "could not read a log to trim it");
                         }
                     }
                     continue;
@@ -243,7 +244,7 @@ impl GroupWriter {
             };
             let next = match plan.ages {
                 _ if plan.is_part => Some(now),
-                Some(appended) => Some(appended.after(retention).max(now.after(rest))),
+                Some(appended) => Some(appended.after(retention).max(now.after(interval))),
                 None => (again || self.holds.low(id).is_some()).then(|| now.after(HOUSEKEEPING)),
             };
             if let Some(next) = next {
@@ -273,7 +274,7 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// The plan as it must be now: somebody may have asked for a part of the log or for an event since.
+    /// Adapts a plan to changes since the lookup began: of low watermarks, holds, pending deliveries and pins.
     fn recheck(&self, id: PartitionId, plan: TrimPlan, touched: Option<Seq>) -> Result<TrimPlan, StoreError> {
         let low = self.low(id);
         let plan = if low < plan.target { TrimPlan { target: low, ages: None, ..plan } } else { plan };

@@ -1,11 +1,11 @@
-//! A tally on disk, at the end of a cursor.
+//! The bytes of outcome counts, at the end of a cursor.
 //!
 //! ```text
 //! failed: count (outcome 1 | times)* | dead-lettered: count (reason 2 | times)* | dropped: count (reason 2 | times)*
 //!     | leases: count (step 1 | times)*
 //! ```
 //!
-//! Ascending, and nothing stands there that did not happen.
+//! Keys ascend, and entries with the count 0 are not stored.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     store::codec::{RecordReader, put_varint},
 };
 
-pub(super) fn put_tally(out: &mut Vec<u8>, OutcomeCounts { failed, dead_lettered, dropped, leases }: &OutcomeCounts) {
+pub(super) fn put_counts(out: &mut Vec<u8>, OutcomeCounts { failed, dead_lettered, dropped, leases }: &OutcomeCounts) {
     put_varint(out, failed.len() as u64);
     for (outcome, times) in failed {
         out.push(outcome.byte());
@@ -35,7 +35,7 @@ pub(super) fn put_tally(out: &mut Vec<u8>, OutcomeCounts { failed, dead_lettered
     }
 }
 
-pub(super) fn take_tally(reader: &mut RecordReader<'_>) -> Option<OutcomeCounts> {
+pub(super) fn take_counts(reader: &mut RecordReader<'_>) -> Option<OutcomeCounts> {
     Some(OutcomeCounts {
         failed: take_map(reader, take_outcome)?,
         dead_lettered: take_map(reader, take_reason)?,

@@ -1,21 +1,21 @@
-//! A cursor on disk: one small record, written once for every group of outcomes.
+//! The bytes of a cursor: one small record, written once for each group of outcomes.
 //!
 //! ```text
 //! version 6 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
-//!     | 0, or 1 and 8 where no request may leave before a time | health | eleven counters
+//!     | 0, or 1 and 8 if no request may be sent before a time | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
-//!     | began, if flagged | hulls and each hull, if flagged | tally
+//!     | began, if flagged | filtered-out ranges and each range, if flagged | outcome counts
 //! lane: number | read | 0, or 1 and end | open | done
-//! hull: lane | version | first | length
+//! range: lane | version | first | length
 //! open, done: runs | (gap count)*
 //! ```
 //!
-//! Everything is a varint but for points in time. The events that are open or done stand close together, and mostly in
-//! runs: the first costs as much as its place, every other two or three bytes, however many events it has.
+//! Everything is a varint, except points in time. Open and done events are stored as runs, because they are mostly
+//! adjacent: the first run costs as much as its sequence, every further run two or three bytes.
 
 use super::{
     RecordLayout,
-    counts::{put_tally, take_tally},
+    counts::{put_counts, take_counts},
     put_time, put_time_or_none, take_outcome, take_time, take_time_or_none, take_u32,
 };
 use crate::{
@@ -24,30 +24,29 @@ use crate::{
     store::codec::{RecordReader, put_varint},
 };
 
-/// A million open events in a lane is far beyond every limit of a subscription: a longer list is damage, and is
-/// refused before it is laid out in memory.
+/// The maximum number of open events in a lane, far beyond the limits of a subscription. A longer list is damage and is
+/// refused before memory is allocated for it.
 const OPEN_MAX: usize = 1 << 20;
 
-/// Bits of a cursor's first byte.
+/// Flags of a cursor.
 const HELD: u8 = 1;
 const HAS_NEXT_DUE: u8 = 2;
 const GONE: u8 = 4;
 const HAS_RATE: u8 = 8;
 const HAS_FAILED: u8 = 16;
 const PACED: u8 = 32;
-const HAS_SIFTED: u8 = 64;
+const HAS_FILTERED_OUT: u8 = 64;
 const HAS_BEGUN: u8 = 128;
 
-/// In version 5 this stands where the kind of health stands otherwise, if the endpoint asked for no request before a time:
-/// the time follows, and then the health.
+/// In version 5, this byte in the position of the kind of health means that no request may be sent before a time. The
+/// time follows, and then the health.
 const NOT_BEFORE: u8 = 3;
 
 impl RecordLayout for Cursor {
     const NAME: &'static str = "cursor";
 
-    /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third,
-    /// the tally since the fourth, and in it what clients that pull did since the fifth; since the sixth every cursor says
-    /// whether its endpoint asked for no request before a time.
+    /// Version 2 added late responses, pace and hold; 3 jobs; 4 outcome counts; 5 the counts of pull leases; 6 a field,
+    /// in every cursor, for the time before which no request may be sent.
     const VERSION: u8 = 6;
 
     const OLDEST: u8 = 5;
@@ -61,7 +60,8 @@ impl RecordLayout for Cursor {
         };
         let flag = |is_there, flag| if is_there { flag } else { 0 };
         let has = flag(healthy.is_some(), HAS_RATE) | flag(failed.is_some(), HAS_FAILED);
-        let has = has | flag(!self.filtered_out.is_empty(), HAS_SIFTED) | flag(self.began != Seq::default(), HAS_BEGUN);
+        let has =
+            has | flag(!self.filtered_out.is_empty(), HAS_FILTERED_OUT) | flag(self.began != Seq::default(), HAS_BEGUN);
         out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
         if let Some(due) = self.next_due {
             put_time(out, due);
@@ -94,9 +94,9 @@ impl RecordLayout for Cursor {
         }
         if !self.filtered_out.is_empty() {
             put_varint(out, self.filtered_out.len() as u64);
-            self.filtered_out.iter().for_each(|sifted| put_filtered_out(out, sifted));
+            self.filtered_out.iter().for_each(|range| put_filtered_out(out, range));
         }
-        put_tally(out, &self.counts);
+        put_counts(out, &self.counts);
     }
 
     fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
@@ -124,7 +124,7 @@ impl RecordLayout for Cursor {
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
         let mut jobs = Vec::new();
         for _ in 0..reader.varint()? {
-            // In a cursor a job has no version of its own: a new form of it is a new version of the cursor.
+            // A job in a cursor has no version of its own: a new form of it is a new version of the cursor.
             jobs.push(Job::take(Job::VERSION, reader)?);
         }
         let mut lanes = Vec::new();
@@ -135,13 +135,13 @@ impl RecordLayout for Cursor {
             0 => Seq::default(),
             _ => Seq(reader.varint().filter(|began| *began > 0)?),
         };
-        let mut sifted = Vec::new();
-        if flags & HAS_SIFTED != 0 {
-            for _ in 0..reader.varint().filter(|hulls| *hulls > 0)? {
-                sifted.push(take_filtered_out(reader)?);
+        let mut filtered_out = Vec::new();
+        if flags & HAS_FILTERED_OUT != 0 {
+            for _ in 0..reader.varint().filter(|ranges| *ranges > 0)? {
+                filtered_out.push(take_filtered_out(reader)?);
             }
         }
-        let counts = take_tally(reader)?;
+        let counts = take_counts(reader)?;
         Some(Self {
             lanes,
             health,
@@ -152,7 +152,7 @@ impl RecordLayout for Cursor {
             jobs,
             jobs_begun,
             next_due,
-            filtered_out: sifted,
+            filtered_out,
             began,
             counts,
         })
@@ -160,7 +160,7 @@ impl RecordLayout for Cursor {
 }
 
 fn put_filtered_out(out: &mut Vec<u8>, FilteredOut { lane, version, first, end }: &FilteredOut) {
-    assert!(first < end, "a hull at {first:?} without an event");
+    assert!(first < end, "the filtered-out range at {first:?} is empty");
     put_varint(out, lane.0.into());
     put_varint(out, (*version).into());
     put_varint(out, first.0);
@@ -180,16 +180,16 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             out.push(0);
             put_varint(out, failures.into());
         }
-        Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
+        Health::Suspended { cause, since, until, consecutive_suspensions } => {
             out.extend([1, cause.byte()]);
             put_time(out, since);
             put_time(out, until);
-            put_varint(out, strikes.into());
+            put_varint(out, consecutive_suspensions.into());
         }
-        Health::Probing { cause, since, consecutive_suspensions: strikes } => {
+        Health::Probing { cause, since, consecutive_suspensions } => {
             out.extend([2, cause.byte()]);
             put_time(out, since);
-            put_varint(out, strikes.into());
+            put_varint(out, consecutive_suspensions.into());
         }
     }
 }
@@ -212,7 +212,7 @@ fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
     }
 }
 
-/// The counters in the order that they have on disk.
+/// The counters in the order in which they are stored.
 pub(super) fn counters(counters: &Counters) -> [u64; 11] {
     let Counters {
         passed,
@@ -246,7 +246,7 @@ pub(super) fn take_counters(reader: &mut RecordReader<'_>) -> Option<Counters> {
     })
 }
 
-/// Lane, read position, end (0, or 1 and the place), the open events and the done ones.
+/// Writes lane, read position, end (0, or 1 and the sequence), open events and done events.
 fn put_lane(out: &mut Vec<u8>, cursor: &LaneCursor) {
     put_varint(out, cursor.lane.0.into());
     put_varint(out, cursor.read.0);
@@ -261,9 +261,9 @@ fn put_lane(out: &mut Vec<u8>, cursor: &LaneCursor) {
     put_runs(out, &cursor.done);
 }
 
-/// How many runs, and for each how far behind the end of the last one it begins and how many events it has.
+/// Writes the number of runs, and for each run its distance from the end of the previous one and its length.
 fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
-    assert!(ascending.len() <= OPEN_MAX, "{} open events in a lane", ascending.len());
+    assert!(ascending.len() <= OPEN_MAX, "{} open events in a lane exceed the limit", ascending.len());
     let runs = runs_of(ascending);
     put_varint(out, runs.len() as u64);
     let mut end = 0;
@@ -274,7 +274,7 @@ fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
     }
 }
 
-/// An ascending list as first and count of each run.
+/// Converts an ascending list to runs, each with its first sequence and its length.
 fn runs_of(ascending: &[Seq]) -> Vec<(Seq, u64)> {
     let mut runs: Vec<(Seq, u64)> = Vec::new();
     for seq in ascending {
@@ -305,7 +305,7 @@ fn take_runs(reader: &mut RecordReader<'_>) -> Option<Vec<Seq>> {
     let mut seqs = Vec::new();
     let mut end = 0u64;
     for run in 0..reader.varint()? {
-        // A gap of 0 would be the same run.
+        // A gap of 0 would continue the previous run.
         let gap = reader.varint().filter(|gap| run == 0 || *gap > 0)?;
         let count = reader.varint().filter(|count| (1..=(OPEN_MAX - seqs.len()) as u64).contains(count))?;
         let first = end.checked_add(gap)?;

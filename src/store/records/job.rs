@@ -1,4 +1,4 @@
-//! A job on disk: in its subscription's cursor while it goes on, and a record of its own when it has ended.
+//! The bytes of a job. A running job is part of its subscription's cursor; one that has ended is a record of its own.
 //!
 //! ```text
 //! lane | kind 1 | replay: from, end; redrive: drained 1 | 0, or 1 and the rate | began 8 | changed 8 | state 1 | eleven counters
@@ -23,7 +23,7 @@ impl RecordLayout for Job {
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.lane.0.into());
-        // A byte is never used again for something else, neither of a kind nor of a state.
+        // A byte is never reused, neither of a kind nor of a state.
         match self.kind {
             JobKind::Replay { from, end } => {
                 out.push(1);

@@ -1,4 +1,4 @@
-//! What RocksDB says of itself: its properties, and the tickers of its statistics, which it tells as a text.
+//! Measurements of RocksDB: its properties, and the counters of its statistics, which it returns as text.
 
 use rocksdb::properties;
 
@@ -8,13 +8,13 @@ use crate::store::{
     figures::{FamilyFigures, StoreFigures},
 };
 
-/// Levels that a family may have files in: RocksDB's default.
+/// The number of levels of a family: RocksDB's default.
 const LEVELS: usize = 7;
 
 impl RocksStore {
-    /// Asks RocksDB. It takes locks of it for a moment, and touches no disk but for the free space.
-    pub(super) fn ask_figures(&self) -> StoreFigures {
-        // What it does not know is as good as nothing: figures are no reason to fail.
+    /// Reads all measurements. RocksDB takes locks for a moment; no disk is read, except to find the free space.
+    pub(super) fn read_figures(&self) -> StoreFigures {
+        // An unknown property counts as 0: missing measurements are no reason to fail.
         let whole = |name| self.db.property_int_value(name).ok().flatten().unwrap_or_default();
         let text = self.db.property_value(properties::OPTIONS_STATISTICS).ok().flatten().unwrap_or_default();
         let ticker = |name| ticker(&text, name);
@@ -34,7 +34,7 @@ impl RocksStore {
             compactions_running: whole(properties::NUM_RUNNING_COMPACTIONS),
             flushes_running: whole(properties::NUM_RUNNING_FLUSHES),
             background_errors: whole(properties::BACKGROUND_ERRORS),
-            // There is one cache, and every family but the unused one has it.
+            // All families share one cache.
             cache_used_bytes: of_log(properties::BLOCK_CACHE_USAGE),
             cache_capacity_bytes: of_log(properties::BLOCK_CACHE_CAPACITY),
             cache_hits: ticker("rocksdb.block.cache.hit"),
@@ -59,7 +59,7 @@ impl RocksStore {
     }
 }
 
-/// A line of the text is `rocksdb.wal.synced COUNT : 12`.
+/// Parses a counter of the statistics. A line is `rocksdb.wal.synced COUNT : 12`.
 fn ticker(text: &str, name: &str) -> u64 {
     let of = |line: &str| line.strip_prefix(name)?.trim().strip_prefix("COUNT :")?.trim().parse().ok();
     text.lines().find_map(of).unwrap_or_default()

@@ -1,9 +1,9 @@
-//! The floors, as compactions see them: a chunk that lies wholly below its partition's floor is discarded in passing, and so
-//! are the ids of a block of which that is true.
+//! The compaction filter: it removes chunks of the log, and blocks of ids, that lie completely below their partition's
+//! floor.
 //!
-//! Invariants: a floor only rises; what is discarded is below a floor that was durable before [`PartitionFloors::raise`] was
-//! called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction works with the floors
-//! as they stood when it began: they can only have risen since.
+//! Invariants: a floor only rises; a removed record is below a floor that was durable before [`PartitionFloors::raise`]
+//! was called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction uses the floors as
+//! they were when it began; they can only have risen since.
 
 use std::{
     collections::HashMap,
@@ -27,9 +27,9 @@ use crate::{
 pub(super) struct PartitionFloors(Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>);
 
 impl PartitionFloors {
-    /// Moves a floor up. A lower one is ignored.
+    /// Raises a floor. A lower one is ignored.
     pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
-        // The map is whole whoever panicked beside it: every change is one insert.
+        // Every change is one insert, so the map is consistent even if a thread panicked with the lock.
         let mut floors = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
         *known = floor.max(*known);
@@ -62,7 +62,7 @@ impl FloorFilter {
         }
         let (partition, first) = keys::parse_log(key)?;
         let floor = *self.0.get(&partition)?;
-        // Most chunks that are kept are known by their key alone.
+        // The key alone is enough for most chunks that are kept.
         Some(first < floor && chunk::end_of(first, value)? <= floor)
     }
 }

@@ -1,7 +1,7 @@
-//! The data folder: who holds it, how much room it has, and the ballast that is thrown out when it has none.
+//! The data folder: its lock, its free space, and the ballast that is freed when the disk is full.
 //!
-//! RocksDB heals by itself after a full disk, but only if it finds at least one write buffer of free space, and it
-//! writes nothing (so nothing can be deleted either) until it does. The ballast is that space, kept for this moment.
+//! RocksDB recovers by itself from a full disk, but only if it finds at least one write buffer of free space, and until
+//! then it writes nothing, so nothing can be deleted either. The ballast reserves that space.
 
 use std::{
     collections::BTreeSet,
@@ -20,26 +20,25 @@ use rustix::{
 use super::{OpenError, options::BUFFER};
 use crate::store::Family;
 
-/// Nobody but the server's own user reads what is in the folder.
+/// Files in the folder are readable only by the server's own user.
 const PRIVATE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// Says which file it is itself, by its inode. A copy of it is another file: so a folder that was copied is known, as an older
-/// one that was brought back would not be by its watermark. A snapshot of the whole disk has the same inodes: of that
-/// nothing in the folder can tell.
+/// Contains its own inode number. A copied folder has another inode, so a copy is detected; its watermark would not
+/// show it. A snapshot of the whole disk keeps the inodes and is not detected.
 const PLACE: &str = "place";
 
-/// Which families are not compacted.
+/// Names of the families that are not compacted.
 const SPARED: &str = "spared";
 
-/// Four write buffers: RocksDB wants one free to begin with, and the flush that heals it, a new log and a new manifest
-/// take their own.
+/// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new log and a new
+/// manifest need space too.
 const BALLAST: u64 = 4 * BUFFER as u64;
 
-/// The ballast may take half of what is free: below that, the room is worth more to the store itself.
+/// The ballast takes at most half of the free space. Below that, the store itself needs the space more.
 const SHARE: u64 = 2;
 
-/// A data folder that this process holds.
+/// A data folder that this process has locked.
 #[derive(Debug)]
 pub(super) struct DataFolder {
     path: PathBuf,
@@ -65,14 +64,15 @@ impl FolderLock {
         lock(path, &mut file)?;
         match note_process(&mut file) {
             Ok(()) => {}
-            // The number is for people; the lock is held without it, and a full disk must not keep us from opening.
+            // The process id is informative only. The lock is valid without it, and a full disk must not prevent
+            // opening.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             Err(source) => return Err(OpenError::Folder { folder: path.to_owned(), source }),
         }
         Ok(Self { file })
     }
 
-    /// The lock of a folder that may be no data folder, or one that cannot be written: it gets no file that it does not have.
+    /// Takes the lock if the folder has a lock file. Creates none: the folder may be a backup or read-only.
     pub(crate) fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
         match path.join("lock").try_exists() {
             Ok(false) => return Ok(None),
@@ -94,7 +94,7 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Who holds it is told if it can be read; that somebody does is certain without it.
+            // The holder's process id is informative only.
             if file.read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
                 "unknown".clone_into(&mut holder);
             }
@@ -105,7 +105,7 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
 }
 
 impl DataFolder {
-    /// Makes the folder, if there is none, and takes its lock.
+    /// Creates the folder, if there is none, and takes its lock.
     pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
         let made = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
         made.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
@@ -116,19 +116,20 @@ impl DataFolder {
         &self.path
     }
 
-    /// How many bytes may still be written.
+    /// The free bytes on its disk.
     pub(super) fn free_bytes(&self) -> io::Result<u64> {
         let volume = statvfs(&self.path)?;
         Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
     }
 
-    /// The families that are not compacted. A file that cannot be read says nothing: it is only there to spare an end.
+    /// The families that are not compacted. An unreadable file counts as none: the next failed compaction writes it
+    /// again.
     pub(super) fn spared(&self) -> BTreeSet<Family> {
         let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
         Family::ALL.into_iter().filter(|family| names.lines().any(|name| name == family.name())).collect()
     }
 
-    /// Writes them down.
+    /// Stores the families that are not compacted.
     pub(super) fn note_spared(&self, families: &BTreeSet<Family>) -> io::Result<()> {
         let path = self.path.join(SPARED);
         if families.is_empty() {
@@ -143,7 +144,7 @@ impl DataFolder {
         file.sync_all()
     }
 
-    /// Whether the folder was copied from another place since a server had it last, with all that is in it. Says it once.
+    /// Whether the folder was copied, with all its files, since a server last opened it. The next call returns false.
     pub(super) fn is_copied(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
         let number = |file: &File| file.metadata().map(|meta| format!("{}\n", meta.ino()));
@@ -160,7 +161,7 @@ impl DataFolder {
         let mut file = new_file(&path)?;
         file.write_all(number(&file)?.as_bytes())?;
         file.sync_all()?;
-        // A file that a full disk cut says nothing.
+        // A file that was truncated by a full disk proves nothing.
         Ok(said.is_some_and(|said| said.ends_with('\n')))
     }
 
@@ -172,15 +173,16 @@ impl DataFolder {
         std::fs::metadata(self.ballast()).is_ok_and(|file| file.len() >= BALLAST)
     }
 
-    /// Whether the file system still takes changes.
+    /// Checks that the file system still accepts changes.
     ///
-    /// While ext4 stops because of an error a sync may succeed although what it wrote cannot be found afterwards (Linux 6.18).
-    /// A change of a file's times after the sync shows it: the first one may only make ext4 notice, the second one fails.
+    /// While ext4 shuts down because of an error, a sync may succeed although the written data cannot be found
+    /// afterwards (Linux 6.18). Changing a file's times after the sync detects this. It is done twice: the first change
+    /// may only make ext4 notice the error, and then the second one fails.
     pub(super) fn check_writable(&self) -> io::Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
         for _ in 0..2 {
-            // Any other error says nothing about what was synced.
+            // Any other error does not affect what was synced.
             if let Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) = futimens(&self.lock.file, &times) {
                 return Err(error.into());
             }
@@ -188,8 +190,8 @@ impl DataFolder {
         Ok(())
     }
 
-    /// Takes the ballast in, if there is room for it. Answers whether there is room, be it in the ballast. A file system
-    /// that cannot set space aside has no ballast: that is no reason not to run.
+    /// Creates the ballast, if there is space for it. Returns whether there is enough space, counting the ballast. A
+    /// file system that cannot allocate space in advance gets no ballast.
     pub(super) fn take_ballast(&self) -> io::Result<bool> {
         if self.has_ballast() {
             return Ok(true);
@@ -212,7 +214,7 @@ impl DataFolder {
         file.sync_all()
     }
 
-    /// Throws the ballast out. Answers whether there was any.
+    /// Removes the ballast. Returns whether there was one.
     pub(super) fn drop_ballast(&self) -> io::Result<bool> {
         match std::fs::remove_file(self.ballast()) {
             Ok(()) => Ok(true),
@@ -222,7 +224,7 @@ impl DataFolder {
     }
 }
 
-/// A file in place of one that may be there; nobody else reads it.
+/// Creates or truncates a file that only the server's own user can read.
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)
 }

@@ -1,8 +1,7 @@
-//! A store that stands still: a data folder without a server, a backup, or a running store as it was at one moment.
+//! A read-only store: a data folder without a server, a backup, or a checkpoint of a running store.
 //!
-//! It is opened read-only, so that looking changes nothing, also not what a kill left to be recovered: that is recovered in
-//! memory. It is checked as a store is that a server opens: format, families, and that nothing is missing that was
-//! acknowledged.
+//! Opening changes nothing on disk: records that a killed process left in the write-ahead log are recovered in memory.
+//! Format, families and watermark are checked as a server checks them.
 
 use std::path::Path;
 
@@ -25,16 +24,16 @@ use crate::{
     },
 };
 
-/// A store that nobody writes.
+/// A store that is opened read-only.
 #[derive(Debug)]
 pub struct ReadOnlyStore {
     db: DB,
-    // Last: the lock is let go when RocksDB is closed.
+    // Must be the last field: the lock is released after RocksDB is closed.
     _lock: Option<FolderLock>,
 }
 
 impl ReadOnlyStore {
-    /// Opens the store in the data folder or the backup `folder`, which no server may have. None is made where there is none.
+    /// Opens the store in the data folder or the backup `folder`. Fails if a server has it, and never creates one.
     pub fn open(folder: &Path, wanted: &RocksOptions) -> Result<Self, OpenError> {
         let lock = FolderLock::take_if_there(folder)?;
         let file = folder.join("watermark");
@@ -50,7 +49,7 @@ impl ReadOnlyStore {
         Self::at(&folder.join(STORE), acknowledged, wanted, lock)
     }
 
-    /// Opens RocksDB's own folder `store`, in which everything up to `acknowledged` has to be.
+    /// Opens RocksDB's folder `store`, which must contain all changes up to `acknowledged`.
     pub(crate) fn at(
         store: &Path,
         acknowledged: u64,
@@ -69,12 +68,12 @@ impl ReadOnlyStore {
         Ok(frozen)
     }
 
-    /// RocksDB's sequence number: everything up to there is in it.
+    /// The sequence number of the last change that the store contains.
     pub fn sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }
 
-    /// A family that an older program did not make has no records.
+    /// [`None`] for a family that an older program did not create.
     fn family(&self, family: Family) -> Option<&ColumnFamily> {
         self.db.cf_handle(family.name())
     }
@@ -87,7 +86,7 @@ fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
     for name in DB::list_cf(&of_all, store).map_err(of_rocksdb)? {
         let ours = Family::ALL.into_iter().find(|family| family.name() == name);
         let options = match ours {
-            // Nothing is compacted here, so that no floor need be known.
+            // Nothing is compacted here, so the filter needs no floors.
             Some(family) => options::family(family, wanted, &cache, &PartitionFloors::default()).map_err(of_rocksdb)?,
             None => options::unused(),
         };
@@ -98,7 +97,7 @@ fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
 
 impl Store for ReadOnlyStore {
     fn write(&self, _: &Batch) -> Result<(), StoreError> {
-        Err(StoreError::Failed("it is only looked at".to_owned()))
+        Err(StoreError::Failed("the store was opened read-only".to_owned()))
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {

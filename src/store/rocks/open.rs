@@ -1,4 +1,4 @@
-//! Opening: what is checked, in which order, before anything of a store is believed.
+//! Opens a store, with all checks in the order that they must have.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use std::{
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
 
 use super::{
-    FORMAT, OpenError, RocksOptions, RocksStore, SyncState,
+    FORMAT, OpenError, RocksOptions, RocksStore, SyncedWrites,
     floors::PartitionFloors,
     folder::DataFolder,
     of_rocksdb,
@@ -27,17 +27,17 @@ use crate::store::{
     watermark::{Watermark, WatermarkFile},
 };
 
-/// Where RocksDB is, below the data folder.
+/// The folder of RocksDB, below the data folder.
 pub const STORE: &str = "rocksdb";
 
 /// The checkpoint of a running store that a check or a backup reads, below the data folder. A killed process may leave it
 /// behind; the next start removes it.
 pub const FROZEN: &str = "rocksdb.frozen";
 
-/// Where it is made. What is found there was never used: it is thrown away.
+/// The folder in which a new store is made. One that is found there was never used and is removed.
 const DRAFT: &str = "rocksdb.new";
 
-/// The family that RocksDB always has. It stays empty.
+/// The column family that RocksDB always has. It stays empty.
 const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
 pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
@@ -50,7 +50,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     sync_logs(&store).map_err(|source| of_io(&folder, source))?;
     let open_store = || open_db(options::store(wanted), &store, wanted, &floors, &spared);
     let db = match open_store() {
-        // A few kilobytes are needed for a new log and a new manifest: the ballast has them.
+        // Opening needs a few kilobytes for a new log and a new manifest. The ballast frees them.
         Err(StoreError::Full) if folder.drop_ballast().map_err(|source| of_io(&folder, source))? => open_store(),
         opened => opened,
     };
@@ -59,7 +59,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     if recovered < acknowledged {
         return Err(OpenError::Behind { recovered, acknowledged });
     }
-    let rocks = over(db, wanted, floors, (watermark, recovered), folder);
+    let rocks = wrap(db, wanted, floors, (watermark, recovered), folder);
     match check_format(&rocks, path) {
         Err(OpenError::Older { found, .. }) => {
             migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
@@ -73,18 +73,18 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         Ok(true) => tracing::warn!(
             folder = %path.display(),
             change = recovered,
-            "the data folder is a copy: if a server went on with the original after it was copied, everything since then is \
-             missing here, and what it delivered since then is delivered again"
+            "the data folder is a copy; changes that a server made to the original after the copy are missing, and events that \
+             it delivered since then are delivered again"
         ),
         Ok(false) => {}
-        // It is only told; a full disk must not keep us from opening.
-        Err(error) => tracing::warn!(%error, "whether the data folder is a copy cannot be told"),
+        // This is only a warning, and a full disk must not prevent opening.
+        Err(error) => tracing::warn!(%error, "could not find out whether the data folder is a copy"),
     }
     Ok(RocksStore { short: AtomicBool::new(!room), ..rocks })
 }
 
-/// A store that was opened and recovered so far, with nothing wrong yet.
-fn over(
+/// Wraps RocksDB after it opened and recovered.
+fn wrap(
     db: DB,
     wanted: &RocksOptions,
     floors: PartitionFloors,
@@ -96,7 +96,7 @@ fn over(
         trimmer: Trimmer::start(Arc::clone(&db)),
         db,
         options: *wanted,
-        synced: SyncState(synced()),
+        synced: SyncedWrites(synced()),
         floors,
         watermark: Mutex::new(watermark),
         acknowledged: recovered.into(),
@@ -108,8 +108,8 @@ fn over(
     }
 }
 
-/// Opens the copy of a damaged store in the folder `path`, and tells how far it goes. Nothing is compared with a watermark, and
-/// nothing of the log is discarded.
+/// Opens the copy of a damaged store in the folder `path` and returns its last sequence number. It does not check the
+/// watermark, and nothing of the log is discarded.
 pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksStore, u64), OpenError> {
     let folder = DataFolder::hold(path)?;
     let floors = PartitionFloors::default();
@@ -117,9 +117,9 @@ pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksS
     let db = db.map_err(|error| of_store(path, error))?;
     let recovered = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
-    let rocks = over(db, wanted, floors, (watermark, recovered), folder);
+    let rocks = wrap(db, wanted, floors, (watermark, recovered), folder);
     match check_format(&rocks, path) {
-        // What cannot be read is taken for the only format that a store of these families can have.
+        // An unreadable format record is taken for the only format that a store with these families can have.
         Ok(()) | Err(OpenError::Damaged(_)) => {}
         Err(error) => return Err(error),
     }
@@ -127,8 +127,8 @@ pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksS
     Ok((rocks, recovered))
 }
 
-/// The watermark of the store that is there, or of the one that is made where there is none. It is looked at first: a
-/// store without one is not even touched.
+/// Reads the watermark, and makes the store if there is none. This is the first check: a store without a watermark is
+/// not touched.
 fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {
     let file = folder.path().join("watermark");
     let exists = folder.path().join(STORE).try_exists().map_err(|source| of_io(folder, source))?;
@@ -149,7 +149,7 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
     }
 }
 
-/// Makes a store that has nothing in it but its format.
+/// Makes a store that contains nothing but its format.
 fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenError> {
     let draft = folder.path().join(DRAFT);
     remove(&draft).map_err(|source| of_io(folder, source))?;
@@ -161,7 +161,7 @@ fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenErro
     db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
 }
 
-/// Takes a folder away, if it is there.
+/// Removes a folder, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -169,16 +169,16 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The draft becomes the store.
+/// Renames the draft to the store.
 fn adopt_draft(folder: &Path) -> io::Result<()> {
     File::open(folder.join(DRAFT))?.sync_all()?;
     fs::rename(folder.join(DRAFT), folder.join(STORE))?;
     File::open(folder)?.sync_all()
 }
 
-/// Syncs the logs that a killed process left. RocksDB reads them again without a sync, and begins a new log behind them:
-/// were a record that it recovered from the system's cache to be lost at a power cut later, the new log would follow a
-/// hole, and nothing would tell.
+/// Syncs the write-ahead logs that a killed process left. RocksDB reads them without a sync and starts a new log after
+/// them. If a recovered record was only in the page cache and were lost in a later power cut, the new log would follow
+/// a gap, and nothing would detect it.
 fn sync_logs(store: &Path) -> io::Result<()> {
     for entry in fs::read_dir(store)? {
         let path = entry?.path();
@@ -189,7 +189,7 @@ fn sync_logs(store: &Path) -> io::Result<()> {
     File::open(store)?.sync_all()
 }
 
-/// Opens RocksDB with our families and with any that a later program may have made: what they are, the format tells.
+/// Opens RocksDB with our families and with unknown ones, which `check_families` reports.
 fn open_db(
     options: Result<Options, rocksdb::Error>,
     store: &Path,
@@ -224,13 +224,13 @@ pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenE
         .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
         .map_err(|error| of_store(folder, error))?
         .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
-    // These four bytes keep their form in every format: it is by them that one is told from another.
+    // These four bytes are the same in every format, because they identify it.
     let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
     match found {
         Ok(FORMAT) => Ok(()),
         Ok(found) if found > FORMAT => Err(OpenError::Newer { found, known: FORMAT }),
         Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older { found, known: FORMAT }),
-        Ok(_) | Err(_) => Err(OpenError::Damaged("its format is none that ever was".to_owned())),
+        Ok(_) | Err(_) => Err(OpenError::Damaged("its format is unknown".to_owned())),
     }
 }
 
@@ -242,7 +242,7 @@ pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Until this is done the compaction filter knows no floor and keeps everything.
+/// Loads the floors. Until then the compaction filter keeps everything.
 fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
     let range = keys::meta_of(MetaKind::Floor);
     let mut damaged = None;

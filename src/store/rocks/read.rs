@@ -1,4 +1,4 @@
-//! How records are read, from a store that is written and from one that stands still.
+//! Reads of records, shared by the open store and the read-only store.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ pub(super) fn scan(
     scan_with(db, family, ReadOptions::default(), from, upper, visit)
 }
 
-/// The same, past the block cache: what is in it stays, and what is read comes from the disk.
+/// Like [`scan`], without filling the block cache.
 pub(super) fn scan_apart(
     db: &DB,
     family: &ColumnFamily,

@@ -1,7 +1,7 @@
-//! Files of the log that lie wholly below a floor go at once, and on a thread of their own: the disk takes milliseconds for
-//! each, and where a long backlog goes, every publisher would wait for dozens of them.
+//! Deletes files of the log that lie completely below a floor, on a thread of its own: each deletion takes
+//! milliseconds, and after a long backlog every publisher would wait for dozens of them.
 //!
-//! Where a floor has risen again meanwhile, only the higher one counts.
+//! If a floor rose several times meanwhile, only the highest counts.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
 
 type Failed = Mutex<Option<StoreError>>;
 
-/// The thread, for as long as the store is open.
+/// A handle to the thread. The thread runs as long as the store is open.
 #[derive(Debug)]
 pub(super) struct Trimmer {
     floors: Option<mpsc::Sender<(PartitionId, Seq)>>,
@@ -31,20 +31,20 @@ impl Trimmer {
     pub(super) fn start(db: Arc<DB>) -> Self {
         let (floors, risen) = mpsc::channel();
         let failed = Arc::<Failed>::default();
-        let told = Arc::clone(&failed);
+        let failed_in_thread = Arc::clone(&failed);
         let thread = std::thread::Builder::new()
             .name("trim".to_owned())
-            .spawn(move || run(&db, &risen, &told))
+            .spawn(move || run(&db, &risen, &failed_in_thread))
             .expect("a process that cannot start a thread cannot start");
         Self { floors: Some(floors), failed, thread: Some(thread) }
     }
 
-    /// What lies below this floor goes soon; and what went wrong below an earlier one.
+    /// Schedules deleting the files below `floor`. Returns the error of an earlier deletion, if there was one.
     pub(super) fn raise(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
         if let Some(error) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
         }
-        // The thread ends with this. If it has panicked, the space comes back with compactions.
+        // If the thread panicked, compactions free the space later.
         self.floors.as_ref().and_then(|floors| floors.send((partition, floor)).ok());
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Trimmer {
 impl Drop for Trimmer {
     fn drop(&mut self) {
         self.floors = None;
-        // A panic in it was told by the hook, and nothing depends on what it did not do.
+        // The panic hook has logged a panic of the thread, and nothing depends on its unfinished work.
         self.thread.take().and_then(|thread| thread.join().ok());
     }
 }
@@ -64,7 +64,7 @@ fn run(db: &DB, risen: &mpsc::Receiver<(PartitionId, Seq)>, failed: &Failed) {
         floors.extend(risen.try_iter());
         for (partition, floor) in floors {
             match drop_files(db, partition, floor) {
-                // Those below the next floor are those below this one, too.
+                // The files are deleted with the next floor.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => {
                     failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -79,14 +79,14 @@ fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreEr
     let below = keys::log_below(partition, floor);
     let Some((key, chunk)) = read::last(db, log, &below.start, &below.end)? else { return Ok(()) };
     let Some((_, first)) = keys::parse_log(&key) else {
-        return Err(StoreError::Damaged(format!("a key of the log is none: {key:?}")));
+        return Err(StoreError::Damaged(format!("a key of the log cannot be parsed: {key:?}")));
     };
-    // The last chunk that begins below the floor may reach over it; it stays then.
+    // The last chunk that begins below the floor may reach over it. Then it is kept.
     let end = match chunk::end_of(first, &chunk) {
         Some(end) if end <= floor => floor,
         Some(_) | None => first,
     };
-    // RocksDB's range takes its end in, so it must end one below.
+    // The end of RocksDB's range is inclusive.
     let Some(last) = end.0.checked_sub(1) else { return Ok(()) };
     let last = keys::log(partition, Seq(last));
     db.delete_file_in_range_cf(log, below.start, last).map_err(of_rocksdb)
