@@ -1,22 +1,24 @@
-//! The only reader of time. Everybody else is given a [`Timestamp`], or holds a [`Clock`] and hands its answer on.
+//! The only reader of time. Other modules receive a [`Timestamp`], or pass on that of a [`Clock`].
 //!
-//! Within a process time never goes back, and it never jumps: retry times, time to live and the journal's append times
-//! would all follow a jump, and an hour that somebody added by mistake would expire an hour of events. So the clock
-//! runs on the monotonic one and draws towards the wall clock by [`Follower::SLEW`] of the time that passes. A wall
-//! clock that was set by more than [`Follower::STEP`] is told once, as a [`ClockStep`], to whoever asks for it.
+//! Within a process time never goes back and never jumps. Retry times, time to live and append times would all follow a
+//! jump: a wall clock set forward by an hour would expire an hour of events. The clock therefore follows the monotonic
+//! clock, and approaches the wall clock by at most one part in [`Follower::SLEW`] of the time that passes. A wall clock
+//! set by more than [`Follower::STEP`] is reported once as a [`ClockStep`].
 //!
-//! Between processes time may jump, and nobody can tell a wall clock that was set from a server that was off, unless the
-//! machine ran on. So a server notes what its clock told ([`ClockRecord`]), and the next one begins by it ([`begin`]):
-//! - a clock never begins earlier than the last one ended, so that nothing that is due waits once more;
-//! - a jump ahead by more than [`ClockLimits::jump_max`] holds expiry ([`Clock::holds_expiry`]): events are delivered, and no event,
-//!   log, dead letter or subscription ends because of its age, until an operator confirms the wall clock or it has stood
-//!   [`ClockLimits::hold_wait`] unchanged;
-//! - a wall clock that is back where it was before such a jump ends the hold: the jump was the mistake.
+//! Between processes time may jump. A wall clock that was set cannot be distinguished from a server that was off,
+//! unless the machine kept running. The server therefore stores its clock ([`ClockRecord`]), and the next process
+//! starts from it ([`begin`]):
+//! - A clock never starts earlier than the last one ended, so nothing due waits twice.
+//! - A jump ahead by more than [`ClockLimits::jump_max`] suspends expiry ([`Clock::holds_expiry`]): events are
+//!   delivered, and no event, log, dead letter or subscription ends by its age. Expiry resumes when an operator
+//!   confirms the wall clock, or after [`ClockLimits::hold_wait`] without another jump.
+//! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the mistake.
 //!
-//! What must be right by the world's time, such as the end of a token, asks [`Clock::wall`], which follows at once.
+//! Times that must agree with other parties, such as the expiry of a token, use [`Clock::wall`], which follows the wall
+//! clock at once.
 //!
-//! Absent on purpose: time zones, sleeping, timers. A timer asks the clock when it fires, and finds out whether it
-//! was early.
+//! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and finds out whether
+//! it was early.
 
 use std::{
     sync::{
@@ -30,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Timestamp;
 
-/// Tells the time. Clones tell the same.
+/// A clock. Clones share their time.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<ClockSource>);
 
@@ -41,17 +43,17 @@ enum ClockSource {
     Manual { at: Mutex<Timestamp>, holds_expiry: AtomicBool },
 }
 
-/// By how much the wall clock is told wrong, on purpose: for chaos. Clones are handles of the same.
+/// A deliberate error of the wall clock, for chaos tests. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Skew(Arc<AtomicI64>);
 
 impl Skew {
-    /// From now on the wall clock is told so much later, or right again.
+    /// Sets the wall clock ahead by this much, or right again with zero.
     pub fn ahead(&self, by: Duration) {
         self.0.store(micros(by), Ordering::Relaxed);
     }
 
-    /// From now on it is told so much earlier.
+    /// Sets the wall clock back by this much.
     pub fn behind(&self, by: Duration) {
         self.0.store(-micros(by), Ordering::Relaxed);
     }
@@ -69,16 +71,16 @@ fn micros(of: Duration) -> i64 {
     i64::try_from(of.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Sets the clock of a test.
+/// Sets the time of a manual clock, for tests.
 #[derive(Debug)]
 pub struct ManualClock(Clock);
 
-/// The wall clock was set: it stands elsewhere than the time that passed explains.
+/// A step of the wall clock: it differs from the time that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
-    /// What the wall clock says now.
+    /// What the wall clock reads now.
     pub wall: Timestamp,
-    /// What it would say if it had not been set.
+    /// What it would read without the step.
     pub expected: Timestamp,
 }
 
@@ -88,13 +90,13 @@ impl Clock {
         Self::skewed(Skew::default())
     }
 
-    /// The same, with a wall clock that `skew` can tell wrong.
+    /// The same, with an error of the wall clock for chaos tests.
     pub fn skewed(skew: Skew) -> Self {
         let follower = Follower::new(skew.of(wall()));
         Self::following(follower, skew, Hold::default())
     }
 
-    /// The same, as it goes on after an earlier process; and what is to be told of it.
+    /// The same, continuing after an earlier process; and what an operator should know about it.
     pub fn resumed(
         skew: Skew,
         past: Option<&ClockRecord>,
@@ -113,7 +115,7 @@ impl Clock {
         Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, hold }))
     }
 
-    /// The wall clock, wherever it stands: for what others have said by their own clocks.
+    /// The wall clock, for comparison with times from other parties.
     pub fn wall(&self) -> Timestamp {
         match &*self.0 {
             ClockSource::System { skew, .. } => skew.of(wall()),
@@ -121,7 +123,7 @@ impl Clock {
         }
     }
 
-    /// Whether nothing may be given up, trimmed or deleted for its age, because the clock may be wrong about it.
+    /// Whether nothing may be given up, trimmed or deleted by age, because the clock may be wrong.
     pub fn holds_expiry(&self) -> bool {
         let (started, hold) = match &*self.0 {
             ClockSource::System { started, hold, .. } => (started, hold),
@@ -132,7 +134,7 @@ impl Clock {
         }
         let elapsed = instant().saturating_duration_since(*started);
         let over = hold.lock().as_ref().is_none_or(|held| held.rest <= elapsed);
-        // A process that knows its own clock to be wrong by now is no confirmation.
+        // The time alone confirms nothing while this process knows its clock to be wrong.
         if !over || distance(self.now(), self.wall()) > hold.limits.jump_max {
             return true;
         }
@@ -140,7 +142,7 @@ impl Clock {
         false
     }
 
-    /// An operator says that the wall clock is right: expiry goes on by it, and the next process begins by it.
+    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process starts from it.
     pub fn confirm(&self) {
         if let ClockSource::System { hold, .. } = &*self.0 {
             hold.confirmed.store(true, Ordering::Relaxed);
@@ -148,7 +150,7 @@ impl Clock {
         }
     }
 
-    /// What the next process is to know; [`None`] of a clock that is not the machine's.
+    /// What the next process has to know; [`None`] for a manual clock.
     pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
         let ClockSource::System { started, hold, .. } = &*self.0 else { return None };
         let elapsed = instant().saturating_duration_since(*started);
@@ -157,13 +159,13 @@ impl Clock {
         Some(ClockRecord { told, machine: MachineBoot::now(boot), held: hold.lock().as_ref().map(rest) })
     }
 
-    /// A clock that stands still until its hand is moved.
+    /// A clock that stands still until a test moves it.
     pub fn manual(at: Timestamp) -> (Self, ManualClock) {
         let clock = Self(Arc::new(ClockSource::Manual { at: Mutex::new(at), holds_expiry: AtomicBool::new(false) }));
         (clock.clone(), ManualClock(clock))
     }
 
-    /// The time: never earlier than any answer before.
+    /// The time: never earlier than any time returned before.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
             ClockSource::System { started, follower, seen, skew, .. } => {
@@ -172,7 +174,7 @@ impl Clock {
                     return told;
                 }
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
-                // Both are read under the lock, so that readings come to the follower in their order.
+                // Both clocks are read under the lock, so that readings reach the follower in order.
                 let elapsed = elapsed();
                 let told = follower.observe(elapsed, skew.of(wall()));
                 seen.note(elapsed, told);
@@ -182,7 +184,7 @@ impl Clock {
         }
     }
 
-    /// The last step of the wall clock that nobody has asked for yet. The server asks now and then, and logs it.
+    /// The last step of the wall clock that was not taken yet. The server takes and logs it periodically.
     pub fn take_step(&self) -> Option<ClockStep> {
         match &*self.0 {
             ClockSource::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
@@ -191,85 +193,85 @@ impl Clock {
     }
 }
 
-/// How far a wall clock is believed.
+/// Limits of trust in the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockLimits {
-    /// A jump between two processes that is larger is told, and holds expiry.
+    /// A larger jump between two processes is reported and suspends expiry.
     pub jump_max: Duration,
-    /// How long expiry is held where nobody confirms the wall clock.
+    /// How long expiry is suspended without a confirmation.
     pub hold_wait: Duration,
 }
 
-/// Where a process ran, and for how long the machine had been on by then.
+/// The boot of the machine in which a process ran, and the uptime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineBoot {
-    /// Which start of the machine it was, where the system says.
+    /// The id of the boot, if the system has one.
     pub boot: Option<String>,
-    /// How long ago that was, time asleep included.
+    /// The uptime, including sleep.
     pub up: Duration,
 }
 
 impl MachineBoot {
     fn now(boot: Option<&str>) -> Self {
-        // Where the system does not say, no two starts are taken for the same one.
+        // If the system has no boot id, no two boots count as the same.
         let told = std::fs::read_to_string("/proc/uptime").ok();
         let up = told.and_then(|told| told.split(' ').next()?.parse().ok());
         let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Self { boot: boot.filter(|_| up.is_some()).map(str::to_owned), up: up.unwrap_or_default() }
     }
 
-    /// How long it is since `then`, where the machine ran on.
+    /// The time since `then`, if the machine kept running.
     fn since(&self, then: &Self) -> Option<Duration> {
         let same = self.boot.is_some() && self.boot == then.boot;
         same.then(|| self.up.checked_sub(then.up)).flatten()
     }
 }
 
-/// What an earlier process knew of time, as it was written down last.
+/// The last stored clock of an earlier process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRecord {
-    /// What its clock told.
+    /// The time of its clock.
     pub told: Timestamp,
-    /// Where it ran.
+    /// The boot in which it ran.
     pub machine: MachineBoot,
-    /// Why expiry was held, if it was.
+    /// Why expiry was suspended, if it was.
     pub held: Option<HeldJump>,
 }
 
-/// A jump ahead that nobody has confirmed.
+/// A jump ahead that is not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldJump {
-    /// What the clock told before it …
+    /// The time of the clock before it …
     pub before: Timestamp,
-    /// … and where.
+    /// … and the boot.
     pub machine: MachineBoot,
-    /// How long expiry is held yet, if nobody confirms the wall clock.
+    /// How long expiry remains suspended without a confirmation.
     pub rest: Duration,
 }
 
-/// How a process begins to tell time.
+/// The start of a process's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// With what.
+    /// The time it starts with.
     pub told: Timestamp,
     /// What an operator should know.
     pub jump: Option<ClockJump>,
-    /// Whether expiry is held, and why.
+    /// Whether expiry is suspended, and why.
     pub held: Option<HeldJump>,
 }
 
-/// The wall clock is elsewhere than an earlier process leads to expect, by more than [`ClockLimits::jump_max`].
+/// The wall clock differs from what an earlier process leads to expect by more than [`ClockLimits::jump_max`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockJump {
-    /// Later by so much: it was set, or the server was off for so long. Expiry is held.
+    /// Later by this much: it was set, or the server was off for this long. Expiry is suspended.
     Ahead(Duration),
-    /// Earlier by so much: the clock goes on from where it was, and draws towards the wall clock.
+    /// Earlier by this much: the clock continues from its last time, and approaches the wall clock.
     Behind(Duration),
-    /// It is back where it was before the jump that expiry was held for.
+    /// It returned to its time before the jump that suspended expiry.
     Undone,
 }
 
-/// Begins after an earlier process, if there was one, with the wall clock at `wall`.
+/// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
 pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, limits: ClockLimits) -> Beginning {
     let Some(ClockRecord { told, machine, held }) = past else {
         return Beginning { told: wall, jump: None, held: None };
@@ -290,7 +292,7 @@ pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, li
     if ahead <= limits.jump_max {
         return Beginning { told: wall, jump: None, held: held.clone() };
     }
-    // The first of several jumps is the one to be undone.
+    // Of several jumps, returning from the first ends the suspension.
     let (before, machine) = match held {
         Some(HeldJump { before, machine, .. }) => (*before, machine.clone()),
         None => (expected, here.clone()),
@@ -299,10 +301,10 @@ pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, li
     Beginning { told: wall, jump: Some(ClockJump::Ahead(ahead)), held }
 }
 
-/// Whether expiry is held in this process.
+/// The suspension of expiry in this process.
 #[derive(Debug, Default)]
 struct Hold {
-    /// For whoever asks with every event.
+    /// For callers that check it with every event.
     is_held: AtomicBool,
     held: Mutex<Option<HeldJump>>,
     confirmed: AtomicBool,
@@ -320,27 +322,27 @@ impl Hold {
     }
 }
 
-/// The last look at both clocks, for readers who need not look again so soon, and need no lock for it.
+/// The last reading of both clocks, for callers who need no new one and no lock.
 ///
-/// Until the next look they are told the least that it could tell. So nobody is told an earlier time after it, and
-/// everybody at most 12.5 µs too little.
+/// Until the next reading they get the earliest time that it could return. Time therefore never goes back, and is at
+/// most 12.5 µs behind.
 #[derive(Debug, Default)]
 struct LastReading {
-    /// Odd while a look is noted.
+    /// Odd while a reading is stored.
     version: AtomicU64,
     elapsed: AtomicU64,
     told: AtomicU64,
 }
 
 impl LastReading {
-    /// For how long a look is good.
+    /// How long a reading is used.
     const FRESH: Duration = Duration::from_micros(250);
 
-    /// The time, where the last look is fresh.
+    /// The time, if the last reading is recent enough.
     fn since(&self, elapsed: Duration) -> Option<Timestamp> {
         let version = self.version.load(Ordering::Acquire);
         let (at, told) = (self.elapsed.load(Ordering::Relaxed), self.told.load(Ordering::Relaxed));
-        // What was read stands before the second look at the version, as it does in `note`.
+        // The fence orders these loads before the second load of the version, as in `note`.
         fence(Ordering::Acquire);
         if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
             return None;
@@ -349,7 +351,7 @@ impl LastReading {
         (passed < Self::FRESH).then(|| Timestamp(told).after(passed - passed / Follower::SLEW))
     }
 
-    /// To be called by one at a time.
+    /// Stores a reading. Callers must be serialized.
     fn note(&self, elapsed: Duration, told: Timestamp) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
@@ -361,15 +363,15 @@ impl LastReading {
 }
 
 impl ManualClock {
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.set(self.0.now().after(by));
     }
 
-    /// Moves the clock on to `to`.
+    /// Sets the clock to `to`.
     ///
     /// # Panics
-    /// Where `to` is earlier: a clock that goes back is not one that the program can meet.
+    /// `to` is earlier: programs never see a clock go back.
     pub fn set(&self, to: Timestamp) {
         match &*self.0.0 {
             ClockSource::Manual { at, .. } => {
@@ -381,7 +383,7 @@ impl ManualClock {
         }
     }
 
-    /// From now on the clock holds expiry, or no longer.
+    /// Suspends or resumes expiry.
     pub fn hold_expiry(&self, held: bool) {
         match &*self.0.0 {
             ClockSource::Manual { holds_expiry, .. } => holds_expiry.store(held, Ordering::Relaxed),
@@ -390,7 +392,7 @@ impl ManualClock {
     }
 }
 
-/// The arithmetic of following: what passed on the monotonic clock, what the wall clock says, and the time between.
+/// The arithmetic of following: the monotonic clock, the wall clock, and the time between them.
 #[derive(Clone, Debug)]
 pub struct Follower {
     elapsed: Duration,
@@ -400,18 +402,18 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// How fast the clock draws towards the wall clock: one part in so many of the time that passes. An hour takes
-    /// twenty, and a wait is at most 5 % off meanwhile, less than its jitter.
+    /// How fast the clock approaches the wall clock: one part in this many of the time that passes. An hour of
+    /// difference takes twenty hours, during which waits are off by at most 5 %, less than their jitter.
     pub const SLEW: u32 = 20;
-    /// A wall clock that moved by more than this against the time that passed was set, not adjusted.
+    /// A wall clock that differs by more than this from the time that passed was set, not adjusted.
     pub const STEP: Duration = Duration::from_secs(5);
 
-    /// Begins where the wall clock stands.
+    /// Starts at the wall clock.
     pub fn new(wall: Timestamp) -> Self {
         Self { elapsed: Duration::ZERO, wall, told: wall, step: None }
     }
 
-    /// The time, where `elapsed` has passed on the monotonic clock since the beginning and the wall clock says `wall`.
+    /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall clock reads `wall`.
     pub fn observe(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
         let passed = elapsed.saturating_sub(self.elapsed);
         let expected = self.wall.after(passed);
@@ -420,7 +422,7 @@ impl Follower {
         }
         let told = self.told.after(passed);
         let slew = distance(wall, told).min(passed / Self::SLEW);
-        // Never back: `passed` is more than any slew that is taken from it.
+        // Never backwards: `passed` is larger than the slew.
         self.told = if wall > told { told.after(slew) } else { told.before(slew) };
         self.elapsed = self.elapsed.max(elapsed);
         self.wall = wall;

@@ -1,14 +1,14 @@
-//! Text from outside, made safe to print: in a terminal, in the log, in a line of JSON.
+//! Escapes text from outside for printing: to a terminal, to the log, in a line of JSON.
 //!
-//! A publisher chooses an event's text, an endpoint chooses its answer. A terminal obeys control characters in it (C0, DEL
-//! and C1), shows bidirectional controls as a changed order, and begins a new line where one was forged. All of these
-//! characters are replaced by their escapes. What is printed otherwise stays as it is.
+//! Publishers choose the text of events, endpoints that of responses. A terminal executes control characters in it (C0,
+//! DEL and C1), reorders text after bidirectional controls, and starts a new line at a forged newline. All of these
+//! characters are replaced by escapes; other text is unchanged.
 //!
-//! Every command and the log use these functions; a test finds other ways to print.
+//! Every command and the log use these functions. A test rejects other ways to print.
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Whether a terminal might obey this character, or show its neighbours out of order.
+/// Whether a terminal may execute this character or reorder text around it.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -17,39 +17,39 @@ pub fn is_unsafe(c: char) -> bool {
             '\u{61c}' | '\u{200e}' | '\u{200f}'
             // Line and paragraph separators, then embeddings and overrides.
             | '\u{2028}'..='\u{202e}'
-            // Isolates, and the deprecated format characters behind them.
+            // Isolates and the deprecated format characters after them.
             | '\u{2066}'..='\u{206f}'
             // Interlinear annotation.
             | '\u{fff9}'..='\u{fffb}'
         )
 }
 
-/// A value within a line: newlines are escaped, too.
+/// Escapes a value within a line, including newlines.
 pub fn text(text: &str) -> Cow<'_, str> {
     replace(text, |_| false, |c, out| out.extend(c.escape_default()))
 }
 
-/// Lines of a program's own making: their newlines stay.
+/// Escapes lines of a program's own making, keeping newlines.
 pub fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |c| c == '\n', |c, out| out.extend(c.escape_default()))
 }
 
-/// JSON text over several lines. It stays the same JSON: such a character stands within a string, where its escape means
-/// the same, or it is whitespace between values.
+/// Escapes JSON over several lines. The JSON stays equivalent: within strings the escape means the same, elsewhere it
+/// is whitespace.
 pub fn json(text: &str) -> Cow<'_, str> {
     replace(text, |c| c == '\n', in_json)
 }
 
-/// JSON text on one line.
+/// Escapes JSON on one line.
 pub fn json_line(text: &str) -> Cow<'_, str> {
     replace(text, |_| false, in_json)
 }
 
 fn in_json(c: char, out: &mut String) {
     match c {
-        // JSON has these only between values; within a string they are escaped already.
+        // In JSON these are only between values; within strings they are escaped already.
         '\t' | '\n' | '\r' => out.push(' '),
-        // Every unsafe character is in the basic plane. Writing to a string does not fail.
+        // All unsafe characters are in the basic plane. Writing to a string does not fail.
         c => drop(write!(out, "\\u{:04x}", u32::from(c))),
     }
 }

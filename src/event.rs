@@ -1,9 +1,10 @@
-//! The words everybody shares: an event, its place in a topic's log, names and points in time.
+//! Basic types: events, their positions in a topic's log, names and points in time.
 //!
-//! An [`Event`] is the *wire form* of one published event (the bytes that a subscriber of the topic's own schema
-//! receives) with the places of the few strings that routing asks for. Nothing here parses JSON documents but
-//! [`cloud_event`], reads a clock or knows a store: every other module may import this one, and this one imports none of
-//! them.
+//! An [`Event`] is the *wire form* of one published event (the bytes that a subscriber with the topic's own schema
+//! receives) and the positions of the few strings needed for routing.
+//!
+//! What it does not do: it reads no clock and no store, and parses no JSON documents except in [`cloud_event`]. Every
+//! module may import this one; it imports none.
 
 mod cloud;
 mod convert;
@@ -16,76 +17,75 @@ pub use cloud::cloud_event;
 pub use forms::EventForms;
 use serde::{Deserialize, Serialize};
 
-/// A partition of a topic: the unit of ownership. Numbers are never used again.
+/// A partition of a topic: the unit of ownership. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PartitionId(pub u32);
 
-/// An event subscription. Numbers are never used again, even where a name is.
+/// An event subscription. Numbers are never reused, even if a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SubscriptionId(pub u32);
 
-/// A subscription's share in one partition: who has a cursor, owes events and is fenced as one.
+/// A subscription in one partition: the unit with a cursor, pending deliveries and fencing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionKey {
-    /// The log it reads.
+    /// The partition whose log it reads.
     pub partition: PartitionId,
-    /// The subscription that reads it.
+    /// The subscription.
     pub subscription: SubscriptionId,
 }
 
-/// The place of an event in its partition's log. Growing, but not dense.
+/// The position of an event in its partition's log. Positions ascend, with gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The first place in a log.
+    /// The first position in a log.
     pub const FIRST: Self = Self(1);
 
-    /// From here on places are in no log: they are given to events that are kept apart for one subscription, and are read
-    /// by nobody else.
+    /// Positions from here on are in no log. They are given to events that are stored for a single subscription.
     pub const APART: Self = Self(1 << 63);
 
-    /// Whether it is such a place.
+    /// Whether the event is stored for a single subscription.
     pub fn is_apart(self) -> bool {
         self >= Self::APART
     }
 
-    /// The place `by` further on.
+    /// The position `by` further on.
     pub fn plus(self, by: u64) -> Self {
         Self(self.0 + by)
     }
 }
 
-/// What a subscription owes an event for. An obligation is (subscription, lane, sequence): an event that is replayed
-/// while it is still owed is two obligations.
+/// A lane of a subscription. A pending delivery is identified by (subscription, lane, sequence): an event that is
+/// replayed while it is still pending has two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u16);
 
 impl Lane {
-    /// Events as they are published.
+    /// Newly published events.
     pub const LIVE: Self = Self(0);
-    /// What gathered while the endpoint was away, worked off beside the live events.
+    /// The backlog of an unavailable endpoint, sent next to live events.
     pub const BACKLOG: Self = Self(1);
-    /// What outlived its time to live before it was read: given up by ranges, while the others send.
+    /// Events that expired before they were read: given up by ranges.
     pub const EXPIRY: Self = Self(2);
-    /// What had to go unread because the topic's backlog reached its bound: given up likewise.
+    /// Events dropped unread because the topic's backlog reached its limit: given up by ranges.
     pub const OVERFLOW: Self = Self(3);
-    /// The first of the lanes that replay jobs and redrives are given, one each.
+    /// The first lane of jobs (replays and redrives), which have one each.
     pub const FIRST_JOB: Self = Self(16);
 
-    /// Whether it is a job's: whatever an event is owed for there, it is not what its publisher asked for.
+    /// Whether the lane belongs to a job.
     pub fn is_job(self) -> bool {
         self >= Self::FIRST_JOB
     }
 }
 
-/// The life of an actor: a later one fences all earlier ones.
+/// The incarnation of an actor. A later one fences all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// Which request of a subscription an answer belongs to, whichever life of its actor sent it.
+/// A request of a subscription, unique across incarnations of its actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -95,22 +95,22 @@ pub struct RequestId(pub u64);
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Later than everything that happens.
+    /// Later than any event.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The point `by` later; [`Timestamp::NEVER`] where that is past all counting.
+    /// The time `by` later, at most [`Timestamp::NEVER`].
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// The point `by` earlier, not before the epoch.
+    /// The time `by` earlier, at least the epoch.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// How long it is from `earlier` to here; zero where `earlier` is later.
+    /// The duration since `earlier`; zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -119,7 +119,7 @@ impl Timestamp {
         jiff::Timestamp::from_microsecond(i64::try_from(self.0).ok()?).ok()
     }
 
-    /// Event Grid's own form: seven digits of a second and `Z`, as `2020-08-13T17:18:14.0265758Z`.
+    /// Event Grid's format: seven digits of a second and `Z`, as `2020-08-13T17:18:14.0265758Z`.
     pub fn to_event_grid(self) -> String {
         match self.civil() {
             Some(at) => at.strftime("%Y-%m-%dT%H:%M:%S.%6f0Z").to_string(),
@@ -140,7 +140,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The schema that events are published or delivered in.
+/// The schema of published or delivered events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Schema {
     /// Event Grid's own.
@@ -150,13 +150,13 @@ pub enum Schema {
     /// CloudEvents 1.0 in JSON.
     #[serde(rename = "CloudEventSchemaV1_0")]
     CloudEvents,
-    /// Whatever the topic's input mapping says.
+    /// Custom input, described by the topic's input mapping.
     #[serde(rename = "CustomEventSchema", alias = "CustomInputSchema")]
     Custom,
 }
 
 impl Schema {
-    /// The schemas that events published in this one can be delivered in; the first where a subscription names none.
+    /// The delivery schemas for events published in this one; the first is the default.
     pub fn deliveries(self) -> &'static [Self] {
         match self {
             Self::EventGrid => &[Self::EventGrid, Self::CloudEvents],
@@ -166,23 +166,23 @@ impl Schema {
     }
 }
 
-/// The name of a topic: as it was given, compared without case.
+/// The name of a topic, stored as given and compared without case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// Takes a name that its reader has checked.
+    /// Creates a name that was checked before.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// As it was given.
+    /// The name as given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The form that names are looked up by.
+    /// The key for look-ups.
     pub fn key(&self) -> String {
         self.0.to_ascii_lowercase()
     }
@@ -202,12 +202,12 @@ impl fmt::Display for Name {
     }
 }
 
-/// Where a string stands in an event's chunk: the inside of a JSON string literal, quotes left out.
+/// The range of a string in an event's chunk: the contents of a JSON string literal, without quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextRange {
-    /// Its first byte.
+    /// The first byte.
     pub start: u32,
-    /// How many bytes; 0 where the event has no such string.
+    /// Length in bytes; 0 if the event has no such string.
     pub len: u32,
 }
 
@@ -217,10 +217,10 @@ impl TextRange {
     }
 }
 
-/// The strings of an event that routing and headers ask for.
+/// The strings of an event that routing and headers need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventRanges {
-    /// The event's own id.
+    /// The event's id.
     pub id: TextRange,
     /// `eventType`, or CloudEvents' `type`.
     pub event_type: TextRange,
@@ -228,41 +228,40 @@ pub struct EventRanges {
     pub subject: TextRange,
     /// `dataVersion`; none in CloudEvents.
     pub data_version: TextRange,
-    /// The topic's resource id, of a custom event only: the other wire forms say it themselves.
+    /// The topic's resource id, for custom events only. The other wire forms contain it.
     pub topic: TextRange,
-    /// `eventTime`, of a custom event that says it.
+    /// `eventTime`, if a custom event has it.
     pub event_time: TextRange,
-    /// Which of a domain's topics the event is for: a name only, which may lie inside of a resource id. None outside of
-    /// domains.
+    /// The name of the domain topic of the event, possibly inside a resource id. None outside of domains.
     pub domain_topic: TextRange,
-    /// The place of its publishing in a trace, where that is recorded. It stands beside the wire form, and is no JSON.
+    /// The trace context of the publish request, if it is traced. It is stored next to the wire form and is not JSON.
     pub trace: TextRange,
 }
 
 impl EventRanges {
-    /// How many there are.
+    /// Number of ranges.
     pub const COUNT: usize = 8;
 
-    /// How many an event has that is not traced: all but the last.
+    /// Number of ranges of an event that is not traced: all but the last.
     pub const UNTRACED: usize = Self::COUNT - 1;
 
-    /// All of them, in the order of a chunk's table.
+    /// All ranges, in the order of a chunk's table.
     pub fn all(&self) -> [TextRange; Self::COUNT] {
         let Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace } = *self;
         [id, event_type, subject, data_version, topic, event_time, domain_topic, trace]
     }
 
-    /// The same again, from that order.
+    /// The ranges in that order.
     pub fn of(all: [TextRange; Self::COUNT]) -> Self {
         let [id, event_type, subject, data_version, topic, event_time, domain_topic, trace] = all;
         Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace }
     }
 }
 
-/// The strings of an event as they stand: the insides of JSON string literals, empty where there is none.
+/// The strings of an event as stored: the contents of JSON string literals, empty if missing.
 #[derive(Clone, Copy, Debug)]
 pub struct EventStrings<'a> {
-    /// The event's own id.
+    /// The event's id.
     pub id: &'a [u8],
     /// `eventType`.
     pub event_type: &'a [u8],
@@ -270,33 +269,33 @@ pub struct EventStrings<'a> {
     pub subject: &'a [u8],
     /// `dataVersion`.
     pub data_version: &'a [u8],
-    /// The topic's resource id, of a custom event only.
+    /// The topic's resource id, for custom events only.
     pub topic: &'a [u8],
-    /// `eventTime`, of a custom event that says it.
+    /// `eventTime`, if a custom event has it.
     pub event_time: &'a [u8],
 }
 
 /// One event of a topic's log.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Its place in the log.
+    /// Its position in the log.
     pub seq: Seq,
-    /// When the journal took it: time to live, retention and replay count from here.
+    /// When the journal appended it. Time to live, retention and replay count from here.
     pub appended: Timestamp,
     /// The schema of the wire form.
     pub schema: Schema,
     chunk: Bytes,
     wire: TextRange,
     spans: EventRanges,
-    /// Shared with the events beside it in its chunk, and its place among these.
+    /// The converted forms, shared with the other events of its chunk, and its index among these.
     forms: Option<(Arc<EventForms>, u32)>,
 }
 
 impl Event {
-    /// An event that lies in `chunk`, its wire form at `wire`.
+    /// An event in `chunk` with its wire form at `wire`.
     ///
     /// # Panics
-    /// Where a span lies outside of the chunk: whoever decodes a chunk checks first.
+    /// A range is outside of the chunk: decoders check before.
     pub fn new(
         seq: Seq,
         appended: Timestamp,
@@ -311,13 +310,13 @@ impl Event {
         Self { seq, appended, schema, chunk, wire, spans, forms: None }
     }
 
-    /// The event at `index` of the chunk whose forms these are.
+    /// Shares `forms` with the other events of the chunk; `index` is its index among these.
     #[must_use]
     pub fn sharing(self, forms: Arc<EventForms>, index: u32) -> Self {
         Self { forms: Some((forms, index)), ..self }
     }
 
-    /// The event in another schema, as `make` makes it where nobody has asked before.
+    /// The event in another schema, converted by `make` on first use.
     pub fn form<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
         match &self.forms {
             Some((forms, index)) => forms.get(*index as usize, schema, make),
@@ -325,22 +324,22 @@ impl Event {
         }
     }
 
-    /// The bytes that a subscriber of the topic's own schema receives.
+    /// The bytes that a subscriber with the topic's own schema receives.
     pub fn wire(&self) -> Bytes {
         self.chunk.slice(self.wire.range())
     }
 
-    /// The same, where they are only looked at.
+    /// The same, borrowed.
     pub fn wire_bytes(&self) -> &[u8] {
         &self.chunk[self.wire.range()]
     }
 
-    /// How many bytes the wire form has.
+    /// Length of the wire form in bytes.
     pub fn wire_len(&self) -> usize {
         self.wire.len as usize
     }
 
-    /// The event's own id.
+    /// The event's id.
     pub fn id(&self) -> Cow<'_, str> {
         self.text(self.spans.id)
     }
@@ -350,41 +349,41 @@ impl Event {
         self.text(self.spans.event_type)
     }
 
-    /// `subject`; empty where there is none.
+    /// `subject`; empty if missing.
     pub fn subject(&self) -> Cow<'_, str> {
         self.text(self.spans.subject)
     }
 
-    /// `dataVersion`; empty where there is none.
+    /// `dataVersion`; empty if missing.
     pub fn data_version(&self) -> Cow<'_, str> {
         self.text(self.spans.data_version)
     }
 
-    /// When it happened, as a custom event says; [`None`] where it says nothing, and of events of other schemas.
+    /// `eventTime` of a custom event; [`None`] if it has none, and for events of other schemas.
     pub fn event_time(&self) -> Option<Cow<'_, str>> {
         (self.spans.event_time.len > 0).then(|| self.text(self.spans.event_time))
     }
 
-    /// Which of a domain's topics it is for, compared without case; empty outside of domains.
+    /// The domain topic, compared without case; empty outside of domains.
     pub fn domain_topic(&self) -> Cow<'_, str> {
         self.text(self.spans.domain_topic)
     }
 
-    /// The place of its publishing in a trace, as whoever published it wrote it down; [`None`] where it was not traced.
+    /// The trace context of the publish request; [`None`] if it was not traced.
     pub fn trace(&self) -> Option<&str> {
         let text = std::str::from_utf8(&self.chunk[self.spans.trace.range()]).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
-    /// Its strings as they stand, to be copied into another schema's form.
+    /// Its strings as stored, for copying into another schema's form.
     pub fn literals(&self) -> EventStrings<'_> {
         let [id, event_type, subject, data_version, topic, event_time, _, _] =
             self.spans.all().map(|span| &self.chunk[span.range()]);
         EventStrings { id, event_type, subject, data_version, topic, event_time }
     }
 
-    /// Appends the event to `out`: its wire form, and then the strings that do not stand in it. Returns where the wire
-    /// form ends and where in `out` the strings stand.
+    /// Appends the wire form to `out`, and then the strings that are not in it. Returns the end of the wire form and
+    /// the ranges of the strings in `out`.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
         let start = out.len();
         out.extend_from_slice(&self.chunk[self.wire.range()]);
@@ -401,7 +400,7 @@ impl Event {
         (wire_end, spans)
     }
 
-    /// The same event in bytes of its own, without the rest of its chunk.
+    /// The same event in memory of its own, without the rest of its chunk.
     #[must_use]
     pub fn detached(&self) -> Self {
         let mut own = BytesMut::with_capacity(self.wire_len());
@@ -415,8 +414,8 @@ impl Event {
     }
 }
 
-/// What the inside of a JSON string literal says, unescaped where it must be. What is not JSON after all is given as it
-/// stands, so that damage shows instead of hiding.
+/// Unescapes the contents of a JSON string literal. Invalid contents are returned as they are, so that damage is
+/// visible.
 pub(crate) fn text(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
         return std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);

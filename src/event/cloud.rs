@@ -1,10 +1,10 @@
-//! An Event Grid event as a CloudEvent: for who is delivered to in that schema, and for what is put aside in it.
+//! Converts Event Grid events to CloudEvents, for delivery and for dead letters in that schema.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The members of an Event Grid event that a CloudEvent has too, as they stand.
+/// The members of an Event Grid event that a CloudEvent has too, unparsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CloudEventMembers<'a> {
@@ -22,16 +22,16 @@ struct CloudEventMembers<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// The CloudEvent of an Event Grid event, every value copied byte for byte.
+/// The CloudEvent of an Event Grid event, with every value copied byte for byte.
 ///
 /// # Errors
-/// Where it is no Event Grid event as it is stored.
+/// `wire` is not an Event Grid event.
 pub fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
     let event: CloudEventMembers<'_> = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 32);
     out.push_str(r#"{"id":"#);
     out.push_str(event.id.get());
-    // CloudEvents wants a subject to be a string with something in it.
+    // CloudEvents requires a subject to be a nonempty string.
     let subject = event.subject.filter(|subject| !matches!(subject.get(), r#""""#));
     let members = [
         (r#","source":"#, Some(event.topic)),

@@ -1,18 +1,18 @@
-//! An event in the schema that a subscription asked for. Every value, `data` above all, is copied byte for byte and not
-//! serialised again.
+//! Converts an event to the delivery schema of a subscription. Every value, `data` above all, is copied byte for byte.
 //!
-//! An Event Grid event becomes a CloudEvent; a custom event becomes either, with its whole object as `data`. A CloudEvent
-//! stays one. An event is converted once, however many subscriptions ask for it while it is held ([`Event::form`]).
+//! An Event Grid event becomes a CloudEvent. A custom event becomes either, with its whole object as `data`. A
+//! CloudEvent is not converted. Each conversion is made once while the event is in memory, however many subscriptions
+//! need it ([`Event::form`]).
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Event, EventStrings, Schema, cloud_event};
 
 impl Event {
-    /// The bytes that a subscriber with `schema` receives: the wire form where there is no conversion to that schema.
+    /// The bytes that a subscriber with `schema` receives: the wire form if there is no conversion to that schema.
     ///
     /// # Errors
-    /// Where the stored event is not what its own schema says.
+    /// The stored event does not conform to its own schema.
     pub fn delivered(&self, schema: Schema) -> Result<Bytes, serde_json::Error> {
         match (self.schema, schema) {
             (Schema::EventGrid, Schema::CloudEvents) => self.form(schema, || cloud_event(&self.wire())),
@@ -24,7 +24,7 @@ impl Event {
         }
     }
 
-    /// How many bytes that are. An event that can't be converted counts with its wire form.
+    /// Length of these bytes. An event that cannot be converted counts with its wire form.
     pub fn delivered_len(&self, schema: Schema) -> usize {
         if self.schema == schema {
             return self.wire_len();
@@ -33,7 +33,7 @@ impl Event {
     }
 }
 
-/// Names and punctuation of an envelope, with something to spare.
+/// Approximate size of an envelope's names and punctuation.
 const ENVELOPE_BYTES: usize = 192;
 
 fn enveloped(event: &Event) -> Bytes {

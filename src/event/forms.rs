@@ -1,7 +1,6 @@
-//! Events in other schemas than their own: made once, when first asked for, however many subscriptions ask.
+//! Events converted to other schemas: made on first use, and shared by all subscriptions.
 //!
-//! Whoever holds the events of a chunk shares its forms, and they go with the last of them. Without an asker they are
-//! nothing but an empty cell.
+//! The events of a chunk share its forms, which are freed with the last of them. Unused forms are empty cells.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +11,7 @@ use super::Schema;
 /// One for each schema; the event's own stays empty.
 type EventForm = [OnceLock<Bytes>; 3];
 
-/// The forms of a chunk's events.
+/// The converted forms of a chunk's events.
 #[derive(Debug)]
 pub struct EventForms {
     count: usize,
@@ -20,13 +19,13 @@ pub struct EventForms {
 }
 
 impl EventForms {
-    /// Of so many events, none of which anybody has asked for.
+    /// Empty forms for this many events.
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self { count, rows: OnceLock::new() })
     }
 
-    /// The form of the event at `index` in `schema`, or what `make` makes of it. Where two ask at once, both make one and
-    /// one is kept.
+    /// The form of the event at `index` in `schema`, made by `make` if it is missing. Concurrent callers may both make
+    /// it; one result is kept.
     pub(super) fn get<E>(
         &self,
         index: usize,

@@ -1,18 +1,18 @@
-//! Histograms: how often a value was in which of a few fixed ranges.
+//! Histograms with fixed buckets.
 //!
-//! The ranges are the same for everybody, so that histograms can be added up. Values are whole: microseconds, or events.
+//! All histograms of a scale have the same buckets, so they can be added. Values are integers: microseconds, or events.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// Where ranges end.
+/// The buckets of a histogram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BucketScale {
-    /// The largest value of each range but the last, which has no end; ascending.
+    /// The upper bound of each bucket except the last, which has none; ascending.
     pub bounds: &'static [u64],
-    /// So many of these are one of what is told: a million microseconds are a second.
+    /// Values per reported unit: a million microseconds per second.
     pub per_unit: u64,
 }
 
@@ -20,7 +20,7 @@ const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLI;
 const HOUR: u64 = 3_600 * SECOND;
 
-/// How long requests take: from what a machine needs that is beside us to the longest wait for an answer.
+/// Durations of requests: from a neighbouring machine's latency to the longest response timeout.
 pub static DURATIONS: BucketScale = BucketScale {
     bounds: &[
         MILLI,
@@ -41,13 +41,13 @@ pub static DURATIONS: BucketScale = BucketScale {
     per_unit: SECOND,
 };
 
-/// How long the parts of requests take: coarser, because there are five of them.
+/// Durations of a request's phases: fewer buckets, because there are five phases.
 pub static PHASES: BucketScale = BucketScale {
     bounds: &[MILLI / 2, 2 * MILLI, 10 * MILLI, 50 * MILLI, 200 * MILLI, SECOND, 5 * SECOND, 30 * SECOND],
     per_unit: SECOND,
 };
 
-/// How long events wait: from nothing to a day, which is Event Grid's own time to live.
+/// Wait times of events: up to a day, Event Grid's default time to live.
 pub static WAITS: BucketScale = BucketScale {
     bounds: &[
         MILLI,
@@ -64,10 +64,10 @@ pub static WAITS: BucketScale = BucketScale {
     per_unit: SECOND,
 };
 
-/// How many events are together.
+/// Numbers of events in a batch.
 pub static EVENTS: BucketScale = BucketScale { bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000], per_unit: 1 };
 
-/// A histogram that many may add to at once.
+/// A histogram for concurrent use.
 #[derive(Debug)]
 pub struct Histogram {
     scale: &'static BucketScale,
@@ -76,7 +76,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// With nothing in it.
+    /// An empty histogram.
     pub fn new(scale: &'static BucketScale) -> Self {
         Self { scale, ranges: (0..=scale.bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
     }
@@ -88,19 +88,19 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Adds a time, on a scale of seconds.
+    /// Adds a duration to a histogram of seconds.
     pub fn took(&self, time: Duration) {
         self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// What is in it by now.
+    /// The present counts.
     pub fn counts(&self) -> HistogramCounts {
         let ranges = self.ranges.iter().map(|range| range.load(Ordering::Relaxed)).collect();
         HistogramCounts { scale: self.scale, ranges, sum: self.sum.load(Ordering::Relaxed) }
     }
 }
 
-/// What is in a histogram, or in several.
+/// The counts of one or several histograms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramCounts {
     scale: &'static BucketScale,
@@ -109,20 +109,20 @@ pub struct HistogramCounts {
 }
 
 impl HistogramCounts {
-    /// Nothing.
+    /// No counts.
     pub fn none(scale: &'static BucketScale) -> Self {
         Self { scale, ranges: vec![0; scale.bounds.len() + 1], sum: 0 }
     }
 
-    /// With what is in another of the same scale.
+    /// Adds the counts of another histogram of the same scale.
     pub fn add(&mut self, other: &Self) {
         self.merge(other, u64::saturating_add);
     }
 
-    /// Each count with that of another of the same scale, by `how`.
+    /// Combines each count with that of another histogram of the same scale.
     ///
     /// # Panics
-    /// Where the scales differ: that is a mistake of the program.
+    /// The scales differ.
     pub fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         assert_eq!(self.scale, other.scale, "histograms of two scales");
         for (to, from) in self.ranges.iter_mut().zip(&other.ranges) {
@@ -131,17 +131,17 @@ impl HistogramCounts {
         self.sum = how(self.sum, other.sum);
     }
 
-    /// How many values.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.ranges.iter().sum()
     }
 
-    /// All values together, in the unit that is told.
+    /// Sum of all values, in the reported unit.
     pub fn sum(&self) -> f64 {
         self.sum as f64 / self.scale.per_unit as f64
     }
 
-    /// How many values are no larger than each bound, in the unit that is told; the last bound is none.
+    /// The number of values up to each bound, in the reported unit. The last bound is [`None`].
     pub fn upto(&self) -> impl Iterator<Item = (Option<f64>, u64)> + '_ {
         let bounds = self.scale.bounds.iter().map(|bound| Some(*bound as f64 / self.scale.per_unit as f64));
         let mut so_far = 0;

@@ -1,28 +1,28 @@
-//! What is counted of an address that the server listens on.
+//! Counters of an address that the server listens on.
 
 use super::Counter;
 
 /// Statuses are counted by their first digit.
 const CLASSES: usize = 6;
 
-/// An address that the server listens on, for as long as the process lives.
+/// Counters of an address that the server listens on.
 #[derive(Debug)]
 pub struct ListenerCounters {
-    /// Who comes in there.
+    /// The listener's name.
     pub name: &'static str,
-    /// Connections that are open.
+    /// Open connections.
     pub open: Counter,
-    /// Connections that were let in.
+    /// Accepted connections.
     pub admitted: Counter,
-    /// Connections that found no place.
+    /// Connections rejected at the connection limit.
     pub refused: Counter,
-    /// The same, for all places of their own address.
+    /// Connections rejected at the limit per client address.
     pub refused_by_address: Counter,
     responses: [Counter; CLASSES],
 }
 
 impl ListenerCounters {
-    /// Nobody has come yet.
+    /// All counters at zero.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -34,12 +34,12 @@ impl ListenerCounters {
         }
     }
 
-    /// A request was answered with this status.
+    /// Counts a response with this status.
     pub fn count_response(&self, status: u16) {
         self.responses[usize::from(status / 100).min(CLASSES - 1)].add(1);
     }
 
-    /// How many requests were answered, by the first digit of the status.
+    /// Number of responses by the first digit of the status.
     pub fn responses(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.responses.iter().map(Counter::get).enumerate().skip(1)
     }

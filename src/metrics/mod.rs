@@ -1,12 +1,13 @@
-//! What is counted and measured beside the work, and how it is written down for those who collect it.
+//! Counters and histograms, and the formats for collecting them.
 //!
-//! - [`Counter`] and [`Histogram`]: atomics that the work adds to. Adding takes no lock and waits for nobody; reading is a
-//!   look at what is there, which may be one event behind in one place and not in the other.
-//! - [`ListenerCounters`]: what is counted of an address that the server listens on.
-//! - [`text`]: families of samples as Prometheus' text and as OpenMetrics.
+//! - [`Counter`] and [`Histogram`] are atomics. Adding takes no lock. A reader may see one of two related counters
+//!   updated and the other not yet.
+//! - [`ListenerCounters`] are those of an address that the server listens on.
+//! - [`text`] writes Prometheus' text format and OpenMetrics.
 //!
-//! Absent on purpose: a registry, and names. What there is to tell is gathered when somebody asks, from where it stands
-//! anyway: most of it in records, which are exact and survive a restart. What stands here begins anew with the process.
+//! What it does not do: it has neither a registry nor names of metrics. Values are collected on request from where they
+//! are, most of them from records, which are exact and survive a restart. The counters here start at zero with the
+//! process.
 
 mod histogram;
 mod listener;
@@ -19,22 +20,22 @@ pub use self::{
     listener::ListenerCounters,
 };
 
-/// Counts up.
+/// A counter or gauge.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// So many more.
+    /// Adds.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// So many fewer, of what goes up and down.
+    /// Subtracts, for gauges.
     pub fn sub(&self, fewer: u64) {
         self.0.fetch_sub(fewer, Ordering::Relaxed);
     }
 
-    /// How many by now.
+    /// The present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

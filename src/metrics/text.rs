@@ -1,16 +1,16 @@
-//! Families of samples as text: Prometheus' own format (0.0.4) and OpenMetrics (1.0).
+//! Metric families as text: Prometheus' text format (0.0.4) and OpenMetrics (1.0).
 //!
-//! What differs: OpenMetrics leaves `_total` out of a counter's family, quotes more in help texts, and ends with a word of
-//! its own. The samples are the same to the byte, so that whoever changes the format keeps the series.
+//! OpenMetrics omits `_total` from the name of a counter's family, escapes more in help texts, and ends with `# EOF`.
+//! The samples are byte for byte the same, so series continue when the format changes.
 //!
-//! Invariants: the samples of a family stand together, behind its help and its type; a family without samples is not told;
-//! whatever a label says, it cannot end its line or its quotes.
+//! Invariants: the samples of a family follow its help and type. A family without samples is omitted. The value of a
+//! label cannot end its line or its quotes.
 
 use std::fmt::{self, Write};
 
 use super::HistogramCounts;
 
-/// How it is written.
+/// The format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
     /// `text/plain; version=0.0.4`
@@ -29,34 +29,34 @@ impl TextFormat {
     }
 }
 
-/// What a family's samples are.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows; the name ends with `_total`.
+    /// A counter; its name ends with `_total`.
     Counter,
-    /// It goes up and down.
+    /// A gauge.
     Gauge,
-    /// How often a value was in which range.
+    /// A histogram.
     Histogram,
 }
 
 /// A family of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricFamily {
-    /// Its name, with the unit at its end, and `_total` behind that for a counter.
+    /// Its name, ending with the unit, followed by `_total` for a counter.
     pub name: &'static str,
-    /// What its samples are.
+    /// Its type.
     pub kind: MetricKind,
-    /// A sentence.
+    /// Its help: one sentence.
     pub help: &'static str,
 }
 
-/// A sample's value: whole numbers are told exactly, however large.
+/// A sample's value. Integers are written exactly, however large.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SampleValue {
-    /// A whole number.
+    /// An integer.
     Whole(u64),
-    /// Any number.
+    /// A floating-point number.
     Real(f64),
 }
 
@@ -104,39 +104,39 @@ impl fmt::Display for SampleValue {
 /// Names and values of a sample's labels.
 pub type Labels<'a> = [(&'a str, &'a str)];
 
-/// A text in the making.
+/// A writer of the format.
 #[derive(Debug)]
 pub struct MetricsText {
     format: TextFormat,
     out: String,
     family: Option<MetricFamily>,
-    /// Whether the family's head is written.
+    /// Whether the head of the family is written.
     told: bool,
 }
 
 impl MetricsText {
-    /// An empty one.
+    /// An empty text.
     pub fn new(format: TextFormat) -> Self {
         Self { format, out: String::new(), family: None, told: false }
     }
 
-    /// What follows are samples of this family.
+    /// Starts a family. Samples that follow belong to it.
     pub fn family(&mut self, family: MetricFamily) {
         self.family = Some(family);
         self.told = false;
     }
 
-    /// A sample.
+    /// Adds a sample.
     pub fn sample(&mut self, labels: &Labels<'_>, value: impl Into<SampleValue>) {
         let Some(family) = self.begin_family() else { return };
         self.line(family.name, "", labels, None, value.into());
     }
 
-    /// A histogram.
+    /// Adds a histogram.
     pub fn histogram(&mut self, labels: &Labels<'_>, counts: &HistogramCounts) {
         let Some(family) = self.begin_family() else { return };
         for (bound, count) in counts.upto() {
-            // The same in both formats: a number with a fraction, as OpenMetrics wants it.
+            // OpenMetrics requires a fraction; both formats use it.
             let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| format!("{bound:?}"));
             self.line(family.name, "_bucket", labels, Some(("le", &bound)), count.into());
         }
@@ -144,7 +144,7 @@ impl MetricsText {
         self.line(family.name, "_count", labels, None, counts.count().into());
     }
 
-    /// The whole text.
+    /// The complete text.
     pub fn finish(mut self) -> String {
         if self.format == TextFormat::OpenMetrics {
             self.out.push_str("# EOF\n");
@@ -152,7 +152,7 @@ impl MetricsText {
         self.out
     }
 
-    /// The head of the family, before its first sample.
+    /// Writes the head of the family before its first sample.
     fn begin_family(&mut self) -> Option<MetricFamily> {
         let family = self.family?;
         if !std::mem::replace(&mut self.told, true) {
@@ -187,7 +187,7 @@ impl MetricsText {
         if between == ',' {
             self.out.push('}');
         }
-        // A string takes whatever is written to it.
+        // Writing to a string does not fail.
         writeln!(self.out, " {value}").ok();
     }
 }

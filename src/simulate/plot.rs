@@ -1,8 +1,8 @@
-//! A report as a picture: attempts over time, a panel for each temper, all on the same axes.
+//! The plot of a report: attempts over time, one panel for each endpoint model, all with the same axes.
 //!
-//! The rate axis is logarithmic, because what returns after an outage may be a hundred times the rate of every day, and
-//! both are to be seen. So what was delivered and what failed are two lines, not one stacked on the other: on such an
-//! axis a stack lies. Where there is no line, there was no attempt.
+//! The rate axis is logarithmic, because the rate after an outage may be a hundred times the usual one and both must be
+//! visible. Delivered and failed attempts are therefore two lines, not a stack, which would mislead on such an axis.
+//! Without a line there were no attempts.
 
 use std::{fmt::Display, ops::Range};
 
@@ -26,18 +26,18 @@ use crate::{
 
 const COLUMNS: usize = 3;
 const PANEL: (u32, u32) = (400, 230);
-/// Title and legend.
+/// Height of title and legend.
 const HEAD: u32 = 76;
-/// Below the last row of panels.
+/// Space below the last row of panels.
 const FOOT: u32 = 12;
 
-/// More ticks than this run into each other in a panel.
+/// Maximum ticks: more would overlap.
 const TICKS_MAX: f64 = 6.0;
 
 /// Steps of the time axis, in hours.
 const STEPS: [f64; 12] = [1.0 / 60.0, 1.0 / 12.0, 1.0 / 4.0, 1.0 / 2.0, 1.0, 2.0, 3.0, 6.0, 12.0, 24.0, 48.0, 168.0];
 
-/// More decades than this would press the rest flat: what is rarer lies on the ground.
+/// Maximum decades of the rate axis. Lower rates are drawn at the bottom.
 const DECADES_MAX: f64 = 5.0;
 
 const DELIVERED: RGBColor = RGBColor(31, 99, 168);
@@ -49,7 +49,7 @@ const FAINT: RGBColor = RGBColor(106, 106, 116);
 
 type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The picture could not be drawn.
+/// The plot cannot be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("the plot cannot be drawn: {0}")]
 pub struct Error(String);
@@ -60,16 +60,16 @@ impl Error {
     }
 }
 
-/// What all panels share.
+/// The axes of all panels.
 struct PlotAxes {
     hours: f64,
     step: f64,
-    /// Powers of ten: the ground and the top of the rate axis.
+    /// The bottom and the top of the rate axis, as powers of ten.
     ground: f64,
     top: f64,
 }
 
-/// A linear scale whose ticks stand where we say: the library's own know neither hours nor decades.
+/// A linear scale with given ticks: those of the library suit neither hours nor decades.
 struct PlotScale {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -93,15 +93,15 @@ impl Ranged for PlotScale {
     }
 }
 
-/// The report as an SVG.
+/// Draws the report as SVG.
 ///
 /// # Errors
-/// Where the drawing library fails.
+/// The drawing library fails.
 pub fn draw(report: &SimulationReport) -> Result<String, Error> {
-    // Four are two by two, not three and one.
+    // Four panels are arranged two by two, not three and one.
     let columns = if report.models.len() == 4 { 2 } else { COLUMNS.min(report.models.len()) };
     let rows = report.models.len().div_ceil(columns);
-    // The legend needs two panels' room.
+    // The legend needs the width of two panels.
     let size = (PANEL.0 * columns.max(2) as u32, HEAD + PANEL.1 * rows as u32 + FOOT);
     let mut svg = String::new();
     {
@@ -128,7 +128,7 @@ impl PlotAxes {
             rates.filter(|attempts| *attempts > 0).map(|attempts| rate(row, attempts).log10())
         });
         let (least, most) = rates.fold((f64::MAX, f64::MIN), |(least, most), rate| (least.min(rate), most.max(rate)));
-        // Where nothing was attempted at all: some axis.
+        // Without attempts any axis will do.
         let (least, most) = if least > most { (0.0, 1.0) } else { (least, most) };
         let top = most.ceil().max(least.floor() + 1.0);
         let ground = least.floor().max(top - DECADES_MAX);
@@ -139,7 +139,7 @@ impl PlotAxes {
         (0..).map(|tick| f64::from(tick) * self.step).take_while(|hours| *hours <= self.hours).collect()
     }
 
-    /// Hours as people say them beside such a step.
+    /// Formats hours in the unit of the step.
     fn time(&self, hours: f64) -> String {
         match self.step {
             ..1.0 => format!("{:.0} min", hours * 60.0),
@@ -149,7 +149,7 @@ impl PlotAxes {
     }
 }
 
-/// Attempts in a bin as attempts an hour, for each subscription.
+/// Attempts in a bin as attempts per hour and subscription.
 fn rate(row: &ReportRow, attempts: u64) -> f64 {
     attempts as f64 / row.subscriptions as f64 * 3600.0 / row.series.width.as_secs_f64()
 }
@@ -225,7 +225,7 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Er
     Ok(())
 }
 
-/// The outlines of the bins, one for each run of bins with attempts.
+/// The outlines of the bins: one for each run of bins with attempts.
 fn outlines(row: &ReportRow, axes: &PlotAxes, attempts: impl Fn(&SeriesBin) -> u64) -> Vec<Vec<(f64, f64)>> {
     let width = row.series.width.as_secs_f64() / 3600.0;
     let edge = |bin: usize| (bin as f64 * width).min(axes.hours);
@@ -237,14 +237,14 @@ fn outlines(row: &ReportRow, axes: &PlotAxes, attempts: impl Fn(&SeriesBin) -> u
             let height = rate(row, *attempts).log10().max(axes.ground);
             [(edge(*bin), height), (edge(bin + 1), height)]
         });
-        // Where the picture ends the line does: it does not fall.
+        // At the edges of the plot the line ends without falling.
         let ends = [first, last].map(|end| (0.0 < end && end < axes.hours).then_some((end, axes.ground)));
         ends[0].into_iter().chain(steps).chain(ends[1]).collect()
     };
     runs.map(outline).collect()
 }
 
-/// From when to when all endpoints of the temper are down.
+/// The periods in which all endpoints of the model are down.
 fn downs(row: &ReportRow, axes: &PlotAxes) -> Vec<(f64, f64)> {
     let hours = |at: Timestamp| at.since(START).as_secs_f64() / 3600.0;
     let shown = row.downs.iter().map(|spell| (hours(spell.from), hours(spell.until).min(axes.hours)));

@@ -1,8 +1,7 @@
-//! What follows when an endpoint comes back: how long until its backlog is gone and its rate is back, and how hard it was
-//! hit meanwhile.
+//! Recoveries of an endpoint: the time until its backlog is gone and its rate is back, and the peak load meanwhile.
 //!
-//! A return that the next spell or the end of the simulation cut short has no such time, and says so: leaving it out
-//! would make the worst recoveries look like none.
+//! A recovery cut short by the next outage or the end of the simulation has no such time and is reported without one.
+//! Leaving it out would hide the worst recoveries.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,44 +10,44 @@ use crate::{
     simulate::{endpoint::SimulatedEndpoint, endpoint_model::AvailabilityPeriod, log::SimulatedLog},
 };
 
-/// Rates are events in a minute: shorter, and a rate of a few events an hour would be noise.
+/// Rates are events per minute. Over a shorter time, a rate of a few events per hour would be noise.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The healthy rate is that of the last hour before the endpoint went down.
+/// The healthy rate is that of the last hour before the outage.
 const HEALTHY: Duration = Duration::from_secs(3600);
 
-/// Watches one endpoint and what is sent to it.
+/// Observes one endpoint and the requests to it.
 #[derive(Debug)]
 pub(super) struct RecoveryWatch {
     spell: AvailabilityPeriod,
-    /// Events offered at the end of this spell, within [`HEALTHY`].
+    /// Events sent at the end of this period, within [`HEALTHY`].
     offered: u64,
-    /// Events a minute, before it went down.
+    /// Events per minute before the outage.
     healthy: Option<f64>,
     returns: Vec<EndpointReturn>,
 }
 
-/// A time that an endpoint came back.
+/// One recovery of an endpoint.
 #[derive(Debug)]
 pub(super) struct EndpointReturn {
     at: Timestamp,
-    /// Everything below was published before.
+    /// Everything below was published before the recovery.
     target: Seq,
     healthy: Option<f64>,
-    /// After so long everything published before was finished.
+    /// Time until everything published before had ended.
     pub(super) backlog_gone: Option<Duration>,
-    /// After so long a minute brought as many events as a healthy one.
+    /// Time until the deliveries in a minute reached the healthy rate.
     pub(super) rate_back: Option<Duration>,
-    /// The minute that something was last offered in, counted from the return, and how many events.
+    /// The last minute with attempts, counted from the recovery, and their number.
     minute: (u64, u64),
-    /// The most that a minute offered before the backlog was gone.
+    /// The maximum of attempts in a minute before the backlog was gone.
     most: u64,
-    /// What was delivered within a minute.
+    /// Deliveries of the last minute.
     lately: VecDeque<(Timestamp, u64)>,
 }
 
 impl EndpointReturn {
-    /// The most that was offered in a minute, in healthy minutes' worth.
+    /// The maximum of attempts in a minute, as a multiple of the healthy rate.
     pub(super) fn peak(&self) -> Option<f64> {
         self.healthy.map(|healthy| self.most as f64 / healthy)
     }
@@ -59,12 +58,12 @@ impl RecoveryWatch {
         Self { spell, offered: 0, healthy: None, returns: Vec::new() }
     }
 
-    /// The endpoint's returns, in order.
+    /// The endpoint's recoveries, in order.
     pub(super) fn returns(&self) -> &[EndpointReturn] {
         &self.returns
     }
 
-    /// Time has come to `now`; everything below `low` is finished.
+    /// Advances to `now`; everything below `low` has ended.
     pub(super) fn see(
         &mut self,
         now: Timestamp,
@@ -76,7 +75,7 @@ impl RecoveryWatch {
             let last = self.spell;
             self.spell = endpoint.availability(last.until);
             if last.up {
-                // Within a recovery no rate is a healthy one.
+                // During a recovery no rate counts as healthy.
                 if self.open().is_none_or(|back| back.backlog_gone.is_some()) && self.offered > 0 {
                     let watched = last.until.since(last.from).min(HEALTHY);
                     self.healthy = Some(self.offered as f64 * MINUTE.div_duration_f64(watched));
@@ -98,7 +97,7 @@ impl RecoveryWatch {
         }
     }
 
-    /// A request leaves with so many events. Returns whether the endpoint is up.
+    /// Notes a request with this many events. Returns whether the endpoint is up.
     pub(super) fn sent(&mut self, events: u64, now: Timestamp) -> bool {
         if self.spell.until.since(now) <= HEALTHY {
             self.offered += events;
@@ -112,7 +111,7 @@ impl RecoveryWatch {
         self.spell.up
     }
 
-    /// So many events were delivered.
+    /// Notes deliveries.
     pub(super) fn delivered(&mut self, events: u64, now: Timestamp) {
         let Some(back) = self.open().filter(|back| back.rate_back.is_none()) else { return };
         let Some(healthy) = back.healthy else { return };
@@ -126,7 +125,7 @@ impl RecoveryWatch {
         }
     }
 
-    /// Something was written: everything below `low` is finished.
+    /// Notes a write: everything below `low` has ended.
     pub(super) fn written(&mut self, now: Timestamp, low: impl Fn() -> Seq) {
         if let Some(back) = self.open().filter(|back| back.backlog_gone.is_none())
             && low() >= back.target
@@ -135,7 +134,7 @@ impl RecoveryWatch {
         }
     }
 
-    /// The return that this spell began with.
+    /// The recovery with which this period began.
     fn open(&mut self) -> Option<&mut EndpointReturn> {
         self.returns.last_mut().filter(|_| self.spell.up)
     }

@@ -1,7 +1,7 @@
-//! What came of a simulation: a row for each temper.
+//! The report of a simulation: a row for each endpoint model.
 //!
-//! Everything is counted as it stands on the disk at the end, so that a row adds up: `events = delivered + pending +
-//! dead-lettered + dropped + backlog`.
+//! All numbers are those of the records at the end, so each row adds up: `events = delivered + pending + dead-lettered
+//! + dropped + backlog`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,43 +15,43 @@ use crate::{
     },
 };
 
-/// What came of a simulation.
+/// The report of a simulation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SimulationReport {
-    /// Subscriptions.
+    /// Number of subscriptions.
     pub subscriptions: u32,
-    /// Events published; each subscription asks for all of them.
+    /// Events published; each subscription receives all of them.
     pub events: u64,
-    /// How long it lasted.
+    /// The simulated time in seconds.
     pub simulated_seconds: f64,
-    /// Where chance began.
+    /// The seed of the random sources.
     pub seed: u64,
-    /// A row for each temper, in the order of the plan.
+    /// A row for each endpoint model, in the order of the plan.
     pub models: Vec<ReportRow>,
 }
 
-/// What became of the subscriptions of one temper, all together.
+/// The results of all subscriptions of one endpoint model.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportRow {
-    /// The temper.
+    /// The endpoint model.
     pub model: String,
-    /// How many subscriptions have it.
+    /// Number of its subscriptions.
     pub subscriptions: u64,
     /// Events for them: an event for two subscriptions counts twice.
     pub events: u64,
-    /// Of these, events that the endpoint took.
+    /// Of these, delivered events.
     pub delivered: u64,
-    /// Of these, events that were tried and failed, and will be tried again.
+    /// Of these, events that failed and will be tried again.
     pub pending: u64,
-    /// Of these, events that were given up and put aside.
+    /// Of these, dead-lettered events.
     pub dead_lettered: u64,
-    /// Of these, events that were given up and are gone.
+    /// Of these, events given up without a dead-letter destination.
     pub dropped: u64,
-    /// Of these, events without an outcome: not read yet, or on their way for the first time.
+    /// Of these, events without an outcome: not read yet, or in flight for the first time.
     pub backlog: u64,
-    /// Why events were given up.
+    /// Events given up, by reason.
     pub given_up: BTreeMap<String, u64>,
     /// Requests made.
     pub requests: u64,
@@ -59,44 +59,44 @@ pub struct ReportRow {
     pub attempts: u64,
     /// Attempts without an outcome at the end.
     pub attempts_open: u64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub attempts_failed: u64,
     /// Attempts made while the endpoint was down.
     pub attempts_while_down: u64,
-    /// Attempts for each event that was delivered.
+    /// Attempts per delivered event.
     pub attempts_per_delivered: Option<f64>,
     /// The longest time from publication to delivery.
     pub longest_wait_seconds: f64,
-    /// How often an endpoint came back.
+    /// Number of recoveries of endpoints.
     pub returns: u64,
-    /// From the return until everything published before it was delivered or given up, in seconds.
+    /// Seconds from a recovery until all events published before it were delivered or given up.
     pub backlog_gone_seconds: Distribution,
-    /// From the return until a minute delivered as much as a healthy one, in seconds.
+    /// Seconds from a recovery until the deliveries in a minute reached the healthy rate.
     pub rate_back_seconds: Distribution,
-    /// The most that a minute offered until the backlog was gone, in healthy minutes' worth.
+    /// The highest rate of attempts in a minute before the backlog was gone, as a multiple of the healthy rate.
     pub peak: Distribution,
     #[serde(skip)]
     pub(super) series: AttemptSeries,
-    /// When all of its endpoints are down.
+    /// The periods in which all its endpoints are down.
     #[serde(skip)]
     pub(super) downs: Vec<AvailabilityPeriod>,
 }
 
-/// How values are spread.
+/// The distribution of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many there are. Where it is fewer than the returns, the others were cut short by the next spell or the end.
+    /// Number of values. Fewer than recoveries if the next outage or the end of the simulation cut some short.
     pub count: u64,
     /// The median.
     pub p50: Option<f64>,
-    /// As many as 99 in a hundred are no larger.
+    /// The 99th percentile.
     pub p99: Option<f64>,
-    /// The largest.
+    /// The maximum.
     pub max: Option<f64>,
 }
 
 impl Distribution {
-    /// Of these values.
+    /// The distribution of these values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

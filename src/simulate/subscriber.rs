@@ -1,7 +1,7 @@
-//! One subscription: the real core, with a disk, a clock and an endpoint that are none.
+//! One simulated subscription: the real state machine with a simulated disk, clock and endpoint.
 //!
-//! This is the only place that knows what the core says and hears. What it asks for is answered at once, from memory;
-//! what it writes is on the disk after the journal's waits; what it sends is answered when the endpoint does.
+//! Reads are answered at once from memory. Writes are durable after the journal's waits. Requests end when the endpoint
+//! model replies.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -30,13 +30,13 @@ use crate::{
     },
 };
 
-/// One sync of an ordinary disk.
+/// A sync of an ordinary disk.
 const SYNC: Duration = Duration::from_millis(3);
 
-/// The server's timers are no finer either.
+/// The resolution of the server's timers.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
-/// A subscription.
+/// A simulated subscription.
 #[derive(Debug)]
 pub(super) struct Subscriber {
     number: usize,
@@ -45,35 +45,35 @@ pub(super) struct Subscriber {
     writing: Option<SubscriptionWrite>,
     endpoint: SimulatedEndpoint,
     jitter: Rng,
-    /// When the tick comes that it waits for; others are stale.
+    /// The time of the expected tick; ticks at other times are stale.
     armed: Option<Timestamp>,
     pub(super) watch: RecoveryWatch,
     pub(super) counts: SubscriberCounts,
 }
 
-/// What is counted of it beside its own counters.
+/// Counts beyond the subscription's counters.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberCounts {
     pub(super) requests: u64,
-    /// Each event of a request is an attempt.
+    /// Attempts; each event of a request is one.
     pub(super) attempts: u64,
-    /// Of these, those with an outcome on the disk.
+    /// Of these, those with a durable outcome.
     pub(super) answered: u64,
-    /// Of these, those that failed.
+    /// Of these, failures.
     pub(super) failed: u64,
     /// Attempts made while the endpoint was down.
     pub(super) while_down: u64,
-    /// From the append to the delivery.
+    /// The longest time from append to delivery.
     pub(super) longest_wait: Duration,
     pub(super) given_up: BTreeMap<Reason, u64>,
 }
 
-/// What all subscriptions of a temper share.
+/// What all subscriptions of a model share.
 pub(super) struct SubscriberContext<'a> {
     pub(super) log: &'a SimulatedLog,
     pub(super) queue: &'a mut EventQueue,
     pub(super) series: &'a mut AttemptSeries,
-    /// How long the journal lets outcomes wait for company.
+    /// How long the journal collects outcomes before a write.
     pub(super) outcome_wait: Duration,
 }
 
@@ -100,12 +100,12 @@ impl Subscriber {
         }
     }
 
-    /// Something was published.
+    /// Notes that an event was published.
     pub(super) fn published(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
         self.absorb(Input::Appended { end: world.log.end() }, now, world);
     }
 
-    /// Something of its own happens.
+    /// Processes a scheduled event of this subscription.
     pub(super) fn happened(&mut self, happening: SubscriberEvent, now: Timestamp, world: &mut SubscriberContext<'_>) {
         match happening {
             SubscriberEvent::Answered(request, reply) => self.answered(&request, reply, now, world),
@@ -114,10 +114,10 @@ impl Subscriber {
         }
     }
 
-    /// The story ends.
+    /// Checks the counters at the end of the simulation.
     ///
     /// # Panics
-    /// Where its books do not balance: the core is wrong, or this is.
+    /// The counters do not add up: the policy or the simulation has a bug.
     pub(super) fn end(&mut self, now: Timestamp, log: &SimulatedLog) {
         self.see(now, log);
         self.disk.check();
@@ -127,7 +127,7 @@ impl Subscriber {
         assert_eq!(counters.dead_lettered + counters.dropped, given_up, "{:?}", self.counts);
     }
 
-    /// A request is answered.
+    /// Passes the outcome of a request to the state machine.
     fn answered(
         &mut self,
         request: &OutgoingBatch,
@@ -144,7 +144,7 @@ impl Subscriber {
         self.absorb(Input::Finished { request: request.id, answer: reply.answer() }, now, world);
     }
 
-    /// The write that was on its way is on the disk.
+    /// Applies the write in progress and reports it as durable.
     fn durable(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
         self.see(now, world.log);
         let write = self.writing.take().expect("a write was on its way");
@@ -154,14 +154,14 @@ impl Subscriber {
                 self.counts.note(entry);
             }
         }
-        // The dead-letter actor has them now.
+        // The dead-letter actor takes them from here.
         self.disk.dead.clear();
         let (disk, end) = (&self.disk, world.log.end());
         self.watch.written(now, || disk.low().unwrap_or(end));
         self.absorb(Input::Durable, now, world);
     }
 
-    /// It wanted to be asked at `now`, unless it changed its mind.
+    /// Ticks the state machine, unless its deadline has changed.
     fn ticked(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
         if self.armed != Some(now) {
             return;
@@ -174,7 +174,7 @@ impl Subscriber {
         }
     }
 
-    /// How many events it has not passed, of those that the log has.
+    /// Number of events in the log that it has not passed.
     pub(super) fn backlog(&self, end: Seq) -> u64 {
         let unread = self.disk.cursor.lanes.iter().map(|lane| {
             let unread = lane.end.unwrap_or(end).0.saturating_sub(lane.read.0);
@@ -204,7 +204,7 @@ impl Subscriber {
         self.arm(now, world.queue);
     }
 
-    /// Does what the core says. What can be answered at once is.
+    /// Carries out an effect. Returns the answer if it is available at once.
     fn perform(&mut self, effect: Effect, now: Timestamp, world: &mut SubscriberContext<'_>) -> Option<Input> {
         match effect {
             Effect::Send { request, events: _ } => {
@@ -212,7 +212,7 @@ impl Subscriber {
                 None
             }
             Effect::Connect => Some(Input::Connected(self.endpoint.availability(now).up)),
-            // No subscriber is one that pulls.
+            // Simulated subscriptions are pushed.
             Effect::HandOver { .. } | Effect::ReportResults { .. } => None,
             Effect::FindPosition { before } => {
                 let at = world.log.at(before);
@@ -260,7 +260,7 @@ impl Subscriber {
             .plan(now.after(reply.latency), ScheduledEvent::Of(self.number, SubscriberEvent::Answered(request, reply)));
     }
 
-    /// A tick that comes too early only asks when the next is due: so there is seldom more than one in the queue.
+    /// A tick that is early only asks for the next deadline, so there is seldom more than one in the queue.
     fn arm(&mut self, now: Timestamp, queue: &mut EventQueue) {
         let Some(due) = self.core.next_due(now).map(|due| due.max(now.after(TIMER_MIN))) else { return };
         if self.armed.is_none_or(|armed| due < armed) {
@@ -271,7 +271,7 @@ impl Subscriber {
 }
 
 impl SubscriberCounts {
-    /// A line of the ledger.
+    /// Counts the attempts of a ledger entry.
     fn note(&mut self, entry: &LedgerEntry) {
         let events = entry.covers.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
         match entry.what {

@@ -1,4 +1,4 @@
-//! A report for people: three tables, one below the other, so that they fit on a screen.
+//! The report as text: three tables below each other, so that they fit on a screen.
 
 use std::fmt::{self, Display};
 
@@ -59,7 +59,7 @@ impl Display for SimulationReport {
     }
 }
 
-/// Words to the left, numbers to the right, two spaces between.
+/// Aligns text left and numbers right, with two spaces between columns.
 fn table<'a>(
     f: &mut fmt::Formatter<'_>,
     title: &str,
@@ -87,7 +87,7 @@ fn none() -> String {
     "-".to_owned()
 }
 
-/// With commas between the thousands.
+/// Formats a number with commas between thousands.
 pub fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -104,7 +104,7 @@ fn times(ratio: Option<f64>) -> String {
     ratio.map_or_else(none, |ratio| format!("{ratio:.1}x"))
 }
 
-/// Two units at most.
+/// Formats a time with at most two units.
 pub(super) fn brief(seconds: f64) -> String {
     let pair = |large: f64, unit: &str, small: f64, rest: &str| {
         let small_units = (seconds / small).round();
