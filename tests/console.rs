@@ -384,9 +384,9 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
     let refused: Vec<String> =
         cases.iter().map(|settings| check(settings)).map(|(code, said)| format!("{code:?} {said}")).collect();
     expect![[r#"
-        Some(1) gridhook: the certificates in server.crt can't be read: I/O error: No such file or directory (os error 2)
-        Some(1) gridhook: the certificates in authority.pem can't be read: I/O error: No such file or directory (os error 2)
-        Some(1) gridhook: the certificates in certificates can't be read: No such file or directory (os error 2)
+        Some(1) gridhook: cannot read the certificates in server.crt: I/O error: No such file or directory (os error 2)
+        Some(1) gridhook: cannot read the certificates in authority.pem: I/O error: No such file or directory (os error 2)
+        Some(1) gridhook: cannot read the certificates in certificates: No such file or directory (os error 2)
         Some(1) gridhook: keys.json cannot be read: No such file or directory (os error 2)
         Some(1) gridhook: server.apply: topics.toml: it cannot be read: No such file or directory (os error 2)"#]].assert_eq(&refused.join("\n"));
     let authority = Authority::new();

@@ -16,8 +16,8 @@ fn published(first: u64) -> FeedEvent {
 }
 
 /// The first event of what is heard next, and how much was missed before it.
-async fn next(listener: &mut FeedSubscriber) -> Option<(u64, u64)> {
-    let (missed, heard) = listener.next().await?;
+async fn next(subscriber: &mut FeedSubscriber) -> Option<(u64, u64)> {
+    let (missed, heard) = subscriber.next().await?;
     let FeedEvent::Published(_, chunks) = &*heard else { panic!("{heard:?} is not what was told") };
     Some((missed, chunks[0].first.0))
 }
@@ -25,21 +25,21 @@ async fn next(listener: &mut FeedSubscriber) -> Option<(u64, u64)> {
 #[actix_rt::test]
 async fn who_keeps_up_misses_nothing_and_hears_nothing_of_before() {
     let feed = EventFeed::default();
-    feed.publish(|| panic!("nobody listens"));
-    let mut listener = feed.listen().expect("room");
+    feed.publish(|| panic!("no subscriber"));
+    let mut subscriber = feed.subscribe().expect("room");
     assert!(feed.has_subscribers());
     for first in 1..1_000 {
         feed.publish(|| published(first));
-        assert_eq!(next(&mut listener).await, Some((0, first)));
+        assert_eq!(next(&mut subscriber).await, Some((0, first)));
     }
-    drop(listener);
+    drop(subscriber);
     assert!(!feed.has_subscribers());
 }
 
 #[actix_rt::test]
 async fn who_is_slow_is_told_how_many_were_missed() {
     let feed = EventFeed::default();
-    let (mut slow, mut quick) = (feed.listen().expect("room"), feed.listen().expect("room"));
+    let (mut slow, mut quick) = (feed.subscribe().expect("room"), feed.subscribe().expect("room"));
     for first in 0..1_000 {
         feed.publish(|| published(first));
         assert_eq!(next(&mut quick).await, Some((0, first)));
@@ -55,11 +55,11 @@ async fn who_is_slow_is_told_how_many_were_missed() {
 #[actix_rt::test]
 async fn as_many_listen_as_may_and_none_when_it_is_over() {
     let feed = EventFeed::default();
-    let mut listeners: Vec<FeedSubscriber> = (0..32).map(|_| feed.listen().expect("room")).collect();
-    assert!(feed.listen().is_none());
-    drop(listeners.pop());
-    assert!(feed.listen().is_some());
+    let mut subscribers: Vec<FeedSubscriber> = (0..32).map(|_| feed.subscribe().expect("room")).collect();
+    assert!(feed.subscribe().is_none());
+    drop(subscribers.pop());
+    assert!(feed.subscribe().is_some());
     feed.close();
-    assert_eq!(next(&mut listeners[0]).await, None);
-    assert!(feed.listen().is_none());
+    assert_eq!(next(&mut subscribers[0]).await, None);
+    assert!(feed.subscribe().is_none());
 }

@@ -18,12 +18,12 @@ use crate::{
     policy::sealed,
     support::{
         memory_store::MemoryStore,
-        publisher::{journaled_registry, looking_registry, topic},
+        publisher::{journaled_registry, registry_with_check_interval, topic},
     },
 };
 
 /// How often topics look after their subscriptions here.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long something is waited for that takes some milliseconds.
 const LONG: Duration = Duration::from_secs(20);
@@ -37,8 +37,8 @@ async fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     tokio::time::timeout(LONG, waited).await.unwrap_or_else(|_| panic!("waited {LONG:?} for {what}"));
 }
 
-fn living(registry: &Registry) -> usize {
-    registry.living(None).expect("all topics").len()
+fn running_actors(registry: &Registry) -> usize {
+    registry.running_actors(None).expect("all topics").len()
 }
 
 async fn put(registry: &Arc<Registry>) -> Arc<TopicHandle> {
@@ -48,7 +48,7 @@ async fn put(registry: &Arc<Registry>) -> Arc<TopicHandle> {
 /// No topic has an actor.
 fn topic_rests(registry: &Registry) -> bool {
     let is_topic = |victim: &ChaosVictim| matches!(victim, ChaosVictim::Topic(_));
-    !registry.living(None).expect("all topics").iter().any(is_topic)
+    !registry.running_actors(None).expect("all topics").iter().any(is_topic)
 }
 
 /// The subscription `audit`: it tries once and drops what fails.
@@ -63,14 +63,14 @@ fn subscription(endpoint: &str) -> SubscriptionRecord {
 
 #[actix_web::test]
 async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again() {
-    let (registry, _clock, _hand) = looking_registry(&MemoryStore::new(), LOOK);
+    let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), CHECK_INTERVAL);
     let topic = put(&registry).await;
-    assert_eq!(living(&registry), 0, "nothing is to do");
+    assert_eq!(running_actors(&registry), 0, "nothing is to do");
     for life in 1..=3 {
         // A change is something to do.
         put(&registry).await;
         wait_until("an actor", || topic.history().incarnation() == life).await;
-        wait_until("its end", || living(&registry) == 0).await;
+        wait_until("its end", || running_actors(&registry) == 0).await;
     }
     let ends = topic.history().ends();
     assert_eq!((ends.panicked, ends.stopped, ends.killed, ends.orphaned), (0, 0, 0, 0), "none of them died");
@@ -79,7 +79,7 @@ async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again()
 #[actix_web::test]
 async fn a_command_whose_write_takes_many_looks_is_answered() {
     let store = MemoryStore::new();
-    let (registry, _clock, _hand) = looking_registry(&store, Duration::from_millis(1));
+    let (registry, _clock, _hand) = registry_with_check_interval(&store, Duration::from_millis(1));
     let topic = put(&registry).await;
     registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
     wait_until("an actor", || topic.history().incarnation() > 0).await;
@@ -98,7 +98,7 @@ async fn a_command_whose_write_takes_many_looks_is_answered() {
 async fn an_event_that_killed_is_remembered_until_it_is_settled() {
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}/", endpoint.local_addr().expect("an address"));
-    let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), LOOK);
+    let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
     let topic = put(&registry).await;
     let made = registry.put_subscription("orders", subscription(&address)).await.expect("a subscription");
     let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: made.number };
@@ -115,7 +115,7 @@ async fn an_event_that_killed_is_remembered_until_it_is_settled() {
 
 #[actix_web::test]
 async fn nothing_is_left_of_topics_that_are_deleted() {
-    let (registry, _clock, _hand) = looking_registry(&MemoryStore::new(), LOOK);
+    let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), CHECK_INTERVAL);
     let mut gone: Vec<(&str, Weak<TopicHandle>)> = Vec::new();
     let fresh = put(&registry).await;
     gone.push(("one whose actor never ran", Arc::downgrade(&fresh)));
@@ -128,7 +128,7 @@ async fn nothing_is_left_of_topics_that_are_deleted() {
     registry.delete_topic("orders").await.expect("it is deleted");
     put(&registry).await;
     let running = put(&registry).await;
-    wait_until("an actor", || living(&registry) == 1).await;
+    wait_until("an actor", || running_actors(&registry) == 1).await;
     gone.push(("one whose actor runs", Arc::downgrade(&running)));
     drop(running);
     registry.delete_topic("orders").await.expect("it is deleted");

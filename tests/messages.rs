@@ -248,7 +248,7 @@ fn what_a_server_refuses_is_told_with_what_to_do() {
     check(
         "subscriptions create orders inner --endpoint https://10.0.0.1/",
         expect![
-            "gridhook: refused with 400 Bad Request: SocketError: Webhook validation handshake failed for https://10.0.0.1/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the server's setting delivery.allow_networks lets a network through."
+            "gridhook: refused with 400 Bad Request: SocketError: Webhook validation handshake failed for https://10.0.0.1/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network."
         ],
     );
     check(

@@ -157,13 +157,17 @@ pub(super) async fn purge(
     let asked: PurgeBody = read(parse(body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref())?;
-    let PurgeProgress { dead_letters, problems, next } =
-        letters.purge(&shelf, &query, at, asked.dry_run).await?;
+    let PurgeProgress { dead_letters, problems, next } = letters.purge(&shelf, &query, at, asked.dry_run).await?;
     if !asked.dry_run {
         info!(topic = path.key(), subscription = name, dead_letters, "dead letters are purged");
     }
     let next = next.map(|next| next.to_string());
-    Ok(HttpResponse::Ok().json(PurgedView { dead_letters, dry_run: asked.dry_run, problems: problem_views(problems), next }))
+    Ok(HttpResponse::Ok().json(PurgedView {
+        dead_letters,
+        dry_run: asked.dry_run,
+        problems: problem_views(problems),
+        next,
+    }))
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the job that has begun; or, where it only counts, 200.

@@ -231,7 +231,7 @@ async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> 
     let body: ReplayBody = if body.is_empty() { ReplayBody::default() } else { read(parse(body)?)? };
     let (key, part, rate) = (path.key(), body.part()?, body.rate()?);
     if body.dry_run {
-        let content = control.registry.look_at(&key, name, part).await?;
+        let content = control.registry.preview_replay(&key, name, part).await?;
         return Ok(HttpResponse::Ok().json(DryRun::new(content)));
     }
     let job = control.registry.replay(&key, name, part, rate).await?;

@@ -233,9 +233,13 @@ impl ActorHistory {
             ActorOwner::Topic(topic) => {
                 ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, incarnations }
             }
-            ActorOwner::Subscription(topic, name) => {
-                ActorView { kind: "subscription", topic: Some(topic), subscription: Some(name), store: None, incarnations }
-            }
+            ActorOwner::Subscription(topic, name) => ActorView {
+                kind: "subscription",
+                topic: Some(topic),
+                subscription: Some(name),
+                store: None,
+                incarnations,
+            },
             ActorOwner::Store(store) => {
                 ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), incarnations }
             }

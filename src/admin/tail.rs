@@ -94,10 +94,10 @@ struct TailQuery {
 /// `GET /tail`.
 pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let asked = TailQuery::of(&control, request.query_string())?;
-    let listener = control.registry.feed().listen().ok_or_else(|| {
+    let subscriber = control.registry.feed().subscribe().ok_or_else(|| {
         AdminError::Unavailable("As many listen as may, or the server stops. Try again later.".to_owned())
     })?;
-    let telling = TailStream { asked, listener, control, ready: VecDeque::new() };
+    let telling = TailStream { asked, subscriber, control, ready: VecDeque::new() };
     let lines = stream::unfold(telling, |mut telling| async move {
         let text = telling.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), telling))
@@ -107,7 +107,7 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
 
 struct TailStream {
     asked: TailQuery,
-    listener: FeedSubscriber,
+    subscriber: FeedSubscriber,
     control: web::Data<Control>,
     ready: VecDeque<String>,
 }
@@ -119,7 +119,7 @@ impl TailStream {
             if !self.ready.is_empty() {
                 return Some(self.ready.drain(..).collect());
             }
-            match tokio::time::timeout(BEAT, self.listener.next()).await {
+            match tokio::time::timeout(BEAT, self.subscriber.next()).await {
                 Err(_) => return Some("\n".to_owned()),
                 Ok(heard) => {
                     let (missed, heard) = heard?;

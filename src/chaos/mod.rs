@@ -1,10 +1,9 @@
-//! What may be done to an actor on purpose: the one message of chaos, and what follows from it.
+//! Faults that are injected into actors: the message [`Inject`] and its effect.
 //!
-//! Every actor takes it the same way. It is sent only where the settings switch chaos on; where they do not, no actor has
-//! anything to look at before its work.
+//! It is sent only if the settings switch chaos on. Otherwise actors do no extra work.
 //!
-//! Invariant: a death is marked as wanted by the very handler that dies. A message that found no actor marks nothing, so
-//! that the next death, which nobody asked for, counts against the event in hand.
+//! Invariant: the handler that ends its actor marks the end as intended. A message that reaches no actor marks nothing,
+//! so the next real panic still counts against the current event.
 
 pub mod response_faults;
 use std::{
@@ -17,35 +16,35 @@ use std::{
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message, fut::wrap_future};
 
-/// What an actor suffers.
+/// Injects a fault into an actor.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Inject {
-    /// What.
+    /// The fault.
     pub fault: ActorFault,
-    /// Where it is noted that its death was asked for.
+    /// Where an intended end is noted.
     pub mark: IntendedStop,
 }
 
-/// What is done to an actor.
+/// A fault of an actor.
 pub enum ActorFault {
-    /// It panics in a handler.
+    /// It panics in its message handler.
     Panic,
     /// It stops.
     Stop,
-    /// It does nothing until this is over; neither do its timers. Others on its arbiter go on.
+    /// It handles no message and no timer until this future ends. Other actors on its arbiter continue.
     Stall(Pause),
 }
 
-/// How long an actor does nothing.
+/// How long an actor is stalled.
 pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Whether the death of an actor was asked for.
+/// Whether the end of an actor was intended.
 #[derive(Clone, Debug, Default)]
 pub struct IntendedStop(Arc<AtomicBool>);
 
 impl IntendedStop {
-    /// Whether it was, since this was asked last.
+    /// Takes the mark: whether the end since the last call was intended.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::AcqRel)
     }
@@ -56,16 +55,16 @@ impl IntendedStop {
 }
 
 impl Inject {
-    /// Does it to the actor that was sent this.
+    /// Applies the fault to the actor that received this message.
     ///
     /// # Panics
-    /// Where that is what was asked for.
-    #[expect(clippy::disallowed_methods, reason = "an actor that stalls is to hear nothing meanwhile")]
-    pub fn befall<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
+    /// For [`ActorFault::Panic`].
+    #[expect(clippy::disallowed_methods, reason = "a stalled actor must handle nothing meanwhile")]
+    pub fn apply<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
         match self.fault {
             ActorFault::Panic => {
                 self.mark.set();
-                // A panic like any other, but for the trace on standard error: who asked for it has it in the log.
+                // `resume_unwind` prints no backtrace: the log already says that chaos caused this panic.
                 std::panic::resume_unwind(Box::new("killed by chaos"));
             }
             ActorFault::Stop => {

@@ -1,7 +1,7 @@
-//! Answers of endpoints that are lost, late or damaged on purpose, between [`deliver`](crate::deliver), which heard them,
-//! and the slot, which is told: the endpoint took its events, and the server does not know.
+//! Responses that are dropped, delayed or corrupted on purpose, after [`deliver`](crate::deliver) received them and
+//! before they reach the subscription: the endpoint accepted the events and the server does not know.
 //!
-//! Nothing is disturbed that was no answer anyway. While nothing is on, an answer costs one atomic read, and no lock.
+//! Requests without a response are not changed. Without a rule, a response costs one atomic read and no lock.
 
 use std::{
     sync::{
@@ -16,49 +16,49 @@ use crate::{
     policy::outcome::{Outcome, RequestResult},
 };
 
-/// What is done to an answer.
+/// A fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFault {
-    /// It is lost, as with a connection that breaks.
+    /// The response is lost, as if the connection broke.
     Drop,
-    /// It comes so much later.
+    /// The response arrives this much later.
     Delay(Duration),
-    /// It is no HTTP any more.
+    /// The response is not valid HTTP.
     Corrupt,
 }
 
-/// Whose answers.
+/// The subscriptions whose responses a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTarget {
-    /// Everybody's.
+    /// All subscriptions.
     All,
-    /// Those of all subscriptions of a topic.
+    /// The subscriptions of a topic.
     Topic(PartitionId),
-    /// One subscription's.
+    /// One subscription.
     Subscription(SubscriptionKey),
 }
 
-/// What is done to answers, and to which.
+/// A rule: which fault is injected into which responses.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultRule {
-    /// What.
+    /// The fault.
     pub faults: ResponseFault,
-    /// To whose.
+    /// The subscriptions.
     pub owner: FaultTarget,
-    /// To which share of them.
+    /// The fraction of responses.
     pub rate: f64,
 }
 
-/// Answers that were disturbed, and the events of their requests.
+/// Responses into which a fault was injected, and the events of their requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCount {
-    /// Answers.
+    /// Responses.
     pub answers: u64,
     /// Events.
     pub events: u64,
 }
 
-/// What was done, by kind.
+/// Counts by fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// [`ResponseFault::Drop`].
@@ -69,7 +69,7 @@ pub struct FaultCounts {
     pub corrupted: FaultCount,
 }
 
-/// The rules that hold now.
+/// The current rules.
 #[derive(Debug, Default)]
 pub struct FaultInjection {
     armed: AtomicBool,
@@ -97,27 +97,27 @@ impl FaultTally {
 }
 
 impl FaultInjection {
-    /// From now on `rule` holds, under this number.
+    /// Adds a rule under this number.
     pub fn begin(&self, number: u64, rule: FaultRule) {
         let mut rules = self.rules();
         rules.push((number, rule));
         self.armed.store(true, Ordering::Release);
     }
 
-    /// The rule with this number holds no more.
+    /// Removes the rule with this number.
     pub fn end(&self, number: u64) {
         let mut rules = self.rules();
         rules.retain(|(known, _)| *known != number);
         self.armed.store(!rules.is_empty(), Ordering::Release);
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub fn counts(&self) -> FaultCounts {
         FaultCounts { dropped: self.dropped.count(), delayed: self.delayed.count(), corrupted: self.corrupted.count() }
     }
 
-    /// What befalls an answer to this subscription's request of so many events. It is counted.
-    pub(crate) fn befalls(
+    /// Chooses and counts the fault for a response to a request with `events` events.
+    pub(crate) fn fault_for(
         &self,
         subscription_key: SubscriptionKey,
         answer: &RequestResult,
@@ -147,20 +147,20 @@ impl FaultInjection {
     }
 }
 
-/// What is told in place of an answer that is lost.
+/// The result in place of a dropped response.
 pub(crate) fn dropped(answer: &RequestResult) -> RequestResult {
-    let detail = "the answer was dropped by chaos".to_owned();
+    let detail = "chaos dropped the response".to_owned();
     RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Outcome::SocketError) }
 }
 
-/// What is told in place of an answer that is damaged.
+/// The result in place of a corrupted response.
 pub(crate) fn corrupted(answer: &RequestResult) -> RequestResult {
-    let detail = "the answer is not understood: it was corrupted by chaos".to_owned();
+    let detail = "the response is not valid HTTP: chaos corrupted it".to_owned();
     RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Outcome::GenericError) }
 }
 
-/// What is told when the wait is over and a delayed answer has not come.
+/// The result if a delayed response has not arrived at the timeout.
 pub(crate) fn delayed(wait: Duration) -> RequestResult {
-    let detail = format!("no answer within {wait:?}: it was delayed by chaos");
+    let detail = format!("no response within {wait:?}: chaos delayed it");
     RequestResult { detail, latency: wait, ..RequestResult::bare(Outcome::TimedOut) }
 }

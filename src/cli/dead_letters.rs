@@ -226,7 +226,8 @@ impl SubscriptionArgs {
         match self.printed.output {
             OutputFormat::Json => print::json(done),
             OutputFormat::Table => {
-                let lines = std::iter::once(format!("{} dead letters {word}", done["deadLetters"])).chain(problems(done));
+                let lines =
+                    std::iter::once(format!("{} dead letters {word}", done["deadLetters"])).chain(problems(done));
                 lines.collect::<Vec<_>>().join("\n")
             }
         }
@@ -290,7 +291,8 @@ fn table(all: &Value) -> String {
 
 fn problems(all: &Value) -> impl Iterator<Item = String> {
     let problems = all["problems"].as_array().into_iter().flatten();
-    problems.map(|problem| format!("not read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"])))
+    problems
+        .map(|problem| format!("not read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"])))
 }
 
 /// Asks until all is done; the sum of the answers.

@@ -117,8 +117,11 @@ fn keys() -> impl Iterator<Item = String> {
 
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
-        let mut resolved =
-            DeadLetter { notification_topic: self.notification_topic, stores: BTreeMap::new(), places: NamedStores::default() };
+        let mut resolved = DeadLetter {
+            notification_topic: self.notification_topic,
+            stores: BTreeMap::new(),
+            places: NamedStores::default(),
+        };
         let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {

@@ -1,8 +1,8 @@
-//! Subscriptions that end by themselves: `expirationTimeUtc`.
+//! Deletes subscriptions at their `expirationTimeUtc`.
 //!
-//! A subscription that expired is deleted as if somebody had asked for it: what it owes is canceled. The time stands in its
-//! record, so nothing is remembered here; whoever restarts looks again, before anything is sent. What waits for its endpoint
-//! to agree has a time of its own. While the clock holds expiry, no subscription ends by it.
+//! An expired subscription is deleted as if an operator had deleted it: its pending deliveries are canceled. The time
+//! is in its record, so nothing else is stored, and after a restart expired subscriptions are deleted before anything
+//! is sent. A proposal has an expiration time of its own. While the clock holds expiry, no subscription expires.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use tracing::{info, warn};
 use super::registry::Registry;
 use crate::{clock::Clock, event::Timestamp};
 
-/// It is looked again no later than after so long: a machine that slept, or a clock that was set, is noticed.
+/// Maximum pause between checks, so that a suspended machine or a changed clock is noticed.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 
-/// What could not be deleted is tried again after so long: the disk is full, and people make room.
+/// Pause before a failed deletion is retried. The disk may be full until an operator makes room.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Deletes what has expired by `now`. Answers when to look again, if ever.
+/// Deletes what has expired by `now`. Returns the time of the next expiration.
 pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp> {
     let mut next: Option<Timestamp> = None;
     let mut sooner = |at: Timestamp| next = Some(next.map_or(at, |next| next.min(at)));
@@ -33,10 +33,10 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
             let subscription = record.key();
             match registry.expire(&key, &subscription, now).await {
                 Ok(true) => info!(topic = key, subscription, %expires, "event subscription expired"),
-                // Somebody was faster, or gave it more time.
+                // It was deleted, or given more time, in the meantime.
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(topic = key, subscription, %error, "an expired event subscription stays");
+                    warn!(topic = key, subscription, %error, "cannot delete expired event subscription");
                     sooner(now.after(RETRY));
                 }
             }
@@ -45,12 +45,12 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
     next
 }
 
-/// Deletes what expires, for as long as the server runs.
+/// Deletes subscriptions as they expire, until the server stops.
 pub async fn run(registry: Arc<Registry>, clock: Clock) {
     loop {
         let next = if clock.holds_expiry() { None } else { sweep(&registry, clock.now()).await };
         let wait = next.map_or(LOOK_MAX, |next| next.since(clock.now()).min(LOOK_MAX));
-        // Over at once where a new time to expire was set meanwhile; or else it is looked after the wait.
+        // Ends early if a new expiration time was set.
         tokio::time::timeout(wait, registry.expiry_set()).await.ok();
     }
 }

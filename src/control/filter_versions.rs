@@ -1,8 +1,9 @@
-//! Which versions of subscriptions' filters are kept ([`filter_version`]).
+//! Decides which versions of subscriptions' filters are kept ([`filter_version`]).
 //!
-//! Invariants: a version is written with the change that makes it, and only where that changes the filter; one is kept as
-//! long as a line of the ledger may speak of it, also where its subscription was deleted, and there are `KEPT_MAX` of a
-//! subscription and `ENDED_MAX` of deleted ones at most.
+//! Invariants:
+//! - A version is written together with the change that creates it, and only if the change modifies the filter.
+//! - A version is kept as long as a ledger line may refer to it, also after its subscription was deleted.
+//! - There are at most `KEPT_MAX` versions per subscription and `ENDED_MAX` of deleted subscriptions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,16 +20,16 @@ use crate::{
     store::keys::{self, MetaKind},
 };
 
-/// So many versions of one subscription's filter are kept.
+/// Maximum versions of one subscription's filter.
 const KEPT_MAX: usize = 64;
 
-/// So many versions of filters of deleted subscriptions are kept.
+/// Maximum filter versions of deleted subscriptions.
 const ENDED_MAX: usize = 4096;
 
-/// How often it is looked which versions of deleted subscriptions nobody needs any more.
+/// How often unneeded versions of deleted subscriptions are removed.
 const SWEEP: Duration = Duration::from_secs(3600);
 
-/// What is to be written where a subscription is made or changed.
+/// The changes to write when a subscription is created or changed.
 pub(crate) async fn change(
     journal: &Journal,
     subscription_key: SubscriptionKey,
@@ -58,17 +59,17 @@ pub(crate) async fn change(
     Ok(changes)
 }
 
-/// Takes away the versions of deleted subscriptions of which the ledger says nothing any more.
+/// Removes versions of deleted subscriptions that no ledger line refers to.
 ///
 /// # Errors
-/// Where the store cannot be read or written; it is looked again in an hour.
+/// If the store cannot be read or written. The next attempt is in an hour.
 pub async fn sweep(registry: &Registry, journal: &Journal) -> Result<(), journal::Error> {
     let known = filter_version::all(journal).await?;
     let ended: Vec<(SubscriptionKey, Versions)> =
         known.into_iter().filter(|(subscription_key, _)| registry.shared(*subscription_key).is_none()).collect();
     let mut left: usize = ended.iter().map(|(_, versions)| versions.len()).sum();
     let mut stale = Vec::new();
-    // Numbers ascend: those that were made first go first.
+    // Numbers ascend, so the oldest subscriptions are removed first.
     for (subscription_key, versions) in ended {
         if left > ENDED_MAX || journal.reads().oldest_line(subscription_key).await?.is_none() {
             left -= versions.len();
@@ -79,11 +80,11 @@ pub async fn sweep(registry: &Registry, journal: &Journal) -> Result<(), journal
     if stale.is_empty() { Ok(()) } else { journal.change(stale).await }
 }
 
-/// Does so every hour, for as long as the server runs.
+/// Runs [`sweep`] every hour, until the server stops.
 pub async fn run(registry: Arc<Registry>, journal: Journal) {
     loop {
         if let Err(error) = sweep(&registry, &journal).await {
-            warn!(%error, "the filters of deleted subscriptions were not looked through");
+            warn!(%error, "cannot remove filter versions of deleted subscriptions");
         }
         actix_rt::time::sleep(SWEEP).await;
     }

@@ -1,7 +1,7 @@
 //! The control plane's state: which namespaces, topics and event subscriptions exist, and what operators set on them.
 //!
-//! - [`record`] has what is stored of each, as JSON, so that a later field is a default and not a new format.
-//! - [`registry`] changes these records and is where topics and subscriptions are looked up.
+//! - [`record`] defines the stored records, as JSON: a field added later has a default and needs no new format.
+//! - [`registry`] changes these records and looks up topics and subscriptions.
 //! - [`validation`] runs the validation handshake before an endpoint receives events.
 //! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.

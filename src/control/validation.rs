@@ -1,12 +1,12 @@
-//! Asks endpoints whether they may be called, and tells them that a subscription is gone.
+//! Validates endpoints by a handshake, and notifies them of deleted subscriptions.
 //!
 //! Invariants:
-//! - A question always ends: an endpoint is asked [`TRIES`] times, each time within its wait.
-//! - A [`ValidationCode`] keeps a hash of its token. The token itself is only in the address that the endpoint was told.
-//! - A farewell is best effort: it holds up nobody, its answer means nothing, and there are never more than
-//!   `FAREWELLS_MAX` on their way.
+//! - A validation always ends: an endpoint gets [`TRIES`] requests, each with a timeout.
+//! - A [`ValidationCode`] stores a hash of its token. Only the endpoint receives the token, in the validation URL.
+//! - A deletion notice is best effort: nothing waits for it, its response is ignored, and at most
+//!   `DELETION_NOTICES_MAX` are in flight.
 //!
-//! Absent on purpose: what a yes or a no does to a subscription. That is the registry's.
+//! The registry decides what a result means for the subscription.
 
 use std::{
     collections::HashSet,
@@ -24,7 +24,7 @@ use crate::{
     clock::Clock,
     deliver::{
         self, RequestTimeouts,
-        handshake::{ValidationEventKind, farewell, permission_request, validation_request},
+        handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
         request::ORIGIN,
     },
     event::Timestamp,
@@ -35,85 +35,84 @@ use crate::{
     subscription::{clients, plan::DeliveryPlan},
 };
 
-/// Farewells on their way at the same time. A topic with more subscriptions is deleted seldom, and the rest of them hear
-/// nothing.
-const FAREWELLS_MAX: usize = 64;
+/// Maximum deletion notices in flight. Beyond it, endpoints are not notified.
+const DELETION_NOTICES_MAX: usize = 64;
 
-/// So long a farewell may take: nobody waits for it.
-const FAREWELL_WAIT: Duration = Duration::from_secs(10);
+/// Timeout of a deletion notice.
+const DELETION_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the manual way is addressed: the version of Azure's interface that it looks like.
+/// `apiVersion` in the validation URL: the version of Azure's interface that the URL resembles.
 const API_VERSION: &str = "2025-02-15";
 
-/// How endpoints are asked.
+/// Settings of endpoint validation.
 #[derive(Clone, Debug)]
 pub struct ValidationSettings {
-    /// Whether they are asked at all.
+    /// Whether endpoints are validated.
     pub validate: bool,
-    /// How that is timed.
+    /// Timeouts.
     pub times: HandshakeTimes,
-    /// How many requests a minute a CloudEvents endpoint is asked for.
+    /// Requests per minute that a CloudEvents endpoint is asked to allow.
     pub rate: u32,
-    /// The address that the server is reached at, for the manual way.
+    /// Public URL of this server, for manual validation.
     pub public_url: String,
 }
 
-/// Asks, and takes leave.
+/// Validates endpoints.
 pub struct EndpointValidator {
     client: deliver::ClientOptions,
     clock: Clock,
     validation: ValidationSettings,
-    farewells: Arc<Semaphore>,
-    /// The tickets of questions that have no answer yet.
-    asking: Mutex<HashSet<String>>,
+    deletion_notices: Arc<Semaphore>,
+    /// Ids of codes whose handshake is in progress.
+    in_progress: Mutex<HashSet<String>>,
 }
 
-/// By which an endpoint may give its word later.
+/// The stored code of a manual validation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValidationCode {
-    /// Which one it is.
+    /// Its id.
     pub id: String,
-    /// The hash of its token.
+    /// SHA-256 of its token.
     token: [u8; 32],
-    /// Until when it is good, in microseconds.
+    /// Expiration time in microseconds.
     until: u64,
 }
 
 impl ValidationCode {
-    /// Whether `token` is its token. How long it takes tells nothing of where they differ.
+    /// Compares the token in constant time.
     pub fn is(&self, token: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(token).into();
         given.ct_eq(&self.token).into()
     }
 
-    /// Until when it is good.
+    /// Expiration time.
     pub fn until(&self) -> Timestamp {
         Timestamp(self.until)
     }
 }
 
-/// How an endpoint may say yes.
+/// How an endpoint may confirm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfirmationMethod {
-    /// In its answer, or later.
-    AtLeisure,
-    /// In its answer, or not at all: so it is in namespaces, which also ask for no rate.
-    AtOnce,
+    /// In its response, or later by the validation URL.
+    Deferred,
+    /// Only in its response, as in namespaces, which also request no rate.
+    Immediate,
 }
 
-/// What an endpoint said.
+/// The result of a handshake.
 #[derive(Clone, Debug)]
 pub struct ValidationAnswer {
-    /// What follows from it.
+    /// The decision.
     pub verdict: ValidationResult,
-    /// The status, if there was an answer.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// By which it may say more.
-    pub ticket: ValidationCode,
+    /// The code for a manual confirmation.
+    pub code: ValidationCode,
 }
 
-/// A question under way. It ends with this, whatever becomes of whoever asked.
+/// A handshake in progress. Dropping it ends it, also if the client disconnects.
 pub struct ValidationInProgress<'a> {
     validator: &'a EndpointValidator,
     id: String,
@@ -126,77 +125,79 @@ impl Drop for ValidationInProgress<'_> {
 }
 
 impl EndpointValidator {
-    /// A greeter that calls like a delivery does.
+    /// A validator that sends requests like deliveries.
     pub fn new(client: deliver::ClientOptions, clock: Clock, validation: ValidationSettings) -> Self {
-        let farewells = Arc::new(Semaphore::new(FAREWELLS_MAX));
-        Self { client, clock, validation, farewells, asking: Mutex::default() }
+        let deletion_notices = Arc::new(Semaphore::new(DELETION_NOTICES_MAX));
+        Self { client, clock, validation, deletion_notices, in_progress: Mutex::default() }
     }
 
-    /// Whether endpoints are asked at all.
+    /// Whether endpoints are validated.
     pub fn validates(&self) -> bool {
         self.validation.validate
     }
 
-    /// What time it is.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Whether the question of this ticket is still under way.
-    pub fn is_in_progress(&self, ticket: &str) -> bool {
-        self.in_progress().contains(ticket)
+    /// Whether the handshake of this code is in progress.
+    pub fn is_in_progress(&self, code: &str) -> bool {
+        self.in_progress().contains(code)
     }
 
-    /// Asks the endpoint of `plan`, a subscription of the topic with the resource id `topic`. What is returned beside the
-    /// answer is to be held until the answer is in force: meanwhile the ticket is known to be early, not wrong.
+    /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold the returned guard
+    /// until the result is in force: until then an early confirmation is told apart from a wrong one.
     pub async fn validate(
         &self,
         plan: &DeliveryPlan,
         topic: &str,
-        answering: ConfirmationMethod,
+        confirmation: ConfirmationMethod,
     ) -> (ValidationAnswer, ValidationInProgress<'_>) {
         let (id, token) = (Uuid::new_v4(), format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
         let (now, code) = (self.clock.now(), id.to_string().to_uppercase());
         let url = self.validation_url(plan, &id, now, &token);
-        let asking = ValidationInProgress { validator: self, id: id.to_string() };
-        self.in_progress().insert(asking.id.clone());
+        let in_progress = ValidationInProgress { validator: self, id: id.to_string() };
+        self.in_progress().insert(in_progress.id.clone());
         let event_id = Uuid::new_v4().to_string();
-        let occasion = ValidationEventKind { id: &event_id, topic, now };
-        let (verdict, status) = match self.send_validation(plan, &occasion, &code, &url, answering).await {
+        let envelope = EventEnvelope { id: &event_id, topic, now };
+        let (verdict, status) = match self.send_validation(plan, &envelope, &code, &url, confirmation).await {
             Err(cause) => (ValidationResult::Refused(cause), None),
-            // Nobody is called whose events are pulled.
+            // A subscription with pull delivery has no endpoint.
             Ok(None) => (ValidationResult::Granted(None), None),
-            Ok(Some((handshake, heard))) => {
-                let verdict = match (handshake, answering) {
-                    (Handshake::EventGrid, _) => validation::judge_code(&code, &heard),
-                    (Handshake::CloudEvents, ConfirmationMethod::AtLeisure) => {
-                        validation::judge_permission(ORIGIN, &heard)
+            Ok(Some((handshake, response))) => {
+                let verdict = match (handshake, confirmation) {
+                    (Handshake::EventGrid, _) => validation::judge_code(&code, &response),
+                    (Handshake::CloudEvents, ConfirmationMethod::Deferred) => {
+                        validation::judge_permission(ORIGIN, &response)
                     }
-                    (Handshake::CloudEvents, ConfirmationMethod::AtOnce) => validation::judge_at_once(ORIGIN, &heard),
+                    (Handshake::CloudEvents, ConfirmationMethod::Immediate) => {
+                        validation::judge_at_once(ORIGIN, &response)
+                    }
                 };
-                (verdict, Some(heard.status))
+                (verdict, Some(response.status))
             }
         };
         let until = self.clock.now().after(self.validation.times.window).0;
-        let ticket = ValidationCode { id: asking.id.clone(), token: Sha256::digest(token).into(), until };
-        (ValidationAnswer { verdict, status, ticket }, asking)
+        let code = ValidationCode { id: in_progress.id.clone(), token: Sha256::digest(token).into(), until };
+        (ValidationAnswer { verdict, status, code }, in_progress)
     }
 
-    /// Asks; an endpoint that is silent is asked again after a pause.
+    /// Sends the handshake. A request that times out is repeated after a pause.
     async fn send_validation(
         &self,
         plan: &DeliveryPlan,
-        occasion: &ValidationEventKind<'_>,
+        envelope: &EventEnvelope<'_>,
         code: &str,
         url: &str,
-        answering: ConfirmationMethod,
+        confirmation: ConfirmationMethod,
     ) -> Result<Option<(Handshake, ValidationResponse)>, ValidationFailure> {
         let Some(destination) = &plan.destination else { return Ok(None) };
         let handshake = Handshake::of(destination.schema());
         let outgoing = match handshake {
-            Handshake::EventGrid => validation_request(destination, occasion, code, url),
+            Handshake::EventGrid => validation_request(destination, envelope, code, url),
             Handshake::CloudEvents => {
-                let later = (answering == ConfirmationMethod::AtLeisure).then_some((url, self.validation.rate));
+                let later = (confirmation == ConfirmationMethod::Deferred).then_some((url, self.validation.rate));
                 permission_request(destination, later)
             }
         };
@@ -206,15 +207,15 @@ impl EndpointValidator {
                 ValidationFailure::Unanswered { outcome: Outcome::SocketError, detail: missing.to_string() }
             })?;
         let _place = client.sockets().take();
-        let mut said = client.send_handshake(handshake, destination, &outgoing, answer).await;
+        let mut response = client.send_handshake(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
-            if !matches!(&said, Err(ValidationFailure::Unanswered { outcome: Outcome::TimedOut, .. })) {
+            if !matches!(&response, Err(ValidationFailure::Unanswered { outcome: Outcome::TimedOut, .. })) {
                 break;
             }
             tokio::time::sleep(pause).await;
-            said = client.send_handshake(handshake, destination, &outgoing, answer).await;
+            response = client.send_handshake(handshake, destination, &outgoing, answer).await;
         }
-        said.map(|heard| Some((handshake, heard)))
+        response.map(|response| Some((handshake, response)))
     }
 
     fn validation_url(&self, plan: &DeliveryPlan, id: &Uuid, now: Timestamp, token: &str) -> String {
@@ -225,14 +226,14 @@ impl EndpointValidator {
         )
     }
 
-    /// Tells the endpoint of `plan` that the subscription is gone, in a task of its own.
-    pub fn bid_farewell(&self, plan: &Arc<DeliveryPlan>, topic: &str, subscription_id: String) {
+    /// Sends a deletion notice to the endpoint of `plan`, in a task of its own.
+    pub fn notify_deleted(&self, plan: &Arc<DeliveryPlan>, topic: &str, subscription_id: String) {
         let name = plan.record.name.clone();
         if plan.record.is_pulled() {
             return;
         }
-        let Ok(place) = Arc::clone(&self.farewells).try_acquire_owned() else {
-            tracing::debug!(topic, subscription = %name, "too many farewells at once: this endpoint is not told");
+        let Ok(place) = Arc::clone(&self.deletion_notices).try_acquire_owned() else {
+            tracing::debug!(topic, subscription = %name, "too many deletion notices; endpoint not notified");
             return;
         };
         let Ok(client) = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref()) else {
@@ -241,17 +242,17 @@ impl EndpointValidator {
         let (plan, topic, now) = (Arc::clone(plan), topic.to_owned(), self.clock.now());
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
-            let occasion = ValidationEventKind { id: &id, topic: &topic, now };
+            let envelope = EventEnvelope { id: &id, topic: &topic, now };
             let Some(destination) = &plan.destination else { return };
-            let outgoing = farewell(destination, &occasion, &subscription_id);
-            let (waits, _place) = (RequestTimeouts { response: FAREWELL_WAIT }, client.sockets().take());
+            let outgoing = deletion_notice(destination, &envelope, &subscription_id);
+            let (waits, _place) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
             let answer = client.post(destination, outgoing, &waits, now).await;
-            tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "the endpoint was told of the deletion");
+            tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion notice sent");
             drop(place);
         });
     }
 
     fn in_progress(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
-//! The actor: it asks whose turn it is, at every hint and when its one timer says so, and lets each turn run by itself.
+//! The actor of a store's dead letters: at each wake and each timer it starts the turns that are due, each in a task of
+//! its own.
 //!
-//! It knows nothing that is not in its handle: a new life looks once, and has all that the one before had.
+//! All its state is in its [`DeadLetters`] handle, so a new incarnation continues after one check.
 
 use std::{
     sync::{PoisonError, atomic::Ordering},
@@ -14,43 +15,43 @@ use crate::{
     dead_letter::{DeadLetters, writer},
 };
 
-/// Hint: something was told, or a turn has ended.
+/// Wakes the actor: something was queued, or a turn has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Wake;
 
-/// No timer is longer: a machine that slept, or a clock that was set, is noticed within it.
+/// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);
 
-/// No timer is shorter, so that a clock behind it is not asked in a circle.
+/// Shortest timer, so that a time that is already due does not spin.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
-/// A life of the actor that writes a destination's dead letters.
+/// One incarnation of the actor that writes a store's dead letters.
 pub struct DeadLetterActor {
     dead_letters: DeadLetters,
     timer: Option<SpawnHandle>,
-    first_act: Option<Box<dyn FnOnce()>>,
+    on_recovered: Option<Box<dyn FnOnce()>>,
 }
 
 impl DeadLetterActor {
     pub(super) fn new(dead_letters: DeadLetters) -> Self {
-        Self { dead_letters, timer: None, first_act: None }
+        Self { dead_letters, timer: None, on_recovered: None }
     }
 
-    /// Does this when it has looked for the first time.
+    /// Calls `on_recovered` after the first check.
     #[must_use]
-    pub fn telling(self, first_act: impl FnOnce() + 'static) -> Self {
-        Self { first_act: Some(Box::new(first_act)), ..self }
+    pub fn with_on_recovered(self, on_recovered: impl FnOnce() + 'static) -> Self {
+        Self { on_recovered: Some(Box::new(on_recovered)), ..self }
     }
 
-    fn look(&mut self, ctx: &mut Context<Self>) {
-        // Before the look: what is told during it may need another.
-        self.dead_letters.0.told.store(false, Ordering::Release);
+    fn check(&mut self, ctx: &mut Context<Self>) {
+        // Before the check: a wake that arrives during it may need another check.
+        self.dead_letters.0.is_woken.store(false, Ordering::Release);
         for job in self.dead_letters.take() {
             actix_rt::spawn(writer::run(self.dead_letters.clone(), job));
         }
         self.rearm(ctx);
-        if let Some(act) = self.first_act.take() {
+        if let Some(act) = self.on_recovered.take() {
             act();
         }
     }
@@ -62,7 +63,7 @@ impl DeadLetterActor {
         let due = self.dead_letters.staging().next_due();
         self.timer = due.map(|due| {
             let wait = due.since(self.dead_letters.0.clock.now()).clamp(TIMER_MIN, TIMER_MAX);
-            ctx.run_later(wait, |actor, ctx| actor.look(ctx))
+            ctx.run_later(wait, |actor, ctx| actor.check(ctx))
         });
     }
 }
@@ -73,7 +74,7 @@ impl Actor for DeadLetterActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         let me = ctx.address().downgrade();
         *self.dead_letters.0.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(me);
-        self.look(ctx);
+        self.check(ctx);
     }
 }
 
@@ -81,14 +82,14 @@ impl Handler<Wake> for DeadLetterActor {
     type Result = ();
 
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        self.look(ctx);
+        self.check(ctx);
     }
 }
 
 impl Handler<Inject> for DeadLetterActor {
     type Result = ();
 
-    fn handle(&mut self, suffer: Inject, ctx: &mut Self::Context) {
-        suffer.befall(ctx);
+    fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
+        inject.apply(ctx);
     }
 }

@@ -1,12 +1,14 @@
-//! Looking through a subscription's dead letters, those that wait and those in files, a bounded step at a time.
+//! Browses a subscription's dead letters, waiting and written, in bounded steps.
 //!
-//! Those that wait come first, in the order in which their file is due; then the files, in the order of their names. A dead
-//! letter that goes into a file meanwhile may be met twice, and is never missed; whoever counts lets none go. What was dealt with before, as the marker
-//! beside a file says, is not met again.
+//! Waiting dead letters come first, in the order of their due time, then files, in the order of their names. A dead
+//! letter that is written to a file meanwhile may appear twice and is never missed; counting locks the subscription and
+//! so prevents it. Dead letters that were already redriven or purged, according to the marker beside a file, are
+//! skipped.
 //!
-//! Invariants: a step reads a slice of the journal or one file, and a page takes a bounded number of steps; where it ended
-//! before everything was looked at it says so, by the place where the next page begins. What cannot be read is told, with
-//! the file's name and the reason, and stops nobody.
+//! Invariants:
+//! - A step reads a slice of the journal or one file. A page takes a bounded number of steps, and says where the next
+//!   page begins.
+//! - An unreadable file or dead letter is reported with its name and the reason, and does not stop the walk.
 
 mod key;
 mod walk;
@@ -23,45 +25,45 @@ use crate::{
     journal,
 };
 
-/// A page takes no more steps than this: about a second of a disk's time.
+/// Maximum steps per page: about a second of disk time.
 const STEPS_MAX: usize = 64;
 
-/// Problems told on a page, at the most.
+/// Maximum problems per page.
 pub(super) const PROBLEMS_MAX: usize = 100;
 
-/// Why dead letters can't be looked at.
+/// Why dead letters cannot be browsed.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowseError {
-    /// The journal.
+    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The store of files.
+    /// The store of files failed.
     #[error(transparent)]
     Store(#[from] sink::SinkError),
-    /// There is none.
+    /// No store exists.
     #[error("there is no store for dead letters")]
     NoStore,
-    /// The work died.
-    #[error("looking at dead letters failed: {0}")]
+    /// The task failed.
+    #[error("reading dead letters failed: {0}")]
     Work(#[from] tokio::task::JoinError),
 }
 
 /// Where a subscription's dead letters are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterLocation {
-    /// Whose.
+    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The folder of its files; [`None`] where it has no destination.
+    /// The folder of its files; [`None`] without a destination.
     pub folder: Option<String>,
-    /// Whether its topic has a custom schema: of a dead letter, `data` is the event then.
+    /// Whether its topic has the custom input schema: then `data` of a dead letter is the event.
     pub custom: bool,
-    /// Whose files those in the folder are that are looked at; [`None`] where it has no destination.
+    /// The owner of its files; [`None`] without a destination.
     pub owner: Option<Owner>,
-    /// Who else writes into the folder.
+    /// Other subscriptions that write into the same folder.
     pub others: Vec<Owner>,
 }
 
-/// Which of the two places.
+/// The two stages of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadLetterStage {
     /// In the journal, waiting for its file.
@@ -70,32 +72,32 @@ pub enum DeadLetterStage {
     Written,
 }
 
-/// Which dead letters are meant: what says nothing is true of all.
+/// Selects dead letters. A field that is [`None`] selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterQuery {
-    /// In this place.
+    /// In this stage.
     pub place: Option<DeadLetterStage>,
-    /// Last tried (or else published) then or later.
+    /// Last attempted (or else published) at this time or later.
     pub from: Option<Timestamp>,
-    /// Before then.
+    /// Before this time.
     pub to: Option<Timestamp>,
-    /// Given up for this reason, compared without case.
+    /// With this reason, compared without case.
     pub reason: Option<String>,
     /// Of an event with this id.
     pub id: Option<String>,
-    /// These, by their keys.
+    /// With one of these keys.
     pub keys: Option<Vec<DeadLetterId>>,
 }
 
 impl DeadLetterQuery {
-    fn has(&self, key: &DeadLetterId, letter: &DeadLetterEvent) -> bool {
-        let at = letter.at();
+    fn has(&self, key: &DeadLetterId, dead_letter: &DeadLetterEvent) -> bool {
+        let at = dead_letter.at();
         self.keys.as_ref().is_none_or(|keys| keys.contains(key))
             && self.from.is_none_or(|from| at.is_some_and(|at| at >= from))
             && self.to.is_none_or(|to| at.is_some_and(|at| at < to))
-            && self.id.as_ref().is_none_or(|id| letter.id.as_ref() == Some(id))
+            && self.id.as_ref().is_none_or(|id| dead_letter.id.as_ref() == Some(id))
             && self.reason.as_ref().is_none_or(|wanted| {
-                letter.fate.reason.as_ref().is_some_and(|reason| reason.eq_ignore_ascii_case(wanted))
+                dead_letter.fate.reason.as_ref().is_some_and(|reason| reason.eq_ignore_ascii_case(wanted))
             })
     }
 
@@ -105,55 +107,55 @@ impl DeadLetterQuery {
             && self.keys.as_ref().is_none_or(|keys| keys.iter().any(is_here))
     }
 
-    /// Whether a file may have what is meant, as far as its name says.
+    /// Whether a file may contain selected dead letters, by its name.
     fn may_have(&self, file: &str) -> bool {
         let in_it = |key: &DeadLetterId| matches!(key, DeadLetterId::Written { file: known, .. } if known == file);
         self.keys.as_ref().is_none_or(|keys| keys.iter().any(in_it))
     }
 }
 
-/// A dead letter that was found.
+/// A selected dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDeadLetter {
-    /// What it is called.
+    /// Its key.
     pub key: DeadLetterId,
-    /// What it is.
+    /// Its content.
     pub dead_letter: DeadLetterEvent,
 }
 
-/// What could not be read.
+/// Something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrowseProblem {
-    /// Where: a file, a place in it, or a dead letter that waits.
+    /// A file, an index in it, or a waiting dead letter.
     pub at: String,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 
 /// A page of dead letters.
 #[derive(Debug, Default)]
 pub struct DeadLetterPage {
-    /// Those that are meant.
+    /// The selected dead letters.
     pub found: Vec<FoundDeadLetter>,
-    /// What could not be read, the first of it.
+    /// The first problems.
     pub problems: Vec<BrowseProblem>,
-    /// Where the next page begins; [`None`] where everything was looked at. A page with few or none may have one.
+    /// Where the next page begins; [`None`] at the end. A page with few or no dead letters may have one.
     pub next: Option<BrowseCursor>,
 }
 
 impl DeadLetters {
-    /// A page of the dead letters that are meant: up to `top`, from `at` on.
+    /// A page of selected dead letters: at most `top`, from `at` on.
     ///
     /// # Errors
-    /// Where the journal or the store of files does not answer.
+    /// If the journal or the store of files fails.
     pub async fn page(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: BrowseCursor,
         top: usize,
     ) -> Result<DeadLetterPage, BrowseError> {
-        let mut walk = Walk::new(self, shelf, query, at);
+        let mut walk = Walk::new(self, location, query, at);
         let mut page = DeadLetterPage::default();
         for _ in 0..STEPS_MAX {
             if walk.at.is_none() || page.found.len() >= top {
@@ -173,30 +175,30 @@ impl DeadLetters {
         Ok(page)
     }
 
-    /// One of them, if it is there; or why it can't be read.
+    /// One dead letter, if it exists, or why it cannot be read.
     ///
     /// # Errors
-    /// Where the journal or the store of files does not answer.
+    /// If the journal or the store of files fails.
     pub async fn one(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         key: DeadLetterId,
     ) -> Result<Result<Option<FoundDeadLetter>, BrowseProblem>, BrowseError> {
         let query = DeadLetterQuery { keys: Some(vec![key.clone()]), ..DeadLetterQuery::default() };
-        let mut walk = Walk::new(self, shelf, &query, BrowseCursor::START);
+        let mut walk = Walk::new(self, location, &query, BrowseCursor::START);
         let Step { found, problems, .. } = match &key {
             DeadLetterId::Waiting(key) => walk.waiting(before(*key)).await?,
             DeadLetterId::Written { file, index } => walk.file(file, index.checked_sub(1)).await?,
         };
-        let told = key.to_string();
-        let problem = problems.into_iter().find(|problem| problem.at == told || !problem.at.contains(SLASH));
+        let name = key.to_string();
+        let problem = problems.into_iter().find(|problem| problem.at == name || !problem.at.contains(SLASH));
         match (found.into_iter().next(), problem) {
             (None, Some(problem)) => Ok(Err(problem)),
             (found, _) => Ok(Ok(found)),
         }
     }
 
-    /// What was done with a file's letters since it was written; why that can't be known.
+    /// The marker of a file, or why it cannot be read.
     pub(super) async fn marker(&self, file: &str) -> Result<Result<RedriveMarker, String>, sink::SinkError> {
         match self.0.sink.get(&RedriveMarker::name(file), FILE_BYTES_MAX).await {
             Ok(text) => Ok(serde_json::from_slice(&text).map_err(|error| error.to_string())),

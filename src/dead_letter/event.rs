@@ -1,16 +1,16 @@
-//! A dead letter, as people read it and as it can be sent again: from any of the five shapes that files are known to have.
+//! A dead letter, read from any of the five known shapes, for display and redrive.
 //!
 //! ```text
 //! Event Grid           {…event…, "deadLetterReason", "deliveryAttempts", "lastDeliveryOutcome", …}
 //! CloudEvents          {…event…, "deadletterreason", "deliveryattempts", "lastdeliveryoutcome", …}
-//! custom               the first one, the topic's own object whole as its `data`
+//! custom               the first one, with the topic's own object as its `data`
 //! namespace            {"event": {…}, "customDeliveryProperties": {…}, "deadletterProperties": {…}}
 //! namespace, flat      {…CloudEvent…, "customDeliveryProperties": {…}, "deadletterProperties": {…}}
 //! ```
 //!
-//! A file is an array of them, or one alone, as samples have it. What a namespace's file tells of the end is also found
-//! under `deadLetterProperties` and `brokerProperties`: sources disagree. Every value of the event is passed on byte for
-//! byte. Reading is total: a letter that is damaged is told with the reason, and does not hide those beside it.
+//! A file is an array of them, or a single one as in samples. Sources disagree on the name of a namespace's properties:
+//! `deadLetterProperties` and `brokerProperties` are read too. Every value of the event is kept byte for byte. A
+//! damaged dead letter is reported with the reason and does not hide the others.
 
 use std::borrow::Cow;
 
@@ -22,21 +22,21 @@ use crate::{
     journal::WaitingDeadLetter,
 };
 
-/// Under which names a namespace's file tells of the end.
+/// Names under which a namespace's file has the delivery result.
 const PROPERTIES: [&str; 3] = ["deadletterProperties", "deadLetterProperties", "brokerProperties"];
 
-/// What such a file tells of the delivery: it belongs to the subscription, not to the event.
+/// Delivery headers in such a file. They belong to the subscription, not to the event.
 const DELIVERY: &str = "customDeliveryProperties";
 
-/// So many letters are read of a file: twenty times as many as this server writes into one.
-const LETTERS_MAX: usize = 100_000;
+/// Maximum dead letters read from a file: twenty times what this server writes into one.
+const DEAD_LETTERS_MAX: usize = 100_000;
 
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterEvent {
-    /// The event as it was before it was given up, as JSON.
+    /// The event before it was dead-lettered, as JSON.
     pub event: String,
-    /// The schema that this is.
+    /// The schema of `event`.
     pub schema: Schema,
     /// Its id.
     pub id: Option<String>,
@@ -44,22 +44,22 @@ pub struct DeadLetterEvent {
     pub event_type: Option<String>,
     /// Its subject.
     pub subject: Option<String>,
-    /// The resource id of its topic, where Event Grid has put it there; a CloudEvent's `source` is its publisher's.
+    /// The resource id of its topic, if Event Grid added it. A CloudEvent's `source` comes from its publisher.
     pub topic: Option<String>,
-    /// What became of it.
+    /// The result of its delivery.
     pub fate: DeadLetterFate,
 }
 
-/// What is told of an event's end; what a file does not say is [`None`].
+/// The result of an event's delivery. What a file does not contain is [`None`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterFate {
-    /// Why it was given up.
+    /// Why it was dead-lettered.
     pub reason: Option<String>,
-    /// After how many attempts.
+    /// The number of attempts.
     pub attempts: Option<u32>,
-    /// How the last one ended.
+    /// The outcome of the last attempt.
     pub outcome: Option<String>,
-    /// With which status.
+    /// The HTTP status of the last attempt.
     pub status: Option<u16>,
     /// When it was published.
     pub published: Option<Timestamp>,
@@ -68,7 +68,7 @@ pub struct DeadLetterFate {
 }
 
 impl DeadLetterEvent {
-    /// The one that waits.
+    /// A waiting dead letter. [`None`] if its event is missing.
     pub fn waiting(waiting: &WaitingDeadLetter) -> Option<Self> {
         let (event, dead) = (waiting.event.as_ref()?, &waiting.dead);
         let said = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
@@ -90,42 +90,42 @@ impl DeadLetterEvent {
         })
     }
 
-    /// When it was last tried, or else published: what a range of time asks for.
+    /// When it was last attempted, or else published. Time ranges select by it.
     pub fn at(&self) -> Option<Timestamp> {
         self.fate.tried.or(self.fate.published)
     }
 
-    /// Its event without what a topic stamps on it: as its publisher wrote it.
+    /// The event as its publisher wrote it, without what a topic adds.
     pub fn without_topic(&self) -> String {
         match members(self.event.as_bytes()) {
             Ok(all) => without(&all, |name| matches!(name, "topic" | "metadataVersion")),
-            // What can't be read is told by whoever reads it next.
+            // The next reader reports the error.
             Err(_) => self.event.clone(),
         }
     }
 
-    /// What stands in a file as `letter`. `custom`: its topic has a custom schema.
+    /// Reads a dead letter of a file. `custom`: its topic has the custom input schema.
     ///
     /// # Errors
-    /// Where it is none of the five shapes, with what is wrong.
-    pub fn read(letter: &str, custom: bool) -> Result<Self, String> {
-        let all = members(letter.as_bytes()).map_err(|error| error.to_string())?;
-        let told = PROPERTIES.iter().find_map(|name| value(&all, name));
-        let (event, fate) = match (value(&all, "event").filter(|event| is_object(event)), told) {
-            (Some(event), Some(told)) => (event.get().to_owned(), namespace_fate(told)?),
-            (None, Some(told)) => {
-                (without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)), namespace_fate(told)?)
+    /// What is wrong, if it has none of the five shapes.
+    pub fn read(dead_letter: &str, custom: bool) -> Result<Self, String> {
+        let all = members(dead_letter.as_bytes()).map_err(|error| error.to_string())?;
+        let properties = PROPERTIES.iter().find_map(|name| value(&all, name));
+        let (event, fate) = match (value(&all, "event").filter(|event| is_object(event)), properties) {
+            (Some(event), Some(properties)) => (event.get().to_owned(), namespace_fate(properties)?),
+            (None, Some(properties)) => {
+                (without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)), namespace_fate(properties)?)
             }
             (_, None) => {
                 let is_cloud_event = value(&all, "specversion").is_some();
                 let fate = if is_cloud_event { cloud_event_fate(&all) } else { event_grid_fate(&all) };
                 if fate.reason.is_none() {
-                    return Err("it is no dead letter: it has neither deadLetterReason, deadletterreason nor \
+                    return Err("it is not a dead dead_letter: it has none of deadLetterReason, deadletterreason and \
                                 deadletterProperties"
                         .to_owned());
                 }
                 let custom = custom && !is_cloud_event;
-                let event = file::event_of(letter, custom).map_err(|error| error.to_string())?;
+                let event = file::event_of(dead_letter, custom).map_err(|error| error.to_string())?;
                 let described = Self::of(event, &all, fate)?;
                 let schema = if custom { Schema::Custom } else { described.schema };
                 return Ok(Self { schema, ..described });
@@ -133,13 +133,13 @@ impl DeadLetterEvent {
         };
         let inner = members(event.as_bytes()).map_err(|error| format!("event: {error}"))?;
         if value(&inner, "specversion").is_none() {
-            return Err("event is no CloudEvent: it has no specversion".to_owned());
+            return Err("event is not a CloudEvent: it has no specversion".to_owned());
         }
         let described = Self::of(String::new(), &inner, fate)?;
         Ok(Self { event, ..described })
     }
 
-    /// `event`, described by the members of its envelope.
+    /// Builds a dead letter from `event` and the members of its envelope.
     fn of(event: String, envelope: &Members<'_>, fate: DeadLetterFate) -> Result<Self, String> {
         let is_cloud_event = value(envelope, "specversion").is_some();
         let (schema, kind) = match is_cloud_event {
@@ -156,21 +156,21 @@ impl DeadLetterEvent {
     }
 }
 
-/// The letters of a file, in order. `custom`: its topic has a custom schema.
+/// The dead letters of a file, in order. `custom`: its topic has the custom input schema.
 ///
 /// # Errors
-/// Where the file is no JSON, or has more letters than any file.
+/// If the file is not JSON, or has too many elements.
 pub fn read(file: &[u8], custom: bool) -> Result<Vec<Result<DeadLetterEvent, String>>, String> {
     let text = std::str::from_utf8(file).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
     if text.trim_start().starts_with('{') {
         serde_json::from_str::<&RawValue>(text).map_err(|error| error.to_string())?;
         return Ok(vec![DeadLetterEvent::read(text, custom)]);
     }
-    let letters: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if letters.len() > LETTERS_MAX {
-        return Err(format!("it has {} elements; at most {LETTERS_MAX} are read", letters.len()));
+    let dead_letters: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if dead_letters.len() > DEAD_LETTERS_MAX {
+        return Err(format!("it has {} elements; at most {DEAD_LETTERS_MAX} are read", dead_letters.len()));
     }
-    Ok(letters.into_iter().map(|letter| DeadLetterEvent::read(letter.get(), custom)).collect())
+    Ok(dead_letters.into_iter().map(|dead_letter| DeadLetterEvent::read(dead_letter.get(), custom)).collect())
 }
 
 fn event_grid_fate(all: &Members<'_>) -> DeadLetterFate {
@@ -195,8 +195,8 @@ fn cloud_event_fate(all: &Members<'_>) -> DeadLetterFate {
     }
 }
 
-fn namespace_fate(told: &RawValue) -> Result<DeadLetterFate, String> {
-    let all = members(told.get().as_bytes()).map_err(|error| format!("deadletterProperties: {error}"))?;
+fn namespace_fate(properties: &RawValue) -> Result<DeadLetterFate, String> {
+    let all = members(properties.get().as_bytes()).map_err(|error| format!("deadletterProperties: {error}"))?;
     Ok(DeadLetterFate {
         reason: text(&all, "deadletterreason"),
         attempts: number(&all, "deliveryattempts"),
@@ -215,7 +215,7 @@ fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-/// The object again, without the members that are to be left out.
+/// The object without some members.
 fn without(all: &Members<'_>, left_out: impl Fn(&str) -> bool) -> String {
     let kept = all.iter().filter(|(name, _)| !left_out(name));
     let kept = kept.map(|(name, value)| format!("{}:{}", serde_json::Value::from(name.as_ref()), value.get()));
@@ -226,7 +226,7 @@ fn text(all: &Members<'_>, name: &str) -> Option<String> {
     serde_json::from_str(value(all, name)?.get()).ok()
 }
 
-/// A number, also where a writer has put it into a string.
+/// A number, also if it was written as a string.
 fn number<T: std::str::FromStr>(all: &Members<'_>, name: &str) -> Option<T> {
     value(all, name)?.get().trim_matches('"').parse().ok()
 }

@@ -1,13 +1,12 @@
-//! A dead-letter file: a JSON array, an event to a line, each with why and when it was given up.
+//! A dead-letter file: a JSON array with one event per line, each with the reason and the time of its dead-lettering.
 //!
-//! It has one of two forms. That of namespaces keeps an event and its fate apart ([`namespace`](self)). In the basic tier an
-//! event stands in the schema that it is delivered in, in the order of the specification's samples (seed 000): what
-//! the event has, then what became of it. An event of a custom schema that is delivered as it is stands in an Event Grid
-//! envelope, its own object whole as `data` in the last place. Every value, `data` above all, is copied byte for byte as it was published; names
-//! and values of this file's own are the only ones that are made here.
+//! There are two forms. The form of namespaces keeps an event and its result apart ([`namespace`](self)). In the basic
+//! tier, an event has its delivery schema, in the order of the samples in the Event Grid documentation (seed 000):
+//! first the members of the event, then the result. An event of the custom schema gets an Event Grid envelope, with its
+//! own object as `data` in the last place. Every value, `data` above all, is copied byte for byte.
 //!
-//! A dead letter that was published again as a CloudEvent has our attributes already: ours of today take their place, so
-//! that no name comes twice.
+//! A CloudEvent that was dead-lettered before and published again already has these attributes. The new ones replace
+//! them, so that no name appears twice.
 
 mod namespace;
 mod object;
@@ -23,15 +22,15 @@ use crate::{
     policy::{edition::FileForm, property::DeliveryProperty, record::DeadLetterRecord},
 };
 
-/// The order of an Event Grid event in the samples.
+/// The order of members in the samples.
 const EVENT_GRID: [&str; 8] =
     ["id", "eventTime", "eventType", "dataVersion", "metadataVersion", "topic", "subject", "data"];
 
-/// What a CloudEvent is given; its own attributes of these names, if it has any, are of an earlier death.
+/// Attributes that are added to a CloudEvent. Existing ones are from an earlier dead-lettering.
 const CLOUD_EVENT_ADDED: [&str; 5] =
     ["deadletterreason", "deliveryattempts", "lastdeliveryoutcome", "publishtime", "replayjob"];
 
-/// What an Event Grid event is given, and a custom one's envelope.
+/// Members that are added to an Event Grid event, and to a custom event's envelope.
 const EVENT_GRID_ADDED: [&str; 7] = [
     "deadLetterReason",
     "deliveryAttempts",
@@ -42,30 +41,30 @@ const EVENT_GRID_ADDED: [&str; 7] = [
     "replayJob",
 ];
 
-/// The stored event is not what its schema says.
+/// The stored event does not match its schema.
 #[derive(Debug, thiserror::Error)]
-#[error("the event at {seq:?} can't be read")]
+#[error("cannot read the event at {seq:?}")]
 pub struct UnreadableEvent {
-    /// Which event.
+    /// The event.
     pub seq: Seq,
     #[source]
     source: serde_json::Error,
 }
 
-/// What is the same for all events of a file.
+/// What all events of a file have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct FileFormat<'a> {
-    /// Which of the forms.
+    /// The form of the file.
     pub file: FileForm,
-    /// The schema that events are delivered in.
+    /// The delivery schema.
     pub delivery: Schema,
-    /// The resource id of the topic, or of the domain.
+    /// The resource id of the topic or the domain.
     pub topic: &'a str,
-    /// The headers that events are delivered with, but for those that are secret.
+    /// Delivery properties that are not secret.
     pub properties: &'a [DeliveryProperty],
 }
 
-/// A file in the making.
+/// Builds a file.
 #[derive(Debug)]
 pub struct FileBuilder {
     text: String,
@@ -74,15 +73,15 @@ pub struct FileBuilder {
 }
 
 impl FileBuilder {
-    /// An empty file of at most `bytes_max` bytes; one event fits in any case.
+    /// An empty file of at most `bytes_max` bytes. It takes at least one event.
     pub fn new(bytes_max: usize) -> Self {
         Self { text: "[".to_owned(), bytes_max, count: 0 }
     }
 
-    /// Adds an event that was given up in this lane. False where there is no room for it: the file is as it was.
+    /// Adds an event that was dead-lettered in this lane. False if the file is full; it is unchanged.
     ///
     /// # Errors
-    /// Where the event is no object with the members that its schema asks for; the file is as it was.
+    /// If the event is not an object with the members of its schema. The file is unchanged.
     pub fn add(
         &mut self,
         form: FileFormat<'_>,
@@ -97,14 +96,14 @@ impl FileBuilder {
         }
         let wire = event.wire();
         let written = match form.file {
-            FileForm::Namespace => namespace::letter(&mut self.text, &wire, form, event, fate),
+            FileForm::Namespace => namespace::dead_letter(&mut self.text, &wire, form, event, fate),
             FileForm::Basic => basic(&mut self.text, &wire, form, event, fate),
         };
         if let Err(source) = written {
             self.text.truncate(before);
             return Err(UnreadableEvent { seq: event.seq, source });
         }
-        // One byte more for the bracket.
+        // One more byte for the closing bracket.
         if self.count > 0 && self.text.len() + 1 > self.bytes_max {
             self.text.truncate(before);
             return Ok(false);
@@ -113,19 +112,19 @@ impl FileBuilder {
         Ok(true)
     }
 
-    /// How many events it has.
+    /// The number of events.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The file.
+    /// The text of the file.
     pub fn finish(mut self) -> String {
         self.text.push(']');
         self.text
     }
 }
 
-/// What became of an event.
+/// The result of an event's delivery.
 #[derive(Clone, Copy)]
 struct DeliveryFate<'a> {
     lane: Lane,
@@ -225,8 +224,8 @@ impl DeliveryFate<'_> {
         }
     }
 
-    /// The four attributes of the sample: it has neither a time nor a status of the last attempt. What a job gave up has one
-    /// more, of ours.
+    /// The four attributes of the sample, which has neither the time nor the status of the last attempt. An event of a
+    /// job has one more, an extension.
     fn put_into_cloud_event(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         let [reason, attempts, outcome, published, job] = CLOUD_EVENT_ADDED;
@@ -240,20 +239,20 @@ impl DeliveryFate<'_> {
     }
 }
 
-/// The event of a dead letter, as it was before it was given up: it can be published again. `custom`: its topic has a
-/// custom schema, so that the event is what stands in the envelope.
+/// The event of a dead letter as it was before: it can be published again. `custom`: its topic has the custom input
+/// schema, so the event is `data` of the envelope.
 ///
 /// # Errors
-/// Where it is no object, or a custom one without `data`.
-pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error> {
-    let members = members(letter.as_bytes())?;
+/// If it is not an object, or a custom one has no `data`.
+pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::Error> {
+    let members = members(dead_letter.as_bytes())?;
     if custom {
         let data = members.iter().find(|(name, _)| name == "data").map(|(_, data)| data.get().to_owned());
         return data.ok_or_else(|| serde::de::Error::missing_field("data"));
     }
     let is_cloud_event = members.iter().any(|(name, _)| name == "specversion");
     let added: &[&str] = if is_cloud_event { &CLOUD_EVENT_ADDED } else { &EVENT_GRID_ADDED };
-    let mut event = String::with_capacity(letter.len());
+    let mut event = String::with_capacity(dead_letter.len());
     let mut object = JsonObjectBuilder::begin(&mut event);
     for (name, value) in members.iter().filter(|(name, _)| !added.contains(&name.as_ref())) {
         object.put(name, value.get());
@@ -262,8 +261,8 @@ pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error>
     Ok(event)
 }
 
-/// The folder of all files for `target`, below its store's address: in the basic tier the name of the subscription, in upper
-/// case.
+/// The folder of all files for `target`, below the store's address. In the basic tier, its last part is the name of the
+/// subscription in upper case.
 pub fn folder(target: &DeadLetterTarget) -> String {
     let own = match target.form {
         FileForm::Basic => target.subscription_name.to_uppercase(),
@@ -272,7 +271,7 @@ pub fn folder(target: &DeadLetterTarget) -> String {
     if target.folder.is_empty() { own } else { format!("{}/{own}", target.folder) }
 }
 
-/// Where a file stands: in the folder of its subscription, by the hour of its making, in UTC and without zeros in front.
+/// The path of a file: in the subscription's folder, by the hour of its creation, in UTC and without leading zeros.
 pub fn path(folder: &str, made: Timestamp, id: uuid::Uuid) -> String {
     let (year, month, day, hour) = made.hour();
     format!("{folder}/{year}/{month}/{day}/{hour}/{id}.json")

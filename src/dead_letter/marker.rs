@@ -1,33 +1,33 @@
-//! Beside a file of dead letters: which of them were dealt with since, and how.
+//! The marker beside a dead-letter file: which of its dead letters were redriven or purged.
 //!
-//! A file is never written again after it was told of, so that what was read of it stays true. What is done with a part of
-//! its letters is written down beside it, in an object of its own, whole each time; where nothing is left to do, the file
-//! may go, and the marker goes after it. A marker without its file says nothing.
+//! A file is never changed after its notification, so what a reader has read stays true. The marker is an object of its
+//! own, rewritten as a whole. When nothing is left in a file, it may be deleted, and its marker after it. A marker
+//! without a file has no meaning.
 
 use serde::{Deserialize, Serialize};
 
-/// What the name of a marker has more than that of its file.
+/// The suffix that a marker's name adds to that of its file.
 pub const SUFFIX: &str = ".redriven";
 
-/// What was done with the letters of a file, each by its place in it: first and count of runs, ascending.
+/// The dead letters of a file that were handled, by index: ascending runs of first and count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedriveMarker {
-    /// They were sent again.
+    /// Sent again.
     #[serde(default)]
     pub redriven: Vec<(u32, u32)>,
-    /// They were given up for good.
+    /// Purged.
     #[serde(default)]
     pub purged: Vec<(u32, u32)>,
 }
 
 impl RedriveMarker {
-    /// The name that a file's marker has.
+    /// The name of a file's marker.
     pub fn name(file: &str) -> String {
         format!("{file}{SUFFIX}")
     }
 
-    /// Whether it says anything of the letter at this place.
+    /// Whether the dead letter at this index was handled.
     pub fn has(&self, place: u32) -> bool {
         self.redriven
             .iter()
@@ -35,18 +35,18 @@ impl RedriveMarker {
             .any(|(first, count)| (*first..first.saturating_add(*count)).contains(&place))
     }
 
-    /// Whether nothing is left of a file with so many letters.
-    pub fn has_all(&self, letters: u32) -> bool {
-        (0..letters).all(|place| self.has(place))
+    /// Whether all of a file's dead letters were handled.
+    pub fn has_all(&self, dead_letters: u32) -> bool {
+        (0..dead_letters).all(|place| self.has(place))
     }
 
-    /// So many are there in the list.
+    /// The number of indexes in the runs.
     pub fn count(runs: &[(u32, u32)]) -> u64 {
         runs.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 }
 
-/// Adds places to a list of runs.
+/// Adds indexes to a list of runs.
 pub fn add(runs: &mut Vec<(u32, u32)>, places: impl IntoIterator<Item = u32>) {
     let known = runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count));
     let mut all: Vec<u32> = known.chain(places).collect();

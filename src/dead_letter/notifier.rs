@@ -1,11 +1,12 @@
-//! Who is told of every file.
+//! Notifications of written files.
 //!
-//! A herald is asked after a file is at its destination and before its dead letters are taken away: where the process
-//! ends in between, the file is written again under its name, and told again. So each file is told at least once, and
-//! never one that is not there. What a herald cannot do now it says, and the turn is tried again as a whole; what it can
-//! never do it must let pass, because nobody's dead letters wait for somebody to hear of them.
+//! The notifier is called after a file is stored and before its dead letters are removed from the journal. After a
+//! crash in between, the file is written again under its name and announced again. So each file is announced at least
+//! once, and never one that does not exist. If a notification fails for now, the notifier returns the error and the
+//! whole turn is retried. If it can never succeed, the notifier must return success, because dead letters do not wait
+//! for notifications.
 //!
-//! Absent on purpose: what it tells, and whom. This room knows no topics.
+//! Content and recipients are the notifier's: this module knows no topics.
 
 use std::pin::Pin;
 
@@ -15,29 +16,29 @@ use crate::{
     journal,
 };
 
-/// A file that is at its destination.
+/// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileWritten {
-    /// Whose dead letters are in it.
+    /// The subscription of its dead letters.
     pub subscription_key: SubscriptionKey,
-    /// Where it is: its path's last part is its GUID.
+    /// Where it is stored. The last part of the path is its GUID.
     pub blob: BlobLocation,
-    /// How long it is.
+    /// Its size.
     pub bytes: usize,
-    /// When it was written, this time.
+    /// When it was last written.
     pub at: Timestamp,
 }
 
 impl FileWritten {
-    /// Its GUID: the same however often it is written and told.
+    /// Its GUID, the same however often it is written.
     pub fn id(&self) -> &str {
         let name = self.blob.path.rsplit('/').next().unwrap_or_default();
         name.strip_suffix(".json").unwrap_or(name)
     }
 }
 
-/// Ends when what was told is durable, or never will be and need not be.
+/// Completes once the notification is durable, or can never be.
 pub type Notification = Pin<Box<dyn Future<Output = Result<(), journal::Error>> + Send>>;
 
-/// Is told of every file.
+/// Called for every stored file.
 pub type Notifier = Box<dyn Fn(FileWritten) -> Notification + Send + Sync>;

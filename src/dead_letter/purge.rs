@@ -1,10 +1,10 @@
-//! Dead letters that an operator gives up for good.
+//! Purges dead letters for an operator.
 //!
-//! Those that wait leave the journal in the write that counts them; those in a file are written down beside it, and a file
-//! of which nothing is left goes, and then what was written down beside it. A crash between two of these steps leaves
-//! something to be purged again, and never counts anything twice.
+//! Waiting dead letters leave the journal in the write that counts them. Those in a file are recorded in the marker
+//! beside it. When nothing is left in a file, it is deleted, then its marker. After a crash between two of these steps
+//! a purge may be repeated, and counts nothing twice.
 //!
-//! One piece of work at a time for each subscription (`DeadLetters::desk`): the accounts are written whole.
+//! A subscription has one piece of work at a time (`DeadLetters::lock`), because the totals are written as a whole.
 
 use super::{
     DeadLetterTotals, DeadLetters,
@@ -20,74 +20,74 @@ use crate::{
     policy::record::LedgerEvent,
 };
 
-/// A call takes no more steps than this; whoever wants more asks again.
+/// Maximum steps per call. The client calls again for more.
 const STEPS_MAX: usize = 64;
 
-/// What came of a part of a purge.
+/// The result of a part of a purge.
 #[derive(Debug, Default)]
 pub struct PurgeProgress {
-    /// Dead letters that are no more, or would be no more.
+    /// Dead letters that were, or would be, purged.
     pub dead_letters: u64,
     /// What could not be read, and stays.
     pub problems: Vec<BrowseProblem>,
-    /// Where the rest begins; [`None`] where all is done.
+    /// Where the rest begins; [`None`] at the end.
     pub next: Option<BrowseCursor>,
 }
 
 impl DeadLetters {
-    /// Purges what is meant, from `at` on; or only counts it.
+    /// Purges the selected dead letters from `at` on, or only counts them.
     ///
     /// # Errors
-    /// Where the journal or the store of files does not answer; what was done until then is done.
+    /// If the journal or the store of files fails. Completed steps stay completed.
     pub async fn purge(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: BrowseCursor,
         dry_run: bool,
     ) -> Result<PurgeProgress, BrowseError> {
         if dry_run {
-            return self.count(shelf, query, at, |_| None).await;
+            return self.count(location, query, at, |_| None).await;
         }
-        let mut walk = Walk::new(self, shelf, query, at);
+        let mut walk = Walk::new(self, location, query, at);
         let mut purged = PurgeProgress::default();
         for _ in 0..STEPS_MAX {
             if walk.at.is_none() {
                 break;
             }
-            let _desk = self.lock(shelf.subscription_key).await;
+            let _lock = self.lock(location.subscription_key).await;
             let Step { found, problems, file } = walk.step().await?;
             purged.dead_letters += found.len() as u64;
             purged.problems.extend(problems);
             if found.is_empty() {
                 continue;
             }
-            match (file, &shelf.folder) {
-                (Some((file, letters)), Some(folder)) => {
+            match (file, &location.folder) {
+                (Some((file, dead_letters)), Some(folder)) => {
                     let (file, purged) = (format!("{folder}/{file}"), indexes(&found));
-                    self.write_marker(&file, letters, |marker| &mut marker.purged, purged, false).await?;
+                    self.write_marker(&file, dead_letters, |marker| &mut marker.purged, purged, false).await?;
                 }
-                _ => self.purge_waiting(shelf, &found).await?,
+                _ => self.purge_waiting(location, &found).await?,
             }
         }
         purged.next = walk.at;
         Ok(purged)
     }
 
-    /// Counts what is meant, from `at` on, but for what `problem` has something to say of. No dead letter goes into a file
-    /// meanwhile: it would be counted where it waited, and again in its file. So all that wait are counted in one call.
+    /// Counts the selected dead letters from `at` on, except those with a `problem`. Holds the lock, so that no dead
+    /// letter is counted as waiting and again in its file. Therefore one call counts all waiting dead letters.
     ///
     /// # Errors
-    /// Where the journal or the store of files does not answer.
+    /// If the journal or the store of files fails.
     pub(super) async fn count(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: BrowseCursor,
         problem: impl Fn(&FoundDeadLetter) -> Option<BrowseProblem>,
     ) -> Result<PurgeProgress, BrowseError> {
-        let _desk = self.lock(shelf.subscription_key).await;
-        let mut walk = Walk::new(self, shelf, query, at);
+        let _lock = self.lock(location.subscription_key).await;
+        let mut walk = Walk::new(self, location, query, at);
         let (mut counted, mut files) = (PurgeProgress::default(), 0);
         while let Some(at) = &walk.at {
             if matches!(at, BrowseCursor::Written(_)) {
@@ -106,7 +106,7 @@ impl DeadLetters {
         Ok(counted)
     }
 
-    async fn purge_waiting(&self, shelf: &DeadLetterLocation, found: &[FoundDeadLetter]) -> Result<(), BrowseError> {
+    async fn purge_waiting(&self, location: &DeadLetterLocation, found: &[FoundDeadLetter]) -> Result<(), BrowseError> {
         let done: Vec<DeadKey> = found
             .iter()
             .filter_map(|found| match found.key {
@@ -114,29 +114,33 @@ impl DeadLetters {
                 DeadLetterId::Written { .. } => None,
             })
             .collect();
-        let mut totals = self.totals(shelf.subscription_key).await?;
+        let mut totals = self.totals(location.subscription_key).await?;
         totals.purged += done.len() as u64;
-        let totals = Some((DeadLetterTotals::name(shelf.subscription_key), totals.encode().into()));
+        let totals = Some((DeadLetterTotals::name(location.subscription_key), totals.encode().into()));
         let why = LedgerEvent::Lost { why: "an operator has purged it".into() };
         let notes = notes_of(done.iter(), &why, self.0.clock.now());
-        Ok(self.0.journal.write_dead_letters(shelf.subscription_key, DeadLetterWrite { totals, done, notes }).await?)
+        Ok(self
+            .0
+            .journal
+            .write_dead_letters(location.subscription_key, DeadLetterWrite { totals, done, notes })
+            .await?)
     }
 
-    /// Writes down, in the list that `list` picks, what was done with these letters of a file that has so many. A file of
-    /// which nothing is left goes, unless it is kept.
+    /// Records in the marker, in the list that `list` selects, dead letters that were handled in a file with `letters`
+    /// dead letters. Deletes a file in which nothing is left, unless `keep`.
     pub(super) async fn write_marker(
         &self,
         file: &str,
-        letters: u32,
+        dead_letters: u32,
         list: impl FnOnce(&mut RedriveMarker) -> &mut Vec<(u32, u32)>,
         indexes: Vec<u32>,
         keep: bool,
     ) -> Result<(), BrowseError> {
         let sink = &self.0.sink;
-        // Without what was known before, everything of it would be met again, and that does no harm.
+        // If the old marker is unreadable, its dead letters are found again, which is harmless.
         let mut marker = self.marker(file).await?.unwrap_or_default();
         marker::add(list(&mut marker), indexes);
-        if !keep && marker.has_all(letters) {
+        if !keep && marker.has_all(dead_letters) {
             sink.delete(file).await?;
             return Ok(sink.delete(&RedriveMarker::name(file)).await?);
         }
@@ -145,7 +149,7 @@ impl DeadLetters {
     }
 }
 
-/// Their places in their file.
+/// The indexes in their file.
 pub(super) fn indexes(found: &[FoundDeadLetter]) -> Vec<u32> {
     let index = |found: &FoundDeadLetter| match found.key {
         DeadLetterId::Written { index, .. } => Some(index),

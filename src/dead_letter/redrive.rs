@@ -1,15 +1,15 @@
-//! Dead letters that are sent again, to their subscription alone: a page at a time, each of what there was when it began.
+//! Redrive: sends dead letters again, to their subscription only, a page at a time.
 //!
-//! A redrive is a job of its subscription. Who reads the dead letters is here; who owes them then, sends them, and counts
-//! what becomes of them is the subscription's core, in one write with the record of how far the redrive has come.
+//! A redrive is a job of its subscription. This module reads the dead letters. The subscription's core makes them
+//! pending, sends them and counts the results, in one write with the progress record of the redrive.
 //!
 //! Invariants:
-//! - Of what waits, a page stops waiting in the write in which it is owed. Of a file, a page is owed and its events are held
-//!   apart in the journal, and when all of them have ended it is written down beside the file, or the file goes: never
-//!   before. So at no instant is a dead letter nowhere, and a kill repeats what was in flight.
-//! - One page at a time: what a redrive holds in the journal is bounded, however many dead letters there are.
-//! - What was given up, or written, since it began is not its business: it sends nothing in a circle.
-//! - A file of which a part was dropped, or canceled with nowhere to go, is left as it is.
+//! - Waiting dead letters leave their queue in the same write that makes them pending. Dead letters of a file become
+//!   pending as separate events in the journal; only when all have ended is the marker written or the file deleted. So
+//!   a dead letter is always stored somewhere, and after a crash only what was in flight is repeated.
+//! - One page at a time: the journal holds a bounded number of events per redrive.
+//! - What was dead-lettered or written after the redrive began is skipped, so that a redrive ends.
+//! - A file of which a part was dropped, or canceled without a destination, stays unchanged.
 
 mod progress;
 
@@ -51,36 +51,36 @@ use crate::{
     },
 };
 
-/// So many dead letters are in a page at the most.
-const PAGE: usize = 1_000;
+/// Maximum dead letters per page.
+const PAGE_SIZE: usize = 1_000;
 
-/// How often it is asked whether a page has ended: a person waits, and an endpoint takes longer.
+/// How often the end of a page is checked.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The wait where the journal or the store of files does not answer.
-const AGAIN: Duration = Duration::from_secs(5);
+/// The pause after an error of the journal or the store of files.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a redrive must know of subscriptions, and ask of them.
+/// What a redrive needs from subscriptions.
 pub trait SubscriptionDirectory: Send + Sync {
-    /// The redrives that go on.
+    /// The running redrives.
     fn redrives(&self) -> Vec<(SubscriptionKey, Lane)>;
 
-    /// The other subscriptions that have the same name, in whichever topic: they may share its folder.
+    /// Other subscriptions with the same name, in any topic. They may share the folder.
     fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey>;
 
-    /// Whether a subscription's topic has a custom schema; [`None`] where it is no more.
+    /// Whether a subscription's topic has the custom input schema; [`None`] if it was deleted.
     fn is_custom(&self, subscription_key: SubscriptionKey) -> Option<bool>;
 
-    /// A job that goes on.
+    /// A running job.
     fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job>;
 
-    /// The event of a dead letter as one of the subscription's topic, or why it can't be one.
+    /// Converts a dead letter to an event of the subscription's topic.
     ///
     /// # Errors
-    /// Where its topic would not take it, or its endpoint not in its schema.
-    fn recast(&self, subscription_key: SubscriptionKey, letter: &DeadLetterEvent) -> Result<SealedChunk, String>;
+    /// If the topic would reject the event, or it cannot be delivered in the subscription's schema.
+    fn convert(&self, subscription_key: SubscriptionKey, dead_letter: &DeadLetterEvent) -> Result<SealedChunk, String>;
 
-    /// Hands a page to the core; answers when it is durable. False where it was not taken, or nobody knows.
+    /// Passes a page to the core, and completes once it is durable. False if it was rejected, or the result is unknown.
     fn take_back(
         &self,
         subscription_key: SubscriptionKey,
@@ -88,50 +88,51 @@ pub trait SubscriptionDirectory: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 }
 
-/// The redrives of a server. Clones are the same.
+/// The redrives of a server. Clones share their state.
 #[derive(Clone)]
 pub struct Redrives {
     journal: Journal,
     clock: Clock,
     stores: DeadLetterStores,
-    roster: Arc<dyn SubscriptionDirectory>,
-    /// The last place that was given to an event apart.
-    apart: Arc<AtomicU64>,
+    directory: Arc<dyn SubscriptionDirectory>,
+    /// The last sequence that was assigned to a separate event.
+    last_separate: Arc<AtomicU64>,
 }
 
 impl Redrives {
-    /// Of the dead letters in these stores and of these subscriptions.
+    /// Redrives for the dead letters in these stores, of these subscriptions.
     pub fn new(
         journal: Journal,
         clock: Clock,
         stores: DeadLetterStores,
-        roster: Arc<dyn SubscriptionDirectory>,
+        directory: Arc<dyn SubscriptionDirectory>,
     ) -> Self {
-        Self { journal, clock, stores, roster, apart: Arc::default() }
+        Self { journal, clock, stores, directory, last_separate: Arc::default() }
     }
 
-    /// Where a subscription's dead letters are, and who writes them; [`None`] where it is no more.
+    /// Where a subscription's dead letters are; [`None`] if it was deleted.
     pub fn location(&self, subscription_key: SubscriptionKey) -> Option<(&DeadLetters, DeadLetterLocation)> {
-        let (custom, (letters, target)) = (self.roster.is_custom(subscription_key)?, self.stores.of(subscription_key)?);
+        let (custom, (dead_letters, target)) =
+            (self.directory.is_custom(subscription_key)?, self.stores.of(subscription_key)?);
         let place = |target: &DeadLetterTarget| (target.store.clone(), file::folder(target));
         let own = target.as_ref().map(place);
-        let namesakes = self.roster.namesakes(subscription_key).into_iter();
+        let namesakes = self.directory.namesakes(subscription_key).into_iter();
         let others = namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(place(other)) == own);
         let others = others.map(|other| other.owner()).collect();
         let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(DeadLetterTarget::owner));
-        Some((letters, DeadLetterLocation { subscription_key, folder, custom, owner, others }))
+        Some((dead_letters, DeadLetterLocation { subscription_key, folder, custom, owner, others }))
     }
 
     fn dead_letters(&self, subscription_key: SubscriptionKey) -> Result<&DeadLetters, BrowseError> {
-        self.stores.of(subscription_key).map(|(letters, _)| letters).ok_or(BrowseError::NoStore)
+        self.stores.of(subscription_key).map(|(dead_letters, _)| dead_letters).ok_or(BrowseError::NoStore)
     }
 
-    /// Goes on with what an earlier process began. Blocks: for the start.
+    /// Resumes the redrives of an earlier process. Blocks; for the start.
     ///
     /// # Errors
-    /// Where the journal can't be read.
+    /// If the journal cannot be read.
     pub fn resume(&self) -> Result<(), journal::Error> {
-        let mut all: HashSet<(SubscriptionKey, Lane)> = self.roster.redrives().into_iter().collect();
+        let mut all: HashSet<(SubscriptionKey, Lane)> = self.directory.redrives().into_iter().collect();
         let records = self.journal.reads().all_meta(MetaKind::Redrive)?;
         all.extend(records.iter().filter_map(|(name, _)| parse_redrive_name(name)));
         for (subscription_key, lane) in all {
@@ -140,41 +141,41 @@ impl Redrives {
         Ok(())
     }
 
-    /// Begins to do what is asked, for a job that has begun.
+    /// Starts the redrive of a job that has begun.
     ///
     /// # Errors
-    /// Where it can't be written down.
+    /// If its record cannot be written.
     pub async fn start(
         &self,
         subscription_key: SubscriptionKey,
         lane: Lane,
-        ask: &RedriveRequest,
+        request: &RedriveRequest,
     ) -> Result<(), journal::Error> {
         let name = redrive_name(subscription_key, lane);
-        let put = MetaChange::Put(MetaKind::Redrive, name, RedriveProgress::new(ask).record());
+        let put = MetaChange::Put(MetaKind::Redrive, name, RedriveProgress::new(request).record());
         self.journal.change(vec![put]).await?;
         actix_rt::spawn(self.clone().run(subscription_key, lane));
         Ok(())
     }
 
-    /// Counts what is meant, from `at` on, and says what of it could not be sent.
+    /// Counts the selected dead letters from `at` on, and reports those that cannot be sent.
     ///
     /// # Errors
-    /// Where the journal or the store of files does not answer.
+    /// If the journal or the store of files fails.
     pub async fn count(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         query: &DeadLetterQuery,
         at: BrowseCursor,
     ) -> Result<super::purge::PurgeProgress, BrowseError> {
-        let problem = |FoundDeadLetter { key, dead_letter: letter }: &FoundDeadLetter| match self
-            .roster
-            .recast(shelf.subscription_key, letter)
+        let problem = |FoundDeadLetter { key, dead_letter }: &FoundDeadLetter| match self
+            .directory
+            .convert(location.subscription_key, dead_letter)
         {
             Err(why) if matches!(key, DeadLetterId::Written { .. }) => Some(BrowseProblem { at: key.to_string(), why }),
             Ok(_) | Err(_) => None,
         };
-        self.dead_letters(shelf.subscription_key)?.count(shelf, query, at, problem).await
+        self.dead_letters(location.subscription_key)?.count(location, query, at, problem).await
     }
 
     async fn run(self, subscription_key: SubscriptionKey, lane: Lane) {
@@ -184,25 +185,25 @@ impl Redrives {
                 Ok(RedriveStep::Wait) => tokio::time::sleep(POLL).await,
                 Ok(RedriveStep::Done) => {}
                 Err(error) => {
-                    tracing::warn!(subscription = ?subscription_key, job = lane.0, %error, "a redrive can't go on now");
+                    tracing::warn!(subscription = ?subscription_key, job = lane.0, %error, "redrive paused after an error");
                     if matches!(error, BrowseError::Journal(journal::Error::Closed)) {
                         return;
                     }
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
             }
         }
     }
 
-    /// One step on. All that it knows was written down.
+    /// Takes one step, based on stored state only.
     async fn turn(&self, subscription_key: SubscriptionKey, lane: Lane) -> Result<RedriveStep, BrowseError> {
         let journal = &self.journal;
-        let job = self.roster.job(subscription_key, lane);
+        let job = self.directory.job(subscription_key, lane);
         if job.as_ref().is_some_and(|job| job.counters.pending > 0 || job.state == JobState::Paused) {
             return Ok(RedriveStep::Wait);
         }
         let record = journal.reads().meta(MetaKind::Redrive, redrive_name(subscription_key, lane)).await?;
-        // To begin anew would send events again whose files were dealt with.
+        // Starting over would send events again whose files were already handled.
         let read = |record: &Bytes| {
             serde_json::from_slice(record).map_err(|error| {
                 let name = redrive_name(subscription_key, lane);
@@ -211,60 +212,60 @@ impl Redrives {
         };
         let progress: Option<RedriveProgress> = record.as_ref().map(read).transpose()?;
         let queue = self.dead_letters(subscription_key)?.lock(subscription_key).await;
-        // Behind whatever was asked for before, heard of or not.
+        // Waits for earlier writes, also those whose answers were lost.
         journal.write_dead_letters(subscription_key, journal::DeadLetterWrite::default()).await?;
-        let job = match (job, self.roster.job(subscription_key, lane)) {
+        let job = match (job, self.directory.job(subscription_key, lane)) {
             (None, None) => None,
             (Some(before), Some(job)) if before.counters == job.counters => Some(job),
-            // It went on meanwhile.
+            // The job advanced meanwhile.
             (Some(_) | None, Some(_)) | (Some(_), None) => return Ok(RedriveStep::Done),
         };
-        let shelf = self.location(subscription_key).map(|(_, shelf)| shelf);
-        if let (Some(progress), Some(shelf)) = (&progress, &shelf) {
-            self.put_down(progress, shelf, job.as_ref()).await?;
+        let location = self.location(subscription_key).map(|(_, location)| location);
+        if let (Some(progress), Some(location)) = (&progress, &location) {
+            self.write_page_marker(progress, location, job.as_ref()).await?;
         }
-        let (Some(job), Some(shelf)) = (job, shelf) else {
+        let (Some(job), Some(location)) = (job, location) else {
             let name = redrive_name(subscription_key, lane);
             journal.change(vec![MetaChange::Delete(MetaKind::Redrive, name)]).await?;
-            tracing::info!(subscription = ?subscription_key, job = lane.0, "a redrive has ended");
+            tracing::info!(subscription = ?subscription_key, job = lane.0, "redrive ended");
             return Ok(RedriveStep::Over);
         };
         if job.state != JobState::Running {
             return Ok(RedriveStep::Wait);
         }
-        // A job that nobody has written down anything of was begun by a process that ended then.
-        let page = self.page(&shelf, &job, progress.unwrap_or_default()).await?;
-        let taken = self.roster.take_back(subscription_key, page).await;
+        // Without a record, the process ended between starting the job and writing the record.
+        let page = self.page(&location, &job, progress.unwrap_or_default()).await?;
+        let taken = self.directory.take_back(subscription_key, page).await;
         drop(queue);
         Ok(if taken { RedriveStep::Done } else { RedriveStep::Wait })
     }
 
-    /// The page that was on its way has ended: what is said of its file says so.
-    async fn put_down(
+    /// Writes the marker of a page that has ended.
+    async fn write_page_marker(
         &self,
         progress: &RedriveProgress,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         job: Option<&Job>,
     ) -> Result<(), BrowseError> {
-        let (Some(page), Some(folder)) = (&progress.page, &shelf.folder) else { return Ok(()) };
+        let (Some(page), Some(folder)) = (&progress.page, &location.folder) else { return Ok(()) };
         let lost = job.map(|job| job.counters.dropped + job.counters.canceled);
         if lost.is_none_or(|lost| lost > page.lost_before) {
             tracing::warn!(
                 file = page.file,
-                "a dead-letter file stays as it is: not all of its events are delivered or put aside again"
+                "dead-letter file kept: not all of its events were delivered or dead-lettered again"
             );
             return Ok(());
         }
         let indexes = page.indexes.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)).collect();
         let file = format!("{folder}/{}", page.file);
-        let letters = self.dead_letters(shelf.subscription_key)?;
-        letters.write_marker(&file, page.letters, |marker| &mut marker.redriven, indexes, progress.keep).await
+        let dead_letters = self.dead_letters(location.subscription_key)?;
+        dead_letters.write_marker(&file, page.dead_letters, |marker| &mut marker.redriven, indexes, progress.keep).await
     }
 
-    /// The next page, or the word that there is none.
+    /// The next page, which may be empty at the end.
     async fn page(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         job: &Job,
         mut progress: RedriveProgress,
     ) -> Result<RedrivePage, BrowseError> {
@@ -278,27 +279,28 @@ impl Redrives {
         };
         progress.page = None;
         if let Some(at) = progress.at() {
-            let mut walk = Walk::new(self.dead_letters(shelf.subscription_key)?, shelf, &query, at).until(job.began);
+            let mut walk =
+                Walk::new(self.dead_letters(location.subscription_key)?, location, &query, at).until(job.began);
             while walk.at.is_some() && page.dead_letters.is_empty() {
                 let Step { mut found, file, problems } = walk.step().await?;
                 for BrowseProblem { at, why } in problems {
-                    tracing::warn!(subscription = ?shelf.subscription_key, at, why, "a dead letter is not sent again: it can't be read");
+                    tracing::warn!(subscription = ?location.subscription_key, at, why, "cannot read dead letter; not redriven");
                 }
-                let whole = distinct(&found).min(PAGE);
+                let whole = distinct(&found).min(PAGE_SIZE);
                 if whole < found.len() {
                     found.truncate(whole);
                     walk.at = found.last().map(|last| BrowseCursor::behind(&last.key));
                 }
                 match file {
-                    Some((file, letters)) => {
-                        let taken = self.of_file(shelf, &found, &mut page).await?;
+                    Some((file, dead_letters)) => {
+                        let taken = self.add_from_file(location, &found, &mut page).await?;
                         let mut runs = Vec::new();
                         marker::add(&mut runs, indexes(&taken));
                         let lost_before = job.counters.dropped + job.counters.canceled;
                         progress.page =
-                            (!taken.is_empty()).then_some(FileBatch { file, letters, indexes: runs, lost_before });
+                            (!taken.is_empty()).then_some(FileBatch { file, dead_letters, indexes: runs, lost_before });
                     }
-                    None => self.of_those_that_wait(shelf, &found, &mut page).await?,
+                    None => self.add_waiting(location, &found, &mut page).await?,
                 }
             }
             page.drained = walk.at.is_none();
@@ -308,9 +310,9 @@ impl Redrives {
         Ok(page)
     }
 
-    async fn of_those_that_wait(
+    async fn add_waiting(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         found: &[FoundDeadLetter],
         page: &mut RedrivePage,
     ) -> Result<(), BrowseError> {
@@ -321,26 +323,26 @@ impl Redrives {
             }
         }
         if !page.dead_letters.is_empty() {
-            let mut totals = self.dead_letters(shelf.subscription_key)?.totals(shelf.subscription_key).await?;
+            let mut totals = self.dead_letters(location.subscription_key)?.totals(location.subscription_key).await?;
             totals.redriven += page.dead_letters.len() as u64;
-            page.account = Some((DeadLetterTotals::name(shelf.subscription_key), totals.encode().into()));
+            page.account = Some((DeadLetterTotals::name(location.subscription_key), totals.encode().into()));
         }
         Ok(())
     }
 
-    /// Those that could be made events of again.
-    async fn of_file(
+    /// Adds the dead letters that can be converted to events.
+    async fn add_from_file(
         &self,
-        shelf: &DeadLetterLocation,
+        location: &DeadLetterLocation,
         found: &[FoundDeadLetter],
         page: &mut RedrivePage,
     ) -> Result<Vec<FoundDeadLetter>, BrowseError> {
         let now = self.clock.now();
-        let held = self.journal.reads().last_held(shelf.subscription_key.partition).await?;
-        let mut next = self.apart(held, found.len() as u64, now);
+        let held = self.journal.reads().last_held(location.subscription_key.partition).await?;
+        let mut next = self.separate_seqs(held, found.len() as u64, now);
         let mut taken = Vec::with_capacity(found.len());
         for found in found {
-            match self.roster.recast(shelf.subscription_key, &found.dead_letter) {
+            match self.directory.convert(location.subscription_key, &found.dead_letter) {
                 Ok(sealed) => {
                     let event = sealed.stamp(found.dead_letter.fate.published.unwrap_or(now), LogTail::default());
                     page.dead_letters.push(RedrivenEvent { seq: next, waited: None, event: Some(event) });
@@ -348,42 +350,42 @@ impl Redrives {
                     taken.push(found.clone());
                 }
                 Err(why) => {
-                    tracing::warn!(subscription = ?shelf.subscription_key, at = %found.key, why, "a dead letter is not sent again");
+                    tracing::warn!(subscription = ?location.subscription_key, at = %found.key, why, "cannot convert dead letter; not redriven");
                 }
             }
         }
         Ok(taken)
     }
 
-    /// The first of so many places apart that nobody ever had: they follow the clock, this process's last one, and what is
-    /// held.
-    fn apart(&self, held: Option<Seq>, count: u64, now: Timestamp) -> Seq {
+    /// The first of `count` new sequences for separate events. They follow the clock, the last one assigned, and those
+    /// that are stored, so that none is used twice.
+    fn separate_seqs(&self, held: Option<Seq>, count: u64, now: Timestamp) -> Seq {
         let least = now.0.max(held.filter(|held| held.is_apart()).map_or(0, |held| held.0 - Seq::APART.0 + 1));
         let next = |last: u64| Some(last.max(least) + count);
-        let last = self.apart.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
+        let last = self.last_separate.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
         Seq(Seq::APART.0 + last.max(least))
     }
 }
 
-/// Whether the record of how far a redrive has come can be read; if not, why.
+/// Checks that a redrive record can be read.
 ///
 /// # Errors
-/// Where it cannot be.
+/// The reason, if it cannot be read.
 pub fn check_record(record: &[u8]) -> Result<(), String> {
     serde_json::from_slice::<RedriveProgress>(record).map(drop).map_err(|error| error.to_string())
 }
 
-/// What a turn has come to.
+/// The result of a step.
 enum RedriveStep {
-    /// There is more to do at once.
+    /// The next step can follow at once.
     Done,
-    /// Nothing can be done now.
+    /// Nothing to do now.
     Wait,
-    /// Nothing will ever be.
+    /// The redrive has ended.
     Over,
 }
 
-/// How many of them there are before a place comes for the second time: one job owes a place once.
+/// How many dead letters come before a sequence repeats: a job can have each sequence pending only once.
 fn distinct(found: &[FoundDeadLetter]) -> usize {
     let mut places = HashSet::new();
     let is_new = |found: &&FoundDeadLetter| match found.key {

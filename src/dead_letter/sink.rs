@@ -1,10 +1,10 @@
-//! Where files go: a store of whole objects, which is a folder on this machine or a store of a cloud.
+//! Where files are stored: a folder on this machine or an object store of a cloud.
 //!
-//! After [`Sink::put`] has answered, the file is there, whole, under its name, also after power loss: the dead letters in
-//! it are deleted then, and it is the only copy. A put that failed has left the whole file or nothing under the name.
+//! After [`Sink::put`] returns, the file is stored completely under its name, also after a power loss: its dead letters
+//! are then deleted, and it is the only copy. A failed put has left the whole file or nothing under the name.
 //!
-//! A file's name is its path below the store's address, with `/` between the parts; what [`Sink::list`] tells can be given
-//! to the others as it is.
+//! A file's name is its path below the store's address, with `/` between the parts. The other methods accept names from
+//! [`Sink::list`].
 
 mod cloud;
 mod folder;
@@ -19,67 +19,67 @@ pub use self::cloud::CloudSettings;
 use self::{cloud::CloudSink, folder::FolderSink};
 use crate::{event::Timestamp, policy::dead_letter_store::check_part};
 
-/// Why a store did not do as it was asked.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// The root can't be made or synced.
-    #[error("the dead-letter folder {folder} can't be used: {source}")]
+    /// The root folder cannot be created or synced.
+    #[error("cannot use the dead-letter folder {folder}: {source}")]
     Root {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// Nothing was done: the name is not one that a file can have.
+    /// The name is not valid for a file. Nothing was done.
     #[error("{0}")]
     Name(String),
-    /// The store failed. Where it was to take a file, that may be there all the same.
+    /// The store failed. After a failed put, the file may still be stored.
     #[error("the dead-letter store failed: {0}")]
     Store(#[from] object_store::Error),
-    /// The file is longer than any that is read.
+    /// The file is too long to be read.
     #[error("it has {bytes} bytes; at most {bytes_max} are read")]
     TooLong {
-        /// How long it is.
+        /// Its size.
         bytes: u64,
-        /// The most that is read.
+        /// The maximum.
         bytes_max: u64,
     },
-    /// The file is there, but would perhaps not be after a power loss.
-    #[error("a folder of dead letters can't be synced: {0}")]
+    /// The file is stored, but may be lost in a power loss.
+    #[error("cannot sync a folder of dead letters: {0}")]
     Sync(#[source] io::Error),
 }
 
 impl SinkError {
-    /// Whether there is no such file, or no such destination: no bucket, no container.
+    /// Whether the file, or its bucket or container, does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(object_store::Error::NotFound { .. }))
     }
 }
 
-/// A file that is there.
+/// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
     /// Its path.
     pub name: String,
-    /// How long it is.
+    /// Its size.
     pub bytes: u64,
-    /// When it was written, as its store says.
+    /// When it was written, according to its store.
     pub modified: Timestamp,
 }
 
-/// Where a file is, in the words of a store of blobs.
+/// The location of a file, in terms of an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobLocation {
-    /// The bucket or container; of a folder, the first part of the name.
+    /// The bucket or container; for a folder, the first part of the name.
     pub container: String,
     /// The path in it.
     pub path: String,
-    /// Where it can be had.
+    /// Its URL.
     pub url: String,
 }
 
-/// A place for files. Clones are the same place.
+/// A store of files. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Sink(Arc<SinkKind>);
 
@@ -91,22 +91,22 @@ enum SinkKind {
 }
 
 impl Sink {
-    /// A folder on this machine; it is made if it is not there. Blocks: for the start.
+    /// A folder on this machine, created if it does not exist. Blocks; for the start.
     pub fn local(root: &std::path::Path) -> Result<Self, SinkError> {
         Ok(Self(Arc::new(SinkKind::Folder(FolderSink::open(root)?))))
     }
 
-    /// A store of a cloud. It is not asked for anything yet.
+    /// An object store of a cloud. Sends no request yet.
     pub fn cloud(settings: CloudSettings) -> Result<Self, SinkError> {
         Ok(Self(Arc::new(SinkKind::Cloud(Box::new(CloudSink::open(settings)?)))))
     }
 
-    /// A store whose put is answered when the object is safe, as those of the clouds are.
+    /// A store whose put returns once the object is durable, like those of the clouds.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
         Self(Arc::new(SinkKind::Other(store)))
     }
 
-    /// Where a file is.
+    /// The location of a file.
     pub fn blob(&self, name: &str) -> BlobLocation {
         let first = || name.split_once('/').map_or_else(Default::default, |(a, b)| (a.to_owned(), b.to_owned()));
         let ((container, path), url) = match &*self.0 {
@@ -117,10 +117,10 @@ impl Sink {
         BlobLocation { container, path, url: url.unwrap_or_else(|| name.to_owned()) }
     }
 
-    /// Puts a file, in place of whatever has its name.
+    /// Stores a file and replaces any file with its name.
     ///
-    /// It must not be called twice at a time for one name, and its future not be dropped before it has ended: a put
-    /// that nobody waits for could be overtaken by the next, and undo it.
+    /// Do not call it twice at a time for one name, and do not drop its future before it has ended: the abandoned put
+    /// could complete later and overwrite the next one.
     pub async fn put(&self, name: &str, file: Bytes) -> Result<(), SinkError> {
         let (store, path) = self.find(name)?;
         match &*self.0 {
@@ -132,11 +132,11 @@ impl Sink {
         }
     }
 
-    /// The files below a folder behind `after`, at any depth, in the order of their names: the first `max` of them.
+    /// The first `max` files below a folder after `after`, at any depth, in the order of their names.
     pub async fn list(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<ListedFile>, SinkError> {
         let (store, path) = self.find(below)?;
         let offset = after.map(|after| self.find(after)).transpose()?;
-        // The clouds tell in order, and two of them from a place on; a folder as it likes.
+        // Clouds list in order, and S3 and Google from any position; a folder in any order.
         let (sorted, mut all) = match &*self.0 {
             SinkKind::Cloud(cloud) => match offset.filter(|_| cloud.begins_anywhere()) {
                 Some((_, offset)) => (true, store.list_with_offset(Some(&path), &offset)),
@@ -148,7 +148,7 @@ impl Sink {
         while let Some(file) = all.next().await {
             let file = match file {
                 Ok(file) => file,
-                // It went meanwhile, or there never was such a folder.
+                // The file was deleted meanwhile, or the folder does not exist.
                 Err(object_store::Error::NotFound { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -171,7 +171,7 @@ impl Sink {
         Ok(first.into_values().collect())
     }
 
-    /// A file, whole, of at most so many bytes.
+    /// Reads a whole file of at most `bytes_max` bytes.
     pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
         let (store, path) = self.find(name)?;
         let found = store.get(&path).await?;
@@ -181,7 +181,7 @@ impl Sink {
         Ok(found.bytes().await?)
     }
 
-    /// Takes a file away; one that is not there is gone already.
+    /// Deletes a file. Succeeds if it does not exist.
     pub async fn delete(&self, name: &str) -> Result<(), SinkError> {
         let (store, path) = self.find(name)?;
         match store.delete(&path).await {

@@ -1,12 +1,15 @@
-//! Whose turn it is: which subscriptions' dead letters are looked at, and when.
+//! Orders the turns: which subscription's dead letters are written when.
 //!
-//! Pure: time is an argument, and nothing is read or written here. What waits is in the journal; this is only the order
-//! of looking for it, and all of it can be told again.
+//! Pure: time is an argument, and nothing is read or written. The dead letters are in the journal. This is only the
+//! order of turns, and can be rebuilt.
 //!
-//! Invariants: a subscription is in one piece of work at a time, and no more than [`StagingRules::at_once`] are; whoever had a
-//! turn queues up behind those that are due already, so that one with a million dead letters keeps nobody waiting; after
-//! a failure nothing but time brings the next turn, whatever is told meanwhile; no report leads to an immediate turn
-//! unless dead letters were dealt with. A subscription that was deleted finds nothing at its turn, and is forgotten.
+//! Invariants:
+//! - A subscription has one turn at a time, and at most [`StagingRules::at_once`] turns run.
+//! - After its turn, a subscription queues behind those that are already due, so that one with a million dead letters
+//!   does not delay others.
+//! - After a failure, only time brings the next turn, whatever notices arrive.
+//! - A turn follows at once only if dead letters were handled.
+//! - A deleted subscription finds nothing at its turn and is removed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,57 +22,57 @@ use crate::{
     event::{SubscriptionKey, Timestamp},
 };
 
-/// How many files are made at once, and how soon our own failures are tried again.
+/// Files at a time, and retries after internal failures.
 #[derive(Clone, Copy, Debug)]
 pub struct StagingRules {
-    /// Pieces of work at once.
+    /// Maximum running turns.
     pub at_once: usize,
-    /// The wait after a failure that is not the store's; each further one doubles it.
+    /// The delay after a failure that is not the store's. It doubles with each further failure.
     pub retry_first: Duration,
-    /// The longest such wait.
+    /// The maximum of this delay.
     pub retry_max: Duration,
 }
 
 impl Default for StagingRules {
-    /// Four files at once keep a disk busy and leave arbiters and readers alone; from a second to five minutes, the
-    /// specification's own delay.
+    /// Four files at once keep a disk busy and leave arbiters and readers free. Five minutes is the specification's own
+    /// delay.
     fn default() -> Self {
         Self { at_once: 4, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(300) }
     }
 }
 
-/// A turn: a file of what is due for one subscription.
+/// A turn: writes one file of a subscription's due dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTurn {
-    /// Whose.
+    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// Where to.
+    /// The destination.
     pub target: Arc<DeadLetterTarget>,
 }
 
-/// How a turn ended.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnReport {
-    /// All is well; the next dead letter is due then, if there is one.
+    /// Success, with the due time of the next dead letter.
     Done {
-        /// When.
+        /// The due time; [`None`] if no dead letter waits.
         next: Option<Timestamp>,
     },
-    /// The destination did not take the file; nothing was changed.
+    /// The destination rejected the file. Nothing was changed.
     Unreachable,
-    /// The destination did not take the file, and some of it was lost.
+    /// The destination rejected the file, and some dead letters were lost.
     Lost,
-    /// The journal did not answer, or the work died: it says nothing of the destination.
+    /// The journal or the task failed. Says nothing about the destination.
     Broken,
 }
 
-/// The order of turns.
+/// The queue of turns.
 #[derive(Debug)]
 pub struct Staging {
     rules: StagingRules,
     queues: HashMap<SubscriptionKey, SubscriptionQueue>,
     queue: BTreeSet<(Timestamp, SubscriptionKey)>,
-    current_event: usize,
+    running_turns: usize,
     closed: bool,
 }
 
@@ -77,27 +80,27 @@ pub struct Staging {
 struct SubscriptionQueue {
     target: Arc<DeadLetterTarget>,
     place: QueuePosition,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Whether it goes when its turn has ended: its dead letters go elsewhere.
+    /// Whether it is removed after its turn, because its dead letters go to another store.
     leaves: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueuePosition {
-    /// In the queue.
+    /// In the queue, due at this time.
     Queued(Timestamp),
-    /// In work; what was told meanwhile.
-    Current { told: Option<Timestamp> },
+    /// Its turn runs; `notified` is the earliest due time that was notified meanwhile.
+    Running { notified: Option<Timestamp> },
 }
 
 impl Staging {
-    /// Nobody waits.
+    /// An empty queue.
     pub fn new(rules: StagingRules) -> Self {
-        Self { rules, queues: HashMap::new(), queue: BTreeSet::new(), current_event: 0, closed: false }
+        Self { rules, queues: HashMap::new(), queue: BTreeSet::new(), running_turns: 0, closed: false }
     }
 
-    /// Something waits, or will.
+    /// Queues a subscription.
     pub fn notice(&mut self, notice: PendingNotice) {
         let PendingNotice { subscription_key, target, due } = notice;
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
@@ -122,11 +125,13 @@ impl Staging {
                 queue.place = QueuePosition::Queued(due);
             }
             QueuePosition::Queued(_) => {}
-            QueuePosition::Current { told } => queue.place = QueuePosition::Current { told: earliest(told, Some(due)) },
+            QueuePosition::Running { notified } => {
+                queue.place = QueuePosition::Running { notified: earliest(notified, Some(due)) }
+            }
         }
     }
 
-    /// A subscription's dead letters are somebody else's from now on.
+    /// Removes a subscription whose dead letters go to another store.
     pub fn forget(&mut self, subscription_key: SubscriptionKey) {
         let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
         match queue.place {
@@ -134,36 +139,36 @@ impl Staging {
                 self.queue.remove(&(at, subscription_key));
                 self.queues.remove(&subscription_key);
             }
-            QueuePosition::Current { .. } => queue.leaves = true,
+            QueuePosition::Running { .. } => queue.leaves = true,
         }
     }
 
-    /// Whose turn it is, the longest due first. They are in hand from now on.
+    /// Takes the turns that are due, longest due first. They run from now on.
     pub fn take(&mut self, now: Timestamp) -> Vec<WriteTurn> {
         let mut jobs = Vec::new();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             let Some((_, subscription_key)) = self.queue.pop_first() else { break };
-            let queue = self.queues.get_mut(&subscription_key).expect("who is in the queue has a desk");
+            let queue = self.queues.get_mut(&subscription_key).expect("every queued subscription has an entry");
             debug_assert_eq!(queue.place, QueuePosition::Queued(due));
-            queue.place = QueuePosition::Current { told: None };
-            self.current_event += 1;
+            queue.place = QueuePosition::Running { notified: None };
+            self.running_turns += 1;
             jobs.push(WriteTurn { subscription_key, target: Arc::clone(&queue.target) });
         }
         jobs
     }
 
-    /// A turn has ended. One that is not in hand is not listened to.
+    /// Ends a turn. Ignored if no turn of the subscription runs.
     pub fn finished(&mut self, subscription_key: SubscriptionKey, report: TurnReport, now: Timestamp) {
         let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
-        let told = match queue.place {
+        let notified = match queue.place {
             QueuePosition::Queued(_) => return,
-            QueuePosition::Current { told } => told,
+            QueuePosition::Running { notified } => notified,
         };
-        self.current_event -= 1;
-        let look = match report {
+        self.running_turns -= 1;
+        let next = match report {
             TurnReport::Done { next } => {
                 queue.failures = 0;
-                earliest(next, told).map(|at| at.max(now))
+                earliest(next, notified).map(|at| at.max(now))
             }
             TurnReport::Lost => Some(now),
             TurnReport::Unreachable => {
@@ -174,7 +179,7 @@ impl Staging {
             }
             TurnReport::Broken => Some(now.after(self.rules.wait(&mut queue.failures))),
         };
-        match look.filter(|_| !queue.leaves) {
+        match next.filter(|_| !queue.leaves) {
             Some(at) => {
                 queue.place = QueuePosition::Queued(at);
                 self.queue.insert((at, subscription_key));
@@ -185,25 +190,25 @@ impl Staging {
         }
     }
 
-    /// No more turns.
+    /// Starts no more turns.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// When [`Staging::take`] should be asked again. [`None`]: not before something is told or has ended.
+    /// When to call [`Staging::take`] again. [`None`]: after the next notice or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
-        let open = !self.closed && self.current_event < self.rules.at_once;
+        let open = !self.closed && self.running_turns < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)
     }
 
-    /// How many turns have not ended.
+    /// The number of running turns.
     pub fn running_turns(&self) -> usize {
-        self.current_event
+        self.running_turns
     }
 }
 
 impl StagingRules {
-    /// Counts a failure; the wait after it.
+    /// Counts a failure and returns the delay after it.
     fn wait(self, failures: &mut u32) -> Duration {
         let wait = self.retry_first.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));
         *failures = failures.saturating_add(1);

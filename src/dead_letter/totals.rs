@@ -1,11 +1,12 @@
-//! The account of a subscription's dead letters: one small record, which only this module writes.
+//! The totals of a subscription's dead letters: one small record, written only by this module.
 //!
 //! ```text
-//! version 3 | written | lost | files | bytes | redriven | purged | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
+//! version 3 | written | lost | files | bytes | redriven | purged
+//!     | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
 //!     | outage 1 [ since 8 | length | place ]
 //! ```
 //!
-//! Counts and lengths are varints. Decoding is total: damage is told, and never taken for a record.
+//! Counts and lengths are varints. Damaged records are rejected by decoding.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use crate::{
     },
 };
 
-/// The third format of this record: since the second it has redrives and purges, since the third an outage.
+/// Version 2 added redrives and purges, version 3 the outage.
 const VERSION: u8 = 3;
 
-/// The oldest format that is read.
+/// The oldest version that is read.
 const VERSION_MIN: u8 = 2;
 
 /// The record cannot be read.
@@ -29,80 +30,79 @@ const VERSION_MIN: u8 = 2;
 #[error("the totals of dead letters are damaged")]
 pub struct DamagedTotals;
 
-/// What became of a subscription's dead letters. With those that wait these are all that were ever put aside:
-/// `dead_lettered = waiting + written + lost + redriven + purged`.
+/// What became of a subscription's dead letters: `dead_lettered = waiting + written + lost + redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterTotals {
-    /// Dead letters that are in files.
+    /// Dead letters in files.
     pub written: u64,
-    /// Dead letters that could not be written: the destination was out of reach for too long, or the event is damaged.
+    /// Dead letters that could not be written: the destination was unreachable for too long, or the event is damaged.
     pub lost: u64,
     /// Files.
     pub files: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Dead letters that were taken back before they were in a file, to be sent again.
+    /// Waiting dead letters that were redriven.
     pub redriven: u64,
-    /// Dead letters that an operator gave up before they were in a file.
+    /// Waiting dead letters that were purged.
     pub purged: u64,
     /// The file that is being written.
     pub in_progress: Option<FileInProgress>,
-    /// Since when the store takes no file, if it took none since.
+    /// The current outage of the store.
     pub outage: Option<Outage>,
 }
 
-/// A store takes no files.
+/// A store accepts no files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// Since when.
+    /// When it began.
     pub since: Timestamp,
-    /// Its store and the folder there, with `:` between them: elsewhere it begins anew.
+    /// The store and the folder, with `:` between them. A change of either ends the outage.
     pub place: String,
 }
 
 impl Outage {
-    /// What was due then or earlier has waited for the whole `window`; [`None`] while it lasts.
+    /// During an outage of at least `window`: the time by which lost dead letters were due. [`None`] before.
     pub fn lost_by(&self, window: Duration, now: Timestamp) -> Option<Timestamp> {
         (now.since(self.since) >= window).then(|| now.before(window))
     }
 }
 
-/// A file that may be at its destination, whole or not at all, and of which nothing was taken away yet.
+/// A file that may be stored, completely or not at all, and whose dead letters are all still in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInProgress {
-    /// Its store and its path, with `:` between them; its path alone where it is in the folder beside the data.
+    /// The store and the path, with `:` between them; only the path for the folder beside the data.
     pub name: String,
-    /// The last dead letter in it: it begins with the first that waits.
+    /// The last dead letter in it. The first is the first one that waits.
     pub last: DeadKey,
 }
 
 impl FileInProgress {
-    /// Its path below its store's address: no part of a path has a colon.
+    /// The path below the store's address. Parts of a path have no colon.
     pub fn path(&self) -> &str {
         self.name.split_once(':').map_or(&self.name, |(_, path)| path)
     }
 }
 
 impl DeadLetterTotals {
-    /// Dead letters that wait no more; [`None`] where that is past all counting, which is damage.
+    /// Dead letters that no longer wait; [`None`] on overflow, which means damage.
     pub fn dealt_with(&self) -> Option<u64> {
         [self.lost, self.redriven, self.purged].into_iter().try_fold(self.written, u64::checked_add)
     }
 
-    /// The name that a subscription's record has.
+    /// The name of a subscription's record.
     pub fn name(subscription_key: SubscriptionKey) -> String {
         keys::dead_letters_name(subscription_key)
     }
 
-    /// With so many dealt with at least: what is not accounted for is lost. No file is in progress: it would
-    /// be written over with what is left of it.
+    /// At least `dealt_with` dead letters are handled: the missing ones are counted as lost. Removes the file in
+    /// progress, which would be overwritten with what is left of it.
     #[must_use]
     pub fn accept_loss(self, dealt_with: u64) -> Self {
         let missing = dealt_with.saturating_sub(self.dealt_with().unwrap_or(u64::MAX));
         Self { lost: self.lost.saturating_add(missing), in_progress: None, ..self }
     }
 
-    /// The record as it is stored.
+    /// The stored record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         out.push(VERSION);
@@ -126,7 +126,7 @@ impl DeadLetterTotals {
         out
     }
 
-    /// The record that `bytes` are.
+    /// Decodes a stored record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DamagedTotals> {
         let mut reader = RecordReader::new(bytes);
         let version = reader.u8().filter(|version| (VERSION_MIN..=VERSION).contains(version)).ok_or(DamagedTotals)?;

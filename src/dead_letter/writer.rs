@@ -1,8 +1,7 @@
-//! One turn: a file of what is due for one subscription, put where it belongs and told of, and then its dead letters
-//! taken away.
+//! A turn: builds one file of a subscription's due dead letters, stores and announces it, and then removes the dead
+//! letters from the journal.
 //!
-//! A task of its own, outside of the actor: a turn survives the actor that began it, and whatever ends it, a panic too,
-//! it reports.
+//! It runs in a task of its own: a turn survives its actor. It always reports, also after a panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,32 +25,32 @@ use crate::{
     },
 };
 
-/// What keeps a turn from its end.
+/// An error that ends a turn.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    #[error("making a file failed: {0}")]
+    #[error("building a file failed: {0}")]
     Making(#[from] tokio::task::JoinError),
 }
 
-/// Does `job`, and reports how it ended.
-pub(super) async fn run(letters: DeadLetters, job: WriteTurn) {
+/// Runs `job` and reports its result.
+pub(super) async fn run(dead_letters: DeadLetters, job: WriteTurn) {
     let mut guard =
-        TurnGuard { dead_letters: letters, subscription_key: job.subscription_key, report: TurnReport::Broken };
-    let Some(job) = guard.dead_letters.aimed(job) else {
+        TurnGuard { dead_letters, subscription_key: job.subscription_key, report: TurnReport::Broken };
+    let Some(job) = guard.dead_letters.retarget(job) else {
         guard.report = TurnReport::Done { next: None };
         return;
     };
     match turn(&guard.dead_letters, &job).await {
         Ok(report) => guard.report = report,
         Err(error) => {
-            tracing::error!(subscription = ?job.subscription_key, %error, "dead letters could not be worked on")
+            tracing::error!(subscription = ?job.subscription_key, %error, "cannot write dead letters")
         }
     }
 }
 
-/// Reports when it is dropped, so that a turn that panics has ended like any other.
+/// Reports when it is dropped, so also after a panic.
 struct TurnGuard {
     dead_letters: DeadLetters,
     subscription_key: SubscriptionKey,
@@ -64,53 +63,53 @@ impl Drop for TurnGuard {
     }
 }
 
-async fn turn(letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
-    let DeadLettersShared { journal, .. } = &*letters.0;
+async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
+    let DeadLettersShared { journal, .. } = &*dead_letters.0;
     let WriteTurn { subscription_key, target, .. } = job;
-    let _desk = letters.lock(*subscription_key).await;
-    // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
+    let _lock = dead_letters.lock(*subscription_key).await;
+    // Waits for earlier writes, also those whose answers were lost, so that what is read now does not change.
     journal.write_dead_letters(*subscription_key, DeadLetterWrite::default()).await?;
-    let mut totals = letters.totals(*subscription_key).await?;
+    let mut totals = dead_letters.totals(*subscription_key).await?;
     if totals.in_progress.as_ref().is_some_and(|file| started_path(target, file).is_none()) {
-        // The destination was changed meanwhile. What may be at the old one stays there, uncounted.
+        // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
         totals.in_progress = None;
     }
     let place = label(target, &folder(target));
     totals.outage.take_if(|outage| outage.place != place);
-    let slice = read(&letters.0, *subscription_key, totals.in_progress.as_ref()).await?;
+    let slice = read(&dead_letters.0, *subscription_key, totals.in_progress.as_ref()).await?;
     if slice.is_empty() && totals.in_progress.is_none() {
         if totals.outage.take().is_some() {
-            // What waited through it was sent again or purged.
-            write_result(&letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
+            // What waited was redriven or purged.
+            write_result(&dead_letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
         }
-        return done(&letters.0, *subscription_key).await;
+        return done(&dead_letters.0, *subscription_key).await;
     }
-    let (form, options) = (target.clone(), letters.0.options);
+    let (form, options) = (target.clone(), dead_letters.0.options);
     let page = tokio::task::spawn_blocking(move || WrittenPage::of(slice, &form, options)).await?;
     if page.count > 0
-        && let Err(error) = put(&letters.0, job, &mut totals, &page).await?
+        && let Err(error) = put(&dead_letters.0, job, &mut totals, &page).await?
     {
-        tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "a dead-letter file is not written");
-        let now = letters.0.clock.now();
+        tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "cannot store dead-letter file");
+        let now = dead_letters.0.clock.now();
         if totals.outage.is_none() {
             totals.outage = Some(Outage { since: now, place });
-            write_result(&letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
+            write_result(&dead_letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
         }
         let gone = error.is_not_found() && target.drop_where_not_found;
-        // While the clock may be wrong about ages, the window lasts.
-        let outage = totals.outage.as_ref().filter(|_| !letters.0.clock.holds_expiry());
+        // While the clock may be wrong about ages, the outage window does not end.
+        let outage = totals.outage.as_ref().filter(|_| !dead_letters.0.clock.holds_expiry());
         let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
         let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
-        return lose(&letters.0, job.subscription_key, lost_by, totals, &page.keys, &error).await;
+        return lose(&dead_letters.0, job.subscription_key, lost_by, totals, &page.keys, &error).await;
     }
     if let (0, Some(begun)) = (page.count, totals.in_progress.as_ref().and_then(|file| started_path(target, file))) {
-        // All that was to be in it was taken back meanwhile, and it may be there.
-        if let Err(error) = letters.0.sink.delete(begun).await {
-            tracing::warn!(subscription = ?subscription_key, file = begun, %error, "a file that was begun can't be taken away");
+        // All of its dead letters were redriven or purged, and the file may be stored.
+        if let Err(error) = dead_letters.0.sink.delete(begun).await {
+            tracing::warn!(subscription = ?subscription_key, file = begun, %error, "cannot delete unfinished dead-letter file");
             return Ok(TurnReport::Unreachable);
         }
     }
-    notify(&letters.0, job, &totals, &page).await?;
+    notify(&dead_letters.0, job, &totals, &page).await?;
     totals.outage = None;
     totals.written += page.count;
     totals.lost += page.damaged.len() as u64;
@@ -120,29 +119,29 @@ async fn turn(letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, Writ
     let mut notes = Vec::new();
     if let Some(name) = name.as_deref() {
         let filed = page.keys.iter().filter(|key| !page.damaged.contains(key));
-        notes = notes_of(filed, &LedgerEvent::Filed { file: name.into() }, letters.0.clock.now());
+        notes = notes_of(filed, &LedgerEvent::Filed { file: name.into() }, dead_letters.0.clock.now());
     }
     let why = LedgerEvent::Lost { why: "the event is not in the store, or damaged".into() };
-    notes.extend(notes_of(page.damaged.iter(), &why, letters.0.clock.now()));
-    write_result(&letters.0, *subscription_key, &totals, page.keys, notes).await?;
+    notes.extend(notes_of(page.damaged.iter(), &why, dead_letters.0.clock.now()));
+    write_result(&dead_letters.0, *subscription_key, &totals, page.keys, notes).await?;
     if !page.damaged.is_empty() {
-        tracing::error!(subscription = ?subscription_key, events = page.damaged.len(), "dead letters are lost: their events are damaged");
+        tracing::error!(subscription = ?subscription_key, events = page.damaged.len(), "dead letters lost: events damaged");
     }
     if page.count > 0 {
-        tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters are written");
+        tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters written");
     }
-    done(&letters.0, *subscription_key).await
+    done(&dead_letters.0, *subscription_key).await
 }
 
-/// What belongs into the file: all that is due, or what was in the file that was begun.
+/// The dead letters of the file: all that are due, or those of the file in progress.
 async fn read(
     shared: &DeadLettersShared,
     subscription_key: SubscriptionKey,
     begun: Option<&FileInProgress>,
 ) -> Result<Vec<WaitingDeadLetter>, WriteError> {
-    let DeadLettersShared { journal, clock, options, means, .. } = shared;
+    let DeadLettersShared { journal, clock, options, context, .. } = shared;
     // The semaphore is never closed.
-    let _permit = means.reading.acquire().await;
+    let _permit = context.reading.acquire().await;
     let by = begun.map_or(clock.now(), |file| file.last.due);
     let mut slice = journal.reads().dead(subscription_key, by, options.events_max, options.bytes_max).await?;
     if let Some(file) = begun {
@@ -151,7 +150,7 @@ async fn read(
     Ok(slice)
 }
 
-/// Gives the file its name, in the journal, and then puts it there.
+/// Writes the name of the file to the journal, then stores the file.
 async fn put(
     shared: &DeadLettersShared,
     job: &WriteTurn,
@@ -179,7 +178,7 @@ async fn put(
     Ok(shared.sink.put(&name, page.text.clone()).await)
 }
 
-/// Tells of the file that was just put.
+/// Announces the stored file.
 async fn notify(
     shared: &DeadLettersShared,
     job: &WriteTurn,
@@ -187,7 +186,7 @@ async fn notify(
     page: &WrittenPage,
 ) -> Result<(), journal::Error> {
     let name = totals.in_progress.as_ref().and_then(|file| started_path(&job.target, file));
-    let (Some(notifier), Some(name)) = (&shared.means.notifier, name) else { return Ok(()) };
+    let (Some(notifier), Some(name)) = (&shared.context.notifier, name) else { return Ok(()) };
     if page.count == 0 {
         return Ok(());
     }
@@ -195,7 +194,7 @@ async fn notify(
     notifier(FileWritten { subscription_key, blob, bytes: page.text.len(), at: shared.clock.now() }).await
 }
 
-/// The destination does not take the file: what was due by `lost_by` is lost, the rest waits on.
+/// The destination rejected the file: what was due by `lost_by` is lost, the rest keeps waiting.
 async fn lose(
     shared: &DeadLettersShared,
     subscription_key: SubscriptionKey,
@@ -216,7 +215,7 @@ async fn lose(
     }
     let notes = notes_of(lost.iter(), &LedgerEvent::Lost { why: error.to_string().into() }, shared.clock.now());
     write_result(shared, subscription_key, &totals, lost, notes).await?;
-    tracing::error!(subscription = ?subscription_key, events, "dead letters are lost: their destination does not take them");
+    tracing::error!(subscription = ?subscription_key, events, "dead letters lost: destination unavailable");
     Ok(TurnReport::Lost)
 }
 
@@ -231,7 +230,7 @@ async fn write_result(
     shared.journal.write_dead_letters(subscription_key, DeadLetterWrite { totals, done, notes }).await
 }
 
-/// What became of these dead letters: a line of the ledger for each of their lanes.
+/// Ledger lines for these dead letters, one for each lane.
 pub(super) fn notes_of<'a>(
     keys: impl Iterator<Item = &'a DeadKey>,
     what: &LedgerEvent,
@@ -253,54 +252,54 @@ async fn done(shared: &DeadLettersShared, subscription_key: SubscriptionKey) -> 
     Ok(TurnReport::Done { next: next.first().map(|waiting| waiting.key.due) })
 }
 
-/// A file's name as the journal has it: with the store before it, unless that is the folder beside the data.
+/// A file's name in the journal: the store and the path, or only the path for the folder beside the data.
 fn label(target: &DeadLetterTarget, path: &str) -> String {
     if target.store == FOLDER { path.to_owned() } else { format!("{}:{path}", target.store) }
 }
 
-/// The path of a file that was begun for `target`. [`None`]: it was begun for another one.
+/// The path of a file in progress, if it is for `target`.
 fn started_path<'a>(target: &DeadLetterTarget, file: &'a FileInProgress) -> Option<&'a str> {
     let name = file.name.as_str();
     let path = if target.store == FOLDER { name } else { name.strip_prefix(&target.store)?.strip_prefix(':')? };
     path.strip_prefix(&folder(target))?.starts_with('/').then_some(path)
 }
 
-/// A file, made.
+/// A built file.
 struct WrittenPage {
     text: Bytes,
-    /// Events in it.
+    /// Number of events in it.
     count: u64,
-    /// The dead letters among these that could not be put in.
+    /// Dead letters that could not be added.
     damaged: Vec<DeadKey>,
-    /// The dead letters that are dealt with, once the file is written.
+    /// Dead letters that are handled once the file is stored.
     keys: Vec<DeadKey>,
 }
 
 impl WrittenPage {
-    /// Blocks: it reads and writes megabytes of JSON.
+    /// Blocks: it parses and writes megabytes of JSON.
     fn of(slice: Vec<WaitingDeadLetter>, target: &DeadLetterTarget, options: WriterOptions) -> Self {
         let DeadLetterTarget { form, delivery_schema, topic, properties, .. } = target;
         let form = FileFormat { file: *form, delivery: *delivery_schema, topic, properties };
-        let mut draft = FileBuilder::new(options.bytes_max);
+        let mut file = FileBuilder::new(options.bytes_max);
         let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
         for WaitingDeadLetter { key, dead, event } in slice {
-            match event.map(|event| draft.add(form, &event, key.lane, &dead)) {
+            match event.map(|event| file.add(form, &event, key.lane, &dead)) {
                 Some(Ok(true)) => {}
-                // The rest makes the next file.
+                // The rest goes into the next file.
                 Some(Ok(false)) => break,
                 Some(Err(error)) => {
-                    tracing::error!(seq = key.seq.0, %error, "a dead letter can't be read");
+                    tracing::error!(seq = key.seq.0, %error, "cannot read dead letter");
                     damaged.push(key);
                 }
                 None => {
-                    tracing::error!(seq = key.seq.0, "the event of a dead letter is not in the store");
+                    tracing::error!(seq = key.seq.0, "event of dead letter is missing");
                     damaged.push(key);
                 }
             }
             keys.push(key);
         }
-        let count = draft.count() as u64;
-        let text = if count > 0 { draft.finish().into() } else { Bytes::new() };
+        let count = file.count() as u64;
+        let text = if count > 0 { file.finish().into() } else { Bytes::new() };
         Self { text, count, damaged, keys }
     }
 }

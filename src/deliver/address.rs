@@ -1,21 +1,19 @@
 //! Which addresses may be called.
 //!
-//! Whoever may create a subscription may make this server call an address of their choice. So the addresses of the
-//! machine itself, of its network and of the cloud's metadata are refused, unless the operator lets a network through.
+//! Anyone who may create a subscription can make this server call an address of their choice (SSRF). So addresses of
+//! the machine, of private networks and of cloud metadata services are refused, unless the operator allows a network.
 //!
 //! Invariants:
-//! - What is checked is what is called: a name is looked up once for a connection, every address found is checked, and
-//!   the connection is made to one of these addresses. A name that changes its answer in between (rebinding) gains
-//!   nothing.
-//! - One forbidden address among several refuses the name: a mixed answer is a trick or a mistake.
-//! - An IPv6 address that carries an IPv4 address (`::ffff:127.0.0.1`) is judged by the latter.
-//! - Addresses are let through by network, never by name.
+//! - The checked address is the called address: a name is resolved once per connection, every address found is checked,
+//!   and the connection goes to one of them. DNS rebinding gains nothing.
+//! - One forbidden address among several refuses the name.
+//! - An IPv6 address that contains an IPv4 address (`::ffff:127.0.0.1`) is checked as the IPv4 address.
+//! - Addresses are allowed by network, never by name.
+//! - Addresses that this server listens on are refused whatever is allowed: a delivery to itself could reach its
+//!   control plane from loopback, or loop.
 //!
-//! - The addresses that this server itself listens on are refused whatever is allowed: behind a delivery to itself stand
-//!   its own control plane, from loopback, and loops that never end.
-//!
-//! Absent on purpose: lookups and connections. This is a table and a rule, and one question to the system: whether an
-//! address is of this machine.
+//! This module has no lookups and no connections, only tables and rules, and a check whether an address belongs to this
+//! machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -25,49 +23,46 @@ use url::{Host, Url};
 /// Why an address is not called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefused {
-    /// Events would travel in the clear.
-    #[error("http is not allowed here, only https (the server's setting delivery.allow_http)")]
+    /// Plain HTTP is not allowed.
+    #[error("http is not allowed, only https (setting delivery.allow_http)")]
     Http,
-    /// The address is of the machine, of its network, or of no use.
-    #[error(
-        "the address {0} is private or reserved; the server's setting delivery.allow_networks lets a network through"
-    )]
+    /// The address is private or reserved.
+    #[error("the address {0} is private or reserved; the setting delivery.allow_networks allows a network")]
     Address(IpAddr),
-    /// The server would call itself.
+    /// The address is one of this server's listeners.
     #[error("{0} is this server itself")]
     Itself(SocketAddr),
-    /// A name led to a forbidden address, perhaps among others.
+    /// A name resolves to a forbidden address, perhaps among others.
     #[error(
-        "{name} leads to {address}, which is private or reserved; the server's setting delivery.allow_networks lets a \
-         network through"
+        "{name} resolves to {address}, which is private or reserved; the setting delivery.allow_networks allows a network"
     )]
     Name {
         /// The name.
         name: String,
-        /// The address it must not lead to.
+        /// The forbidden address.
         address: IpAddr,
     },
 }
 
-/// Why an endpoint's address could mean one host to us and another to somebody else.
+/// Why an endpoint's address is ambiguous: parsers could read different hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousAddress {
-    /// Browsers take it for a slash, others for a part of the host or of the path.
-    #[error("has a backslash in it; allowed is / in a path and %5C elsewhere")]
+    /// Browsers read it as a slash, others as part of the host or the path.
+    #[error("contains a backslash; allowed is / in a path and %5C elsewhere")]
     Backslash,
-    /// What stands before an `@` looks like the host.
-    #[error("has a user name or a password in it; put a secret into the query")]
+    /// The part before `@` looks like the host.
+    #[error("contains a user name or a password; put a secret into the query")]
     Userinfo,
-    /// Browsers take `http:host` and `http:///host` for `http://host`, others for a path without a host.
-    #[error("has no host behind \"://\"; allowed is such as https://example.com/hook")]
+    /// Browsers read `http:host` and `http:///host` as `http://host`, others as a path without a host.
+    #[error("has no host after \"://\"; example: https://example.com/hook")]
     NoAuthority,
 }
 
-/// Refuses an address that not every reader of URLs reads alike. What is called is always what [`Url`] reads; this is for
-/// those who look at the address by other means: an operator, a proxy, a list of allowed hosts.
+/// Refuses an address that URL parsers read differently. Calls always use the reading of [`Url`]. This check protects
+/// others that read the address: an operator, a proxy, a list of allowed hosts.
 ///
 /// # Errors
-/// Where it has a backslash, user information, or no host where a host belongs.
+/// If it contains a backslash or user information, or has no host.
 pub fn check_unambiguous(address: &str) -> Result<(), AmbiguousAddress> {
     if address.contains('\\') {
         return Err(AmbiguousAddress::Backslash);
@@ -88,10 +83,10 @@ const fn v6(a: u16, b: u16, c: u16, prefix: u8) -> IpNet {
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix))
 }
 
-/// Loopback: what a server that listens on loopback only lets through.
+/// Loopback: allowed if the server itself listens on loopback only.
 const LOOPBACK: [IpNet; 2] = [v4(127, 0, 0, 0, 8), IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128))];
 
-/// What is never called unless an allowed network contains it.
+/// Networks that are never called unless an allowed network contains the address.
 const FORBIDDEN: [IpNet; 30] = [
     v4(0, 0, 0, 0, 8),          // this network
     v4(10, 0, 0, 0, 8),         // private
@@ -125,15 +120,15 @@ const FORBIDDEN: [IpNet; 30] = [
     v4(255, 255, 255, 255, 32), // broadcast
 ];
 
-/// Which endpoints a client may call: one client has one set of rules, because connections are kept by authority and
-/// not by who asked for them.
+/// Which endpoints a client may call. A client has one set of rules, because connections are pooled by authority and
+/// not by subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Whether events may travel in the clear.
+    /// Whether plain HTTP is allowed.
     pub allow_http: bool,
-    /// Networks that are let through though they are private or reserved.
+    /// Allowed networks, although they are private or reserved.
     pub allow_networks: Vec<IpNet>,
-    /// Where this server listens itself: never called, whatever is let through.
+    /// Addresses on which this server listens: never called, whatever is allowed.
     pub own: Vec<SocketAddr>,
 }
 
@@ -143,20 +138,20 @@ impl AddressRules {
         Self { allow_http: true, allow_networks: LOOPBACK.to_vec(), own: Vec::new() }
     }
 
-    /// Whether one address may be called.
+    /// Checks an address.
     ///
     /// # Errors
-    /// Where it is private or reserved, and in no allowed network.
+    /// If it is private or reserved, and in no allowed network.
     pub fn check_address(&self, address: IpAddr) -> Result<(), AddressRefused> {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
         if within(&FORBIDDEN) && !within(&self.allow_networks) { Err(AddressRefused::Address(address)) } else { Ok(()) }
     }
 
-    /// Whether one address may be called at this port.
+    /// Checks an address and a port.
     ///
     /// # Errors
-    /// Where the address may not be called at all, or this server listens there.
+    /// If the address is refused, or this server listens there.
     pub fn check_socket(&self, address: SocketAddr) -> Result<(), AddressRefused> {
         let (ip, port) = (address.ip().to_canonical(), address.port());
         let listens = |own: &SocketAddr| {
@@ -167,11 +162,11 @@ impl AddressRules {
         if self.own.iter().any(listens) { Err(AddressRefused::Itself(address)) } else { self.check_address(ip) }
     }
 
-    /// Whether what the URL itself says is allowed: its scheme, and its host where that is an address. A name is judged
-    /// by [`AddressRules::check_found`], when it was looked up.
+    /// Checks the scheme of a URL, and its host if that is an address. A name is checked by
+    /// [`AddressRules::check_found`] after its lookup.
     ///
     /// # Errors
-    /// Where it is not.
+    /// If it is refused.
     pub fn check_url(&self, url: &Url) -> Result<(), AddressRefused> {
         if url.scheme() != "https" && !self.allow_http {
             return Err(AddressRefused::Http);
@@ -184,10 +179,10 @@ impl AddressRules {
         }
     }
 
-    /// Whether all the addresses that `name` led to may be called.
+    /// Checks all addresses that `name` resolved to.
     ///
     /// # Errors
-    /// Where one of them may not.
+    /// If one of them is refused.
     pub fn check_found(&self, name: &str, found: &[SocketAddr]) -> Result<(), AddressRefused> {
         for address in found {
             self.check_socket(*address).map_err(|refused| match refused {
@@ -199,7 +194,7 @@ impl AddressRules {
     }
 }
 
-/// Nobody can listen at an address that the machine has not.
+/// Binding fails for an address that the machine does not have.
 fn is_of_this_machine(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }

@@ -1,25 +1,26 @@
-//! How long a request may take, and what is heard of it after that.
+//! The time limits of a request, and late responses.
 //!
-//! A [`RequestInFlight`] ends within the wait with an answer. Where that is a timeout and the endpoint has the whole request, it may
-//! take the events yet: the request lives on as [`LateRequest`], whose one word is whether a success came.
+//! A [`RequestInFlight`] ends within its time limit with a result. If that is a timeout and the endpoint has the whole
+//! request, the endpoint may still accept the events. The request then continues as a [`LateRequest`], whose only
+//! result is whether a success arrived.
 //!
 //! Invariants:
-//! - What was not sent whole when the wait is over is cut: nobody can take it, and going on would be an attempt that its
-//!   caller does not know of.
-//! - What lingers keeps a connection and no events: its own copy went with the last byte sent, and the copy for another
-//!   try is given up with the wait. So it is never sent again.
-//! - A late answer is its head alone; its body is not read, and its connection is closed. An answer whose head came within
-//!   the wait is no late one, whatever its body does.
-//! - Those of all subscriptions of an arbiter that linger are bounded ([`Options::lingering_max`]).
+//! - A request that was not sent completely at the timeout is aborted: the endpoint cannot accept it, and continuing
+//!   would be an attempt that the caller does not know of.
+//! - A late request keeps a connection and no events: the body is dropped with its last byte, and the copy for a repeat
+//!   is dropped at the timeout. So it is never sent again.
+//! - Of a late response only the head is read; then its connection is closed. A response whose head arrived in time is
+//!   not late, whatever its body does.
+//! - The late requests of an arbiter are bounded ([`ClientOptions::late_requests_max`]).
 //!
-//! [`Options::lingering_max`]: super::webhook::ClientOptions::lingering_max
+//! [`ClientOptions::late_requests_max`]: super::webhook::ClientOptions::late_requests_max
 
 use std::{cell::Cell, pin::Pin, rc::Rc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    failure::{failure, silence},
+    failure::{failure, timeout_detail},
     request::{Destination, OutgoingRequest},
     socket::{RequestAttempt, RequestPhase},
     webhook::{LateSlot, RepeatRequest, WebhookClient},
@@ -31,19 +32,19 @@ use crate::{
 
 type Attempts<'a> = Pin<Box<dyn Future<Output = RequestResult> + 'a>>;
 
-/// A request on its way.
+/// A request in flight.
 pub struct RequestInFlight<'a> {
     client: &'a WebhookClient,
     destination: &'a Destination,
     attempts: Attempts<'a>,
     again: RepeatRequest,
-    exchanges: [Rc<RequestAttempt>; 2],
+    request_attempts: [Rc<RequestAttempt>; 2],
 }
 
-/// A request whose wait is over.
+/// A request that timed out.
 pub struct LateRequest<'a> {
     start: Instant,
-    /// The endpoint has it all and has said nothing.
+    /// The endpoint has the whole request and has not responded.
     attempts: Attempts<'a>,
     _place: LateSlot,
 }
@@ -57,25 +58,27 @@ impl<'a> RequestInFlight<'a> {
     ) -> Self {
         let outgoing = Rc::new(outgoing);
         let again: RepeatRequest = Rc::new(Cell::new(Some(Rc::clone(&outgoing))));
-        let exchanges = [RequestAttempt::new(false), RequestAttempt::new(true)];
-        let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&again), exchanges.clone(), now));
-        Self { client, destination, attempts, again, exchanges }
+        let request_attempts = [RequestAttempt::new(false), RequestAttempt::new(true)];
+        let attempts =
+            Box::pin(client.attempts(destination, outgoing, Rc::clone(&again), request_attempts.clone(), now));
+        Self { client, destination, attempts, again, request_attempts }
     }
 
-    /// The answer, within `wait` from now; and the request itself, where it may be answered yet.
+    /// The result, within `wait` from now, and the late request if it may still be answered.
     pub async fn answer(mut self, wait: Duration) -> (RequestResult, Option<LateRequest<'a>>) {
         let start = Instant::now();
         if let Err(refused) = self.client.rules().check_url(self.destination.url()) {
             return (failure(Outcome::SocketError, refused.to_string()), None);
         }
-        let [first, second] = &self.exchanges;
-        for exchange in [first, second] {
-            exchange.until.set(Some(start + wait));
+        let [first, second] = &self.request_attempts;
+        for request_attempt in [first, second] {
+            request_attempt.until.set(Some(start + wait));
         }
         let mut answered = timeout_at(start + wait, &mut self.attempts).await;
-        let has_head = |exchange: &Rc<RequestAttempt>| matches!(exchange.phase(), RequestPhase::Reading(_));
+        let has_head =
+            |request_attempt: &Rc<RequestAttempt>| matches!(request_attempt.phase(), RequestPhase::Reading(_));
         if answered.is_err() && (has_head(first) || has_head(second)) {
-            // The status has decided, and the body's own timer is over, too.
+            // The status is known, and the time limit of the body has passed too.
             answered = Ok((&mut self.attempts).await);
         }
         let began = second.began.get().or(first.began.get()).unwrap_or(start);
@@ -85,20 +88,20 @@ impl<'a> RequestInFlight<'a> {
             Ok(answer) => (RequestResult { latency: began.elapsed(), phases, ..answer }, None),
             Err(_) => {
                 let phase = current.phase();
-                let answer = failure(Outcome::TimedOut, silence(phase, self.destination, wait));
+                let answer = failure(Outcome::TimedOut, timeout_detail(phase, self.destination, wait));
                 let unreached = matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
                 let answer = RequestResult { latency: began.elapsed(), phases, unreached, ..answer };
                 current.late.set(true);
-                (answer, self.linger(phase, start))
+                (answer, self.late_slot(phase, start))
             }
         }
     }
 
-    fn linger(self, phase: RequestPhase, start: Instant) -> Option<LateRequest<'a>> {
+    fn late_slot(self, phase: RequestPhase, start: Instant) -> Option<LateRequest<'a>> {
         self.again.take();
         match phase {
             RequestPhase::Waiting => {
-                Some(LateRequest { start, _place: self.client.linger()?, attempts: self.attempts })
+                Some(LateRequest { start, _place: self.client.late_slot()?, attempts: self.attempts })
             }
             RequestPhase::Beginning
             | RequestPhase::Resolving
@@ -111,7 +114,7 @@ impl<'a> RequestInFlight<'a> {
 }
 
 impl LateRequest<'_> {
-    /// Whether a success comes within `wait` from when the request left. Whatever else comes is as good as nothing.
+    /// Whether a success arrives within `wait` from the start of the request. Any other response counts as none.
     pub async fn is_taken(self, wait: Duration) -> bool {
         let answered = timeout_at(self.start + wait, self.attempts).await;
         answered.is_ok_and(|answer| answer.outcome == Outcome::Delivered)

@@ -1,6 +1,6 @@
-//! An event in the schema that its subscription asked for.
+//! Converts an event to the delivery schema of its subscription.
 //!
-//! Which conversions exist is said by [`Schema::deliveries`]; the conversions themselves are [`Event::delivered`].
+//! [`Schema::deliveries`] lists the conversions, [`Event::delivered`] performs them.
 
 use bytes::Bytes;
 
@@ -12,10 +12,10 @@ pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
     if from.deliveries().contains(&to) { Ok(()) } else { Err(RequestError::Schema { from, to }) }
 }
 
-/// The bytes of `event` as a subscriber with `schema` receives them.
+/// The bytes of `event` in `schema`.
 ///
 /// # Errors
-/// Where there is no conversion to that schema, or the event is not what its own schema says.
+/// If there is no conversion to that schema, or the event does not match its own schema.
 pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
     check(event.schema, schema)?;
     event.delivered(schema).map_err(|error| RequestError::Unreadable { seq: event.seq, detail: error.to_string() })

@@ -1,13 +1,13 @@
-//! Opens connections: looks a name up, checks what it leads to, connects, and begins TLS.
+//! Opens connections: resolves a name, checks its addresses, connects, and starts TLS.
 //!
 //! Invariants:
-//! - Every address that a name leads to passes the [rules](AddressRules) before any of them is called, and what is called
-//!   is one of these addresses.
-//! - Addresses are called as RFC 8305 says (Happy Eyeballs): IPv6 and IPv4 in turns, the next one when the last has failed
-//!   or after [`ClientOptions::attempt_delay`](super::ClientOptions::attempt_delay), and the first connection is taken.
+//! - Every address of a name is checked by the [rules](AddressRules) before any of them is called, and only these
+//!   addresses are called.
+//! - Addresses are called as in RFC 8305 (Happy Eyeballs): IPv6 and IPv4 alternate, the next one starts when the last
+//!   one has failed or after [`ClientOptions::attempt_delay`], and the first connection wins.
 //!
-//! TLS is begun here and not by awc, so that [`socket`](super::socket) sees what an endpoint says and not its encryption,
-//! and so that each connection shows the client certificate that is there when it is made.
+//! TLS is started here and not by awc, so that [`socket`](super::socket) sees plain text, and so that each connection
+//! presents the current client certificate.
 
 use std::{
     cell::RefCell,
@@ -30,19 +30,19 @@ use tokio_rustls::TlsConnector;
 use super::{
     address::AddressRules,
     names::NameResolver,
-    socket::{ControlledSocket, EXCHANGE, RequestPhase, SocketControl},
+    socket::{ATTEMPT, ControlledSocket, RequestPhase, SocketControl},
     sockets::Sockets,
     trust::TlsTrust,
     webhook::ClientOptions,
 };
 
-/// So many addresses of a name are called at most: each call that is not answered holds a socket.
+/// Maximum addresses of a name that are called. Each pending call holds a socket.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Opens connections. awc asks it for each new one.
+/// Opens connections for awc.
 #[derive(Clone)]
 pub(super) struct Connector {
-    dialing: Rc<ConnectorShared>,
+    shared: Rc<ConnectorShared>,
     secure: bool,
 }
 
@@ -52,17 +52,17 @@ struct ConnectorShared {
     attempt_delay: Duration,
     trust: TlsTrust,
     sockets: Sockets,
-    lines: RefCell<Vec<Weak<SocketControl>>>,
+    controls: RefCell<Vec<Weak<SocketControl>>>,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// Connections that a request is using.
+    /// Connections in use by a request.
     pub busy: usize,
-    /// Connections that wait for a request.
+    /// Idle connections.
     pub idle: usize,
-    /// Closed ones of which awc's pool still keeps the shell.
+    /// Closed connections that awc's pool still refers to.
     pub shells: usize,
 }
 
@@ -70,34 +70,34 @@ impl Connector {
     pub(super) fn new(options: &ClientOptions) -> Self {
         let ClientOptions { rules, names, attempt_delay, trust, sockets, .. } = options.clone();
         Self {
-            dialing: Rc::new(ConnectorShared {
+            shared: Rc::new(ConnectorShared {
                 rules,
                 names,
                 attempt_delay,
                 trust,
                 sockets,
-                lines: RefCell::default(),
+                controls: RefCell::default(),
             }),
             secure: false,
         }
     }
 
-    /// The same, but it begins TLS on each connection.
+    /// The same connector with TLS.
     pub(super) fn secure(&self) -> Self {
         Self { secure: true, ..self.clone() }
     }
 
-    /// Closes what has been idle for `keep_alive`, and counts.
+    /// Closes connections that have been idle for `keep_alive`, and counts all.
     pub(super) fn sweep(&self, keep_alive: Duration) -> ConnectionCounts {
         let mut found = ConnectionCounts::default();
-        self.dialing.lines.borrow_mut().retain(|line| {
-            let Some(line) = line.upgrade() else { return false };
-            if line.idle_for().is_some_and(|idle| idle >= keep_alive) {
-                line.close();
+        self.shared.controls.borrow_mut().retain(|control| {
+            let Some(control) = control.upgrade() else { return false };
+            if control.idle_for().is_some_and(|idle| idle >= keep_alive) {
+                control.close();
             }
-            if line.is_closed() {
+            if control.is_closed() {
                 found.shells += 1;
-            } else if line.idle_for().is_some() {
+            } else if control.idle_for().is_some() {
                 found.idle += 1;
             } else {
                 found.busy += 1;
@@ -107,19 +107,19 @@ impl Connector {
         found
     }
 
-    /// Connects and closes at once: whether `host` can be reached at `port`.
+    /// Connects and closes at once, to check that `host` can be reached at `port`.
     pub(super) async fn reach(&self, host: &str, port: u16) -> Result<(), ConnectError> {
         self.connect(host, port).await.map(drop)
     }
 
     async fn dial(&self, host: &str, port: u16) -> Result<ControlledSocket, ConnectError> {
         let (stream, address) = self.connect(host, port).await?;
-        // Without it a request of two writes waits for an acknowledgement; a socket that can't is no reason to fail.
+        // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
         stream.set_nodelay(true).ok();
         set_phase(RequestPhase::Connected(address));
-        let sockets = self.dialing.sockets.clone();
+        let sockets = self.shared.sockets.clone();
         let socket = if self.secure {
-            let config = self.dialing.trust.config();
+            let config = self.shared.trust.config();
             let name = ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
             ControlledSocket::new(
                 TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Io)?,
@@ -128,45 +128,45 @@ impl Connector {
         } else {
             ControlledSocket::new(stream, sockets)
         };
-        self.dialing.lines.borrow_mut().push(Rc::downgrade(socket.line()));
+        self.shared.controls.borrow_mut().push(Rc::downgrade(socket.control()));
         Ok(socket)
     }
 
-    /// Looks `host` up, checks all it leads to, and calls it.
+    /// Resolves `host`, checks all its addresses, and connects.
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let found = match bare(host).parse::<IpAddr>() {
             Ok(address) => {
                 let address = SocketAddr::new(address, port);
-                self.dialing.rules.check_socket(address).map_err(other)?;
+                self.shared.rules.check_socket(address).map_err(other)?;
                 vec![address]
             }
             Err(_) => {
                 set_phase(RequestPhase::Resolving);
-                let found = self.dialing.names.lookup(host, port).await;
+                let found = self.shared.names.lookup(host, port).await;
                 let found = found.map_err(|error| ConnectError::Resolver(Box::new(error)))?;
-                self.dialing.rules.check_found(host, &found).map_err(other)?;
+                self.shared.rules.check_found(host, &found).map_err(other)?;
                 found
             }
         };
-        race(in_turns(found), self.dialing.attempt_delay).await
+        race(interleave(found), self.shared.attempt_delay).await
     }
 }
 
 fn set_phase(phase: RequestPhase) {
-    EXCHANGE.try_with(|exchange| exchange.enter(phase)).unwrap_or_default();
+    ATTEMPT.try_with(|request_attempt| request_attempt.enter(phase)).unwrap_or_default();
 }
 
 fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConnectError {
     ConnectError::Io(io::Error::other(error))
 }
 
-/// The way from a URL to a URI leaves the brackets around an IPv6 address.
+/// In a URI, an IPv6 address keeps its brackets.
 fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// IPv6 first, and the families in turns; within a family the order is the name server's.
-fn in_turns(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+/// IPv6 and IPv4 alternate, IPv6 first. Within a family, the name server's order is kept.
+fn interleave(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let (v6, v4): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
     let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
     let turns = std::iter::from_fn(|| match (v6.next(), v4.next()) {
@@ -191,7 +191,7 @@ async fn race(addresses: Vec<SocketAddr>, delay: Duration) -> Result<(TcpStream,
             ended = attempts.next() => match ended {
                 Some((address, Ok(stream))) => return Ok((stream, address)),
                 Some((address, Err(error))) => {
-                    // The address that is told with the error is its own.
+                    // So that the reported address is the one that failed.
                     set_phase(RequestPhase::Connecting(address));
                     failure = ConnectError::Io(error);
                 }
@@ -212,9 +212,9 @@ impl Service<ConnectInfo<Uri>> for Connector {
     }
 
     fn call(&self, info: ConnectInfo<Uri>) -> Self::Future {
-        let dialer = self.clone();
+        let connector = self.clone();
         Box::pin(async move {
-            let socket = dialer.dial(info.hostname(), info.port()).await?;
+            let socket = connector.dial(info.hostname(), info.port()).await?;
             Ok(Connection::new(info.request().clone(), socket))
         })
     }

@@ -1,6 +1,6 @@
-//! What a request that brought no answer means: its outcome, and what happened in words for people.
+//! Maps a failed request to its outcome and to a text for operators.
 //!
-//! Absent on purpose: statuses. Where there is one, [`Outcome::of_status`] has the say.
+//! [`Outcome::of_status`] maps responses with a status.
 
 use std::{io, time::Duration};
 
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::policy::outcome::{Outcome, RequestResult};
 
-/// 400 bytes say what went wrong; the text of an error may carry an endpoint's own words.
+/// 400 bytes describe the failure. The text of an error may contain data from the endpoint.
 const DETAIL_BYTES_MAX: usize = 400;
 
-/// Whether nothing at all came back. awc does not read before it has written, and a plain end without a byte of HTTP is
-/// `Disconnected`; of a broken read only the count of bytes knows.
-pub(super) fn unanswered(error: &SendRequestError, exchange: &RequestAttempt) -> bool {
+/// Whether no byte of a response was received. awc reads only after it has written everything. It reports an end
+/// without a byte as `Disconnected`; for a failed read, only the count of bytes tells.
+pub(super) fn unanswered(error: &SendRequestError, request_attempt: &RequestAttempt) -> bool {
     match error {
         SendRequestError::Send(_) | SendRequestError::Connect(ConnectError::Disconnected) => true,
-        SendRequestError::Response(error) => exchange.received.get() == 0 && io_cause(error).is_some(),
+        SendRequestError::Response(error) => request_attempt.received.get() == 0 && io_cause(error).is_some(),
         _ => false,
     }
 }
@@ -30,45 +30,45 @@ fn io_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
     error.source()?.downcast_ref::<io::Error>()
 }
 
-/// What a failed request means.
+/// The result of a failed request.
 pub(super) fn failed(error: &SendRequestError, phase: RequestPhase, destination: &Destination) -> RequestResult {
     let host = destination.url().host_str().unwrap_or_default();
     match error {
         SendRequestError::Connect(ConnectError::Resolver(error)) => {
-            unreached(Outcome::ResolutionError, format!("the name {host} could not be looked up: {error}"))
+            unreached(Outcome::ResolutionError, format!("cannot resolve the name {host}: {error}"))
         }
         SendRequestError::Connect(ConnectError::NoRecords) => {
             unreached(Outcome::ResolutionError, format!("the name {host} has no address"))
         }
-        SendRequestError::Connect(ConnectError::Io(error)) => match (why_not(error), phase) {
+        SendRequestError::Connect(ConnectError::Io(error)) => match (refusal(error), phase) {
             (Some(why), _) => failure(Outcome::SocketError, why),
-            (None, RequestPhase::Connecting(_)) => unreached(Outcome::SocketError, unconnected(error, phase)),
-            (None, _) => failure(Outcome::SocketError, unconnected(error, phase)),
+            (None, RequestPhase::Connecting(_)) => unreached(Outcome::SocketError, connect_detail(error, phase)),
+            (None, _) => failure(Outcome::SocketError, connect_detail(error, phase)),
         },
         SendRequestError::Connect(ConnectError::Disconnected) => {
-            failure(Outcome::SocketError, "the connection was closed without an answer".to_owned())
+            failure(Outcome::SocketError, "the connection was closed without a response".to_owned())
         }
         SendRequestError::Connect(ConnectError::Timeout) | SendRequestError::Timeout => {
-            failure(Outcome::TimedOut, "no answer".to_owned())
+            failure(Outcome::TimedOut, "no response".to_owned())
         }
         SendRequestError::Connect(error) => failure(Outcome::SocketError, format!("no connection: {error}")),
         SendRequestError::Send(error) => {
-            failure(Outcome::SocketError, format!("the connection broke while the request was sent: {error}"))
+            failure(Outcome::SocketError, format!("the connection broke while sending the request: {error}"))
         }
         SendRequestError::Response(error) => match io_cause(error) {
-            Some(error) => failure(Outcome::SocketError, format!("the connection broke before the answer: {error}")),
-            None => failure(Outcome::GenericError, format!("the answer is not understood: {error}")),
+            Some(error) => failure(Outcome::SocketError, format!("the connection broke before the response: {error}")),
+            None => failure(Outcome::GenericError, format!("the response is not valid HTTP: {error}")),
         },
-        error => failure(Outcome::GenericError, format!("the request could not be made: {error}")),
+        error => failure(Outcome::GenericError, format!("cannot make the request: {error}")),
     }
 }
 
-/// Why we made no connection, where that was our own doing.
-fn why_not(error: &io::Error) -> Option<String> {
+/// The reason if gridhook itself refused to connect.
+fn refusal(error: &io::Error) -> Option<String> {
     error.get_ref().filter(|error| error.is::<AddressRefused>()).map(ToString::to_string)
 }
 
-fn unconnected(error: &io::Error, phase: RequestPhase) -> String {
+fn connect_detail(error: &io::Error, phase: RequestPhase) -> String {
     match phase {
         RequestPhase::Connecting(address) => format!("no connection to {address}: {error}"),
         RequestPhase::Connected(address) => format!("no TLS with {address}: {error}"),
@@ -80,32 +80,32 @@ fn unconnected(error: &io::Error, phase: RequestPhase) -> String {
     }
 }
 
-/// What there was to hear until the wait was over.
-pub(super) fn silence(phase: RequestPhase, destination: &Destination, wait: Duration) -> String {
+/// What was missing at the timeout.
+pub(super) fn timeout_detail(phase: RequestPhase, destination: &Destination, wait: Duration) -> String {
     let host = destination.url().host_str().unwrap_or_default();
     let missing = match phase {
         RequestPhase::Beginning => "no connection".to_owned(),
         RequestPhase::Resolving => format!("no address for {host}"),
         RequestPhase::Connecting(address) => format!("no connection to {address}"),
         RequestPhase::Connected(address) => format!("no TLS with {address}"),
-        RequestPhase::Sending => "the request was not taken whole".to_owned(),
-        RequestPhase::Waiting => "no answer".to_owned(),
-        RequestPhase::Reading(status) => format!("{status}, but no end of its body"),
+        RequestPhase::Sending => "the request was not fully sent".to_owned(),
+        RequestPhase::Waiting => "no response".to_owned(),
+        RequestPhase::Reading(status) => format!("status {status}, but no end of the body"),
     };
     format!("{missing} within {wait:?}")
 }
 
-/// No connection was made, for a cause of the network.
+/// No connection was made because of the network.
 fn unreached(outcome: Outcome, detail: String) -> RequestResult {
     RequestResult { unreached: true, ..failure(outcome, detail) }
 }
 
-/// An answer without a status.
+/// A result without a status.
 pub(super) fn failure(outcome: Outcome, detail: String) -> RequestResult {
     RequestResult { detail: bounded(detail), ..RequestResult::bare(outcome) }
 }
 
-/// `text`, cut where it is longer than a line of a log should be.
+/// `text`, shortened to the length of a log line.
 pub(super) fn bounded(mut text: String) -> String {
     if text.len() > DETAIL_BYTES_MAX {
         let end = (0..=DETAIL_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();

@@ -1,12 +1,11 @@
-//! What an endpoint is told and asked beside events: whether it may be called, and that a subscription is gone.
+//! Handshake and deletion notice: requests to an endpoint other than events.
 //!
 //! Invariants:
-//! - The endpoint is asked as it will be called: through the same client, at its exact address, by the same rules on
-//!   addresses and certificates, with the same headers of the subscription's own as far as they are known without an
-//!   event. What would fail later fails now.
-//! - A connection is made for each question, so that the answer is of the endpoint as it is today.
+//! - A handshake is sent like a delivery: by the same client, to the exact address, with the same address rules and
+//!   certificates, and with those delivery properties that do not depend on an event. What would fail later fails now.
+//! - Each handshake uses a new connection, so that the result is current.
 //!
-//! Absent on purpose: what an answer means ([`policy::validation`](crate::policy::validation)), and asking again.
+//! The meaning of a response ([`policy::validation`](crate::policy::validation)) and repeats are not here.
 
 use std::{rc::Rc, time::Duration};
 
@@ -20,9 +19,9 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    failure::{failed, failure, silence},
+    failure::{failed, failure, timeout_detail},
     request::{Destination, ORIGIN, OutgoingRequest, header_value, properties},
-    socket::{EXCHANGE, RequestAttempt, RequestPhase},
+    socket::{ATTEMPT, RequestAttempt, RequestPhase},
     webhook::{BODY_BYTES_MAX, WebhookClient, body, head, read_body},
 };
 use crate::{
@@ -33,31 +32,31 @@ use crate::{
     },
 };
 
-/// What the event of the handshake, or of a farewell, says.
+/// The event of a handshake or of a deletion notice.
 #[derive(Clone, Debug)]
-pub struct ValidationEventKind<'a> {
+pub struct EventEnvelope<'a> {
     /// The event's id.
     pub id: &'a str,
     /// The topic's resource id.
     pub topic: &'a str,
-    /// When it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// The request that asks an endpoint with Event Grid's schema for `code`; `url` is the manual way.
+/// The handshake request for Event Grid schemas, with the validation code and the URL for manual validation.
 pub fn validation_request(
     destination: &Destination,
-    occasion: &ValidationEventKind<'_>,
+    envelope: &EventEnvelope<'_>,
     code: &str,
     url: &str,
 ) -> OutgoingRequest {
     let data = json!({ "validationCode": code, "validationUrl": url });
-    let event = event_grid(occasion, "Microsoft.EventGrid.SubscriptionValidationEvent", data);
+    let event = event_grid(envelope, "Microsoft.EventGrid.SubscriptionValidationEvent", data);
     outgoing(destination, "SubscriptionValidation", "application/json; charset=utf-8", &json!([event]))
 }
 
-/// The request that asks a CloudEvents endpoint, `destination`, for its permission; `later` is where it may give it later,
-/// and how many requests a minute it is asked for.
+/// The handshake request for CloudEvents endpoints. `later` is the callback URL for a later permission and the
+/// requested rate per minute.
 pub fn permission_request(destination: &Destination, later: Option<(&str, u32)>) -> OutgoingRequest {
     let mut headers = vec![("webhook-request-origin", ORIGIN.into())];
     if let Some((url, rate)) = later {
@@ -67,20 +66,20 @@ pub fn permission_request(destination: &Destination, later: Option<(&str, u32)>)
     OutgoingRequest { headers, properties: properties(destination, None), body: Bytes::new() }
 }
 
-/// The request that tells an endpoint that a subscription is gone, in the schema that it knows.
-pub fn farewell(
+/// The deletion notice, in the delivery schema.
+pub fn deletion_notice(
     destination: &Destination,
-    occasion: &ValidationEventKind<'_>,
+    envelope: &EventEnvelope<'_>,
     subscription_id: &str,
 ) -> OutgoingRequest {
     let (kind, data) =
         ("Microsoft.EventGrid.SubscriptionDeletedEvent", json!({ "eventSubscriptionId": subscription_id }));
     let (content_type, body) = match destination.schema() {
         Schema::EventGrid | Schema::Custom => {
-            ("application/json; charset=utf-8", json!([event_grid(occasion, kind, data)]))
+            ("application/json; charset=utf-8", json!([event_grid(envelope, kind, data)]))
         }
         Schema::CloudEvents => {
-            let ValidationEventKind { id, topic, now } = occasion;
+            let EventEnvelope { id, topic, now } = envelope;
             let event = json!({
                 "id": id, "source": topic, "type": kind, "time": now.to_event_grid(), "data": data, "specversion": "1.0",
             });
@@ -90,8 +89,8 @@ pub fn farewell(
     outgoing(destination, "SubscriptionDeletion", content_type, &body)
 }
 
-fn event_grid(occasion: &ValidationEventKind<'_>, event_type: &str, data: Value) -> Value {
-    let ValidationEventKind { id, topic, now } = occasion;
+fn event_grid(envelope: &EventEnvelope<'_>, event_type: &str, data: Value) -> Value {
+    let EventEnvelope { id, topic, now } = envelope;
     json!({
         "id": id,
         "topic": topic,
@@ -119,10 +118,10 @@ fn outgoing(
 }
 
 impl WebhookClient {
-    /// Asks an endpoint, once, and hears its answer within the wait.
+    /// Sends a handshake once and waits for the response.
     ///
     /// # Errors
-    /// Where there was no answer: what happened instead.
+    /// If there is no response: what happened instead.
     pub async fn send_handshake(
         &self,
         handshake: Handshake,
@@ -133,38 +132,38 @@ impl WebhookClient {
         if let Err(refused) = self.rules().check_url(destination.url()) {
             return Err(unanswered(failure(Outcome::SocketError, refused.to_string())));
         }
-        let exchange = RequestAttempt::new(true);
-        match timeout(wait, self.question(handshake, destination, outgoing, &exchange)).await {
-            Ok(Ok(heard)) => Ok(heard),
-            Ok(Err(error)) => Err(unanswered(failed(&error, exchange.phase(), destination))),
+        let request_attempt = RequestAttempt::new(true);
+        match timeout(wait, self.exchange_handshake(handshake, destination, outgoing, &request_attempt)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => Err(unanswered(failed(&error, request_attempt.phase(), destination))),
             Err(_) => {
-                let detail = silence(reached(&exchange, outgoing), destination, wait);
+                let detail = timeout_detail(reached(&request_attempt, outgoing), destination, wait);
                 Err(unanswered(failure(Outcome::TimedOut, detail)))
             }
         }
     }
 
-    async fn question(
+    async fn exchange_handshake(
         &self,
         handshake: Handshake,
         destination: &Destination,
         outgoing: &OutgoingRequest,
-        exchange: &Rc<RequestAttempt>,
+        request_attempt: &Rc<RequestAttempt>,
     ) -> Result<ValidationResponse, SendRequestError> {
         let method = match handshake {
             Handshake::EventGrid => Method::POST,
             Handshake::CloudEvents => Method::OPTIONS,
         };
         let awc = self.awc(destination);
-        EXCHANGE
-            .scope(exchange.clone(), async move {
+        ATTEMPT
+            .scope(request_attempt.clone(), async move {
                 let request = head(&awc, method, destination, outgoing);
-                let mut response = request.send_body(body(outgoing.body.clone(), exchange.clone())).await?;
-                exchange.enter(RequestPhase::Reading(response.status().as_u16()));
-                let heard = read_response(handshake, &mut response).await;
-                // The next question shall find the endpoint as it is then.
-                exchange.poison();
-                Ok(heard)
+                let mut response = request.send_body(body(outgoing.body.clone(), request_attempt.clone())).await?;
+                request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
+                let reply = read_response(handshake, &mut response).await;
+                // The next handshake must use a new connection.
+                request_attempt.discard_connection();
+                Ok(reply)
             })
             .await
     }
@@ -173,29 +172,29 @@ impl WebhookClient {
 async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> ValidationResponse {
     let header =
         |name| response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let mut heard = ValidationResponse {
+    let mut reply = ValidationResponse {
         status: response.status().as_u16(),
         allowed_origin: header("webhook-allowed-origin"),
         allowed_rate: header("webhook-allowed-rate"),
         body: Bytes::new(),
     };
-    // Only this body is a word; every other might never end.
+    // Only this body is used. Others may never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
         let mut kept = BytesMut::new();
         read_body(response, &mut kept, BODY_BYTES_MAX).await;
-        heard.body = kept.freeze();
+        reply.body = kept.freeze();
     }
-    heard
+    reply
 }
 
 fn unanswered(RequestResult { outcome, detail, .. }: RequestResult) -> ValidationFailure {
     ValidationFailure::Unanswered { outcome, detail }
 }
 
-/// How far a question has come. One without a body is written at once with its head, which nobody tells.
-fn reached(exchange: &RequestAttempt, outgoing: &OutgoingRequest) -> RequestPhase {
-    let phase = exchange.phase();
-    let written = exchange.began.get().is_some();
+/// The phase of a handshake. awc writes a request without a body together with its head, without reporting it.
+fn reached(request_attempt: &RequestAttempt, outgoing: &OutgoingRequest) -> RequestPhase {
+    let phase = request_attempt.phase();
+    let written = request_attempt.began.get().is_some();
     match phase {
         RequestPhase::Connected(_) if written && outgoing.body.is_empty() => RequestPhase::Waiting,
         RequestPhase::Beginning

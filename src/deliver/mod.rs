@@ -1,24 +1,24 @@
-//! Goes out: one HTTP request for a batch of events, and what its answer means.
+//! HTTP delivery: one request for a batch of events, and the meaning of its response.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! | --- | --- |
-//! | [`request`] | the request's headers and body, from events; pure |
-//! | [`convert`] | an event in another schema than it was published in; pure |
-//! | [`address`] | which addresses may be called; pure |
-//! | [`handshake`] | whether an endpoint may be called, and that a subscription is gone |
-//! | [`signature`] | by which a receiver knows who sent |
-//! | [`trust`] | whose certificates are believed, and which are shown |
-//! | [`names`] | the addresses of names, with a cache |
-//! | [`dial`] | the connections below awc, opened by us |
-//! | [`socket`] | and watched |
-//! | [`sockets`] | how many descriptors all of this may use |
-//! | [`call`] | how long a request may take, and what is heard of it after that |
-//! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::RequestResult) |
-//! | `failure` | how the lack of one does |
+//! | [`request`] | headers and body of a request, built from events; pure |
+//! | [`convert`] | converts an event to another schema; pure |
+//! | [`address`] | addresses that may be called; pure |
+//! | [`handshake`] | endpoint validation and deletion notices |
+//! | [`signature`] | signatures of requests |
+//! | [`trust`] | trusted authorities and client certificates |
+//! | [`names`] | name resolution with a cache |
+//! | [`dial`] | opens the connections below awc |
+//! | [`socket`] | monitors them |
+//! | [`sockets`] | budget of file descriptors |
+//! | [`call`] | time limits of a request, and late responses |
+//! | [`webhook`] | awc, and how a response becomes a [`RequestResult`](crate::policy::outcome::RequestResult) |
+//! | `failure` | how a failure does |
 //!
-//! Invariants: a request ends with exactly one answer, within its wait; a failure is told apart (name, connection, TLS,
-//! silence, status) in words for people; nothing here knows a journal, a topic or a subscription, so nothing here retries
-//! but for the one case that is no attempt at all.
+//! Invariants: a request ends with exactly one result, within its time limit. A failure names its cause (name,
+//! connection, TLS, timeout, status). This module knows no journal, topic or subscription, and does not retry, except
+//! for a request on a stale connection, which is not an attempt.
 
 pub mod address;
 pub mod call;

@@ -1,18 +1,18 @@
-//! The addresses of names: a resolver with a cache, in place of the C library's.
+//! Name resolution with a cache, instead of the C library's.
 //!
-//! `getaddrinfo` holds a thread for each look-up until the name servers answer or the C library gives up, and it remembers
-//! nothing. Here a look-up is a task. `/etc/hosts`, `localhost` and `/etc/resolv.conf` (name servers, search domains,
-//! `ndots`) count as they do there, and are read again when they change.
+//! `getaddrinfo` blocks a thread per lookup until the name servers answer or it times out, and has no cache. Here a
+//! lookup is a task. `/etc/hosts`, `localhost` and `/etc/resolv.conf` (name servers, search domains, `ndots`) are used
+//! as there, and read again when they change.
 //!
 //! Invariants:
-//! - One look-up of a name is in progress at a time; everybody who needs the name waits for that one.
-//! - Names that nobody answers for do not hold up others. A look-up has one of [`PROMPT_PLACES`] for [`PROMPT_WAIT`];
-//!   what is not answered by then goes on in one of [`SLOW_PLACES`], and the name begins there for [`SILENT_FOR`].
-//! - An answer is good for its time to live, at most [`KEPT_FOR`]. Where the name servers are silent, the last answer is
-//!   used for up to [`STALE_FOR`] longer (RFC 8767); where they say that there is no such name, it is not.
+//! - At most one lookup of a name is in progress; all requests for the name share it.
+//! - Names without an answer do not delay others. A lookup has one of [`PROMPT_PLACES`] for [`PROMPT_WAIT`]; if it is
+//!   not answered by then, it continues in one of [`SLOW_PLACES`], and the next lookups of the name start there for
+//!   [`SILENT_FOR`].
+//! - An answer is valid for its time to live, at most [`KEPT_FOR`]. If the name servers do not answer, the last answer
+//!   is used for up to [`STALE_FOR`] longer (RFC 8767). If they answer that the name does not exist, it is not.
 //!
-//! Absent on purpose: which of the addresses may be called ([`address`](super::address)), and in which order
-//! ([`dial`](super::dial)).
+//! Which addresses may be called is decided by [`address`](super::address), in which order by [`dial`](super::dial).
 
 use std::{
     collections::HashMap,
@@ -42,51 +42,51 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// So many look-ups that may be answered promptly are in progress at once …
+/// Maximum lookups in the first phase …
 pub const PROMPT_PLACES: usize = 64;
 
-/// … each for so long: name servers nearby answer within a tenth of that.
+/// … and its length: nearby name servers answer within a tenth of that.
 pub const PROMPT_WAIT: Duration = Duration::from_millis(300);
 
-/// So many look-ups that were not are in progress at once: each holds some sockets.
+/// Maximum lookups in the second phase. Each holds some sockets.
 pub const SLOW_PLACES: usize = 32;
 
-/// How long a look-up goes on altogether …
+/// Time limit of a lookup …
 const LOOKUP_WAIT: Duration = Duration::from_secs(5);
 
-/// … and how long where the last one of that name was not answered.
+/// … and its limit if the last lookup of the name was not answered.
 const SILENT_WAIT: Duration = Duration::from_secs(2);
 
-/// For so long a name counts as silent after a look-up that was not answered.
+/// How long a name counts as unanswered.
 pub const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// An answer is not used for longer than this, whatever its time to live says.
+/// Maximum time to live in the cache.
 pub const KEPT_FOR: Duration = Duration::from_secs(3_600);
 
-/// For so long after its time to live the last answer stands in for name servers that are silent …
+/// How long after its time to live an answer is used while name servers do not answer …
 pub const STALE_FOR: Duration = Duration::from_secs(3_600);
 
-/// … which are asked again after this.
+/// … and the pause before they are asked again.
 const STALE_PAUSE: Duration = Duration::from_secs(30);
 
-/// Addresses of one family are used without the other's after so long (RFC 8305, 3).
+/// How long addresses of one family wait for those of the other (RFC 8305, section 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// The names that are remembered.
+/// Maximum cached names.
 const NAMES_MAX: usize = 8_192;
 
-/// The files of the system are looked at no more often than this.
+/// Minimum pause between checks of the system's files.
 const FILES_PAUSE: Duration = Duration::from_secs(1);
 
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
-/// Who looks up names.
+/// Resolves names.
 pub trait NameResolver: Send + Sync {
-    /// The addresses of `host`, with `port`; none where there is no such name, or it has no address.
+    /// The addresses of `host`, with `port`. Empty if the name does not exist or has no address.
     fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 }
 
-/// Why a name was not looked up.
+/// Why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Failure {
     #[error("the name servers do not answer")]
@@ -97,7 +97,7 @@ enum Failure {
 
 type Found = Result<Arc<[IpAddr]>, Failure>;
 
-/// The resolver. One for the whole server: its threads share what was found.
+/// The resolver. One for the whole server, so that all threads share the cache.
 #[derive(Clone)]
 pub struct Resolver(Arc<ResolverShared>);
 
@@ -109,7 +109,7 @@ struct ResolverShared {
     slow: Semaphore,
 }
 
-/// What the system's files say.
+/// The configuration in the system's files.
 #[derive(Clone)]
 struct System {
     resolver: TokioResolver,
@@ -121,7 +121,7 @@ struct System {
 #[derive(Default)]
 struct ResolverState {
     answers: HashMap<String, Answer>,
-    asking: HashMap<String, WeakShared<BoxFuture<'static, Found>>>,
+    lookup: HashMap<String, WeakShared<BoxFuture<'static, Found>>>,
     silent: HashMap<String, Instant>,
 }
 
@@ -138,7 +138,7 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// A resolver that asks these name servers; the system's where there are none.
+    /// A resolver with these name servers, or with the system's if there are none.
     pub fn new(servers: Vec<SocketAddr>) -> Self {
         Self(Arc::new(ResolverShared {
             servers,
@@ -167,11 +167,11 @@ impl ResolverShared {
         if let Some(found) = local(&system.hosts, &name) {
             return Ok(found);
         }
-        self.asking(system.resolver, host, name)?.await
+        self.lookup(system.resolver, host, name)?.await
     }
 
-    /// What is known, or the look-up that will tell.
-    fn asking(
+    /// The cached answer, or the lookup in progress.
+    fn lookup(
         self: &Arc<Self>,
         resolver: TokioResolver,
         host: &str,
@@ -181,20 +181,20 @@ impl ResolverShared {
         if let Some(answer) = known.answers.get(host).filter(|answer| Instant::now() < answer.until) {
             return Ok(std::future::ready(Ok(Arc::clone(&answer.found))).boxed().shared());
         }
-        if let Some(asking) = known.asking.get(host).and_then(WeakShared::upgrade) {
-            return Ok(asking);
+        if let Some(lookup) = known.lookup.get(host).and_then(WeakShared::upgrade) {
+            return Ok(lookup);
         }
-        known.asking.retain(|_, asking| asking.upgrade().is_some());
-        let asking = Arc::clone(self).resolve(resolver, host.to_owned(), name).boxed().shared();
-        known.asking.extend(asking.downgrade().map(|asking| (host.to_owned(), asking)));
-        Ok(asking)
+        known.lookup.retain(|_, lookup| lookup.upgrade().is_some());
+        let lookup = Arc::clone(self).resolve(resolver, host.to_owned(), name).boxed().shared();
+        known.lookup.extend(lookup.downgrade().map(|lookup| (host.to_owned(), lookup)));
+        Ok(lookup)
     }
 
     async fn resolve(self: Arc<Self>, resolver: TokioResolver, host: String, name: Name) -> Found {
-        let asked = self.ask_in_turn(&resolver, &host, &name).await;
+        let result = self.lookup_in_phases(&resolver, &host, &name).await;
         let now = Instant::now();
         let mut known = lock(&self.known);
-        match asked {
+        match result {
             Ok((found, until)) => {
                 known.silent.remove(&host);
                 let found: Arc<[IpAddr]> = found.into();
@@ -215,7 +215,7 @@ impl ResolverShared {
                 match known.answers.get_mut(&host).filter(|answer| now < answer.stale_until) {
                     Some(answer) => {
                         answer.until = now + STALE_PAUSE;
-                        tracing::debug!(%host, %failure, "a name is not answered for; its last addresses are used");
+                        tracing::debug!(%host, %failure, "name servers do not answer; using stale addresses");
                         Ok(Arc::clone(&answer.found))
                     }
                     None => Err(failure),
@@ -224,37 +224,37 @@ impl ResolverShared {
         }
     }
 
-    /// Asks in the place that the name is entitled to.
-    async fn ask_in_turn(
+    /// Looks up in the first phase, or in the second if the name was not answered recently.
+    async fn lookup_in_phases(
         &self,
         resolver: &TokioResolver,
         host: &str,
         name: &Name,
     ) -> Result<(Vec<IpAddr>, Instant), Failure> {
         let silent = lock(&self.known).silent.get(host).is_some_and(|until| Instant::now() < *until);
-        let mut asking = None;
+        let mut lookup = None;
         if !silent {
             let _place = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
             let mut prompt = Box::pin(both(resolver, name));
             match timeout(PROMPT_WAIT, &mut prompt).await {
                 Ok(answer) => return answer,
-                Err(_) => asking = Some(prompt),
+                Err(_) => lookup = Some(prompt),
             }
         }
         let _place = match self.slow.try_acquire() {
             Ok(place) => place,
             Err(_) => {
-                // Its sockets are let go while it waits.
-                asking = None;
+                // Releases its sockets while it waits.
+                lookup = None;
                 self.slow.acquire().await.map_err(|_| Failure::Silent)?
             }
         };
-        let asking = asking.unwrap_or_else(|| Box::pin(both(resolver, name)));
+        let lookup = lookup.unwrap_or_else(|| Box::pin(both(resolver, name)));
         let wait = if silent { SILENT_WAIT } else { LOOKUP_WAIT };
-        timeout(wait, asking).await.unwrap_or(Err(Failure::Silent))
+        timeout(wait, lookup).await.unwrap_or(Err(Failure::Silent))
     }
 
-    /// What the system's files say, read again where they have changed.
+    /// The system's configuration, read again if a file has changed.
     fn system(&self) -> Result<System, Failure> {
         let mut system = lock(&self.system);
         let now = Instant::now();
@@ -268,7 +268,7 @@ impl ResolverShared {
             }
         }
         let read = System {
-            // Before the files are read: what is written meanwhile is read again.
+            // Before the files are read, so that a change in between is read again.
             changed: changed(),
             resolver: resolver(&self.servers).map_err(|error| Failure::Failed(error.to_string()))?,
             hosts: Arc::new(Hosts::from_system().unwrap_or_default()),
@@ -287,7 +287,7 @@ fn changed() -> [Option<SystemTime>; 2] {
     FILES.map(|path| fs::metadata(path).and_then(|file| file.modified()).ok())
 }
 
-/// Forgets what is of no use where there is no room, and whatever it finds first where that is not enough.
+/// Removes entries that are no longer needed if the map is full, or else any entry.
 fn make_room<T>(map: &mut HashMap<String, T>, is_of_use: impl Fn(&T) -> bool) {
     if map.len() < NAMES_MAX {
         return;
@@ -302,13 +302,13 @@ fn make_room<T>(map: &mut HashMap<String, T>, is_of_use: impl Fn(&T) -> bool) {
 
 fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     let (config, mut options) = if servers.is_empty() {
-        // Where the system names no server, the C library asks this one.
+        // The C library's default if the system names no server.
         read_system_conf()
-            .unwrap_or_else(|_| (asking(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]), ResolverOpts::default()))
+            .unwrap_or_else(|_| (lookup(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]), ResolverOpts::default()))
     } else {
-        (asking(servers), ResolverOpts::default())
+        (lookup(servers), ResolverOpts::default())
     };
-    // What was found is remembered here, and `/etc/hosts` comes first for both families.
+    // The cache is here, and `/etc/hosts` comes first for both families.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.timeout = LOOKUP_WAIT;
@@ -317,7 +317,7 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
 }
 
-fn asking(servers: &[SocketAddr]) -> ResolverConfig {
+fn lookup(servers: &[SocketAddr]) -> ResolverConfig {
     let server = |server: &SocketAddr| {
         let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
             connection.port = server.port();
@@ -328,7 +328,7 @@ fn asking(servers: &[SocketAddr]) -> ResolverConfig {
     ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(server).collect())
 }
 
-/// What needs no name server: `/etc/hosts`, and `localhost` with the names below it (RFC 6761, 6.3).
+/// Names that need no name server: those in `/etc/hosts`, and `localhost` and its subdomains (RFC 6761, section 6.3).
 fn local(hosts: &Hosts, name: &Name) -> Option<Arc<[IpAddr]>> {
     let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
     let listed: Vec<IpAddr> =
@@ -343,7 +343,7 @@ fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
     lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect()
 }
 
-/// Both families at once. Where one has addresses, the other has a moment left.
+/// Looks up both families at once. When one has addresses, the other gets a short delay.
 async fn both(resolver: &TokioResolver, name: &Name) -> Result<(Vec<IpAddr>, Instant), Failure> {
     let [v4, v6] = [RecordType::A, RecordType::AAAA].map(|kind| Box::pin(resolver.lookup(name.clone(), kind)));
     let (first, second) = select(v4, v6).await.factor_first();
@@ -360,7 +360,7 @@ async fn both(resolver: &TokioResolver, name: &Name) -> Result<(Vec<IpAddr>, Ins
     }
 }
 
-/// What the answers have brought so far.
+/// The answers so far.
 struct CollectedAddresses {
     found: Vec<IpAddr>,
     now: Instant,

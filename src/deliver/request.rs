@@ -1,12 +1,12 @@
-//! The request that carries events: headers and body, as Event Grid makes them.
+//! The request that carries events: headers and body as in Event Grid.
 //!
 //! Invariants:
-//! - An event's wire form is copied once, into the body, and never parsed where the delivery schema is its own.
-//! - What an event says can't break a header: a value that is not printable ASCII is percent-encoded, a very long one is
-//!   cut visibly. The body always has the whole.
-//! - A destination that can't be called is refused when it is made, with a message for whoever wrote it.
+//! - An event's stored form is copied once, into the body, and not parsed if the delivery schema is its own.
+//! - Data of an event cannot break a header: a value that is not printable ASCII is percent-encoded, and a very long
+//!   one is cut visibly. The body is always complete.
+//! - A destination that cannot be called is refused when it is created, with a message for its author.
 //!
-//! Absent on purpose: sockets, clocks, and `Content-Length`, `Host` and `Date`, which belong to the connection.
+//! Sockets and clocks are not here. `Content-Length`, `Host` and `Date` belong to the connection.
 
 use std::{
     borrow::Cow,
@@ -30,63 +30,63 @@ use crate::{
     policy::property::{self, DeliveryProperty},
 };
 
-/// Why there is no such destination, or no such request.
+/// Why a destination or a request cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The endpoint's address can't be read.
-    #[error("the endpoint's address is no URL: {0}")]
+    /// The endpoint's address is not a URL.
+    #[error("the endpoint's address is not a URL: {0}")]
     Url(String),
-    /// Only the web is called.
+    /// The scheme is neither https nor http.
     #[error("the endpoint's address begins with `{0}:`, but it must begin with `https:` or `http:`")]
     Scheme(String),
-    /// Clients come for its events.
+    /// The subscription has pull delivery.
     #[error("the events are pulled, not sent")]
     Pulled,
-    /// There is nobody to call.
-    #[error("the endpoint's address names no host")]
+    /// The URL has no host.
+    #[error("the endpoint's address has no host")]
     Host,
-    /// It could be read in two ways.
+    /// The URL is ambiguous.
     #[error("the endpoint's address {0}")]
     Ambiguous(#[from] AmbiguousAddress),
-    /// A fragment is never sent.
+    /// Fragments are never sent.
     #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
     Fragment,
-    /// Longer than any server takes.
+    /// Longer than servers accept.
     #[error("the endpoint's address has {0} bytes, more than {URL_BYTES_MAX}")]
     Length(usize),
-    /// There is no way from one schema to the other.
-    #[error("events in schema {from:?} can't be delivered in schema {to:?}")]
+    /// There is no conversion between the schemas.
+    #[error("events in schema {from:?} cannot be delivered in schema {to:?}")]
     Schema {
-        /// The topic's.
+        /// The topic's schema.
         from: Schema,
-        /// The subscription's.
+        /// The delivery schema.
         to: Schema,
     },
-    /// The stored event is not what its schema says; nothing was sent.
-    #[error("the event at {seq:?} can't be read: {detail}")]
+    /// The stored event does not match its schema. Nothing was sent.
+    #[error("cannot read the event at {seq:?}: {detail}")]
     Unreadable {
-        /// Which event.
+        /// The event.
         seq: Seq,
-        /// Why, for people.
+        /// The reason.
         detail: String,
     },
 }
 
-/// 8 KiB: common servers refuse a longer request line.
+/// 8 KiB: common servers reject a longer request line.
 const URL_BYTES_MAX: usize = 8_192;
 
-/// 2 KiB of one header: common servers refuse heads of more than 8 KiB, and an id that long must not make an event
+/// 2 KiB per header: common servers reject heads of more than 8 KiB, and a long id must not make an event
 /// undeliverable.
 const VALUE_BYTES_MAX: usize = 2_048;
 
-/// Who sends, as CloudEvents asks it: Azure's own name, so that an endpoint that allows Event Grid allows this.
+/// `WebHook-Request-Origin`: Azure's own, so that an endpoint that allows Event Grid allows gridhook.
 pub const ORIGIN: &str = "eventgrid.azure.net";
 
-/// An endpoint, checked, with what each request to it needs to know.
+/// A checked endpoint, with everything that its requests have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     url: Url,
-    /// The same, as the HTTP client has it: every request would read it again.
+    /// The URL as the HTTP client needs it, parsed once.
     uri: Uri,
     host: HeaderValue,
     subscription_name: String,
@@ -96,12 +96,11 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Checks where and how events shall be sent: from a topic with schema `input`, in schema `delivery`. `batched` says
-    /// that the subscription asked for several events in a request.
+    /// Checks where and how events are sent: from a topic with schema `input`, in schema `delivery`. `batched`: the
+    /// subscription allows several events per request.
     ///
     /// # Errors
-    /// Where no request could ever be made. Whether the address is *allowed* is asked by
-    /// [`AddressRules`](super::AddressRules).
+    /// If no request can be built. [`AddressRules`](super::AddressRules) decides whether the address is *allowed*.
     pub fn new(
         url: &str,
         subscription_name: &str,
@@ -138,39 +137,39 @@ impl Destination {
         })
     }
 
-    /// The same, with these headers of the subscription's own on each request.
+    /// Adds delivery properties, which are sent with each request.
     #[must_use]
     pub fn with_properties(self, properties: &[DeliveryProperty]) -> Self {
         Self { properties: properties.to_vec(), ..self }
     }
 
-    /// Where requests go.
+    /// The URL.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Whether its connections begin with TLS.
+    /// Whether connections use TLS.
     pub(super) fn is_secure(&self) -> bool {
         self.url.scheme() == "https"
     }
 
-    /// The same for the HTTP client, and the value of `Host`.
+    /// The URI for the HTTP client, and the value of `Host`.
     pub(super) fn target(&self) -> (Uri, HeaderValue) {
         (self.uri.clone(), self.host.clone())
     }
 
-    /// The subscription's name, as the endpoint is told it.
+    /// The subscription's name in request headers.
     pub fn subscription_name(&self) -> &str {
         &self.subscription_name
     }
 
-    /// The schema that events are delivered in.
+    /// The delivery schema.
     pub fn schema(&self) -> Schema {
         self.schema
     }
 }
 
-/// What awc is told: always http, because TLS is begun below it, and the port of https by its number.
+/// The URI for awc: always http, because TLS is below it, with the port of https written out.
 fn uri(url: &Url) -> Result<Uri, InvalidUri> {
     if url.scheme() != "https" {
         return url.as_str().parse();
@@ -180,7 +179,7 @@ fn uri(url: &Url) -> Result<Uri, InvalidUri> {
     format!("http://{host}:{port}{}{query}", url.path()).parse()
 }
 
-/// awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.
+/// awc omits port 80 for https and 443 for http. A URL omits the right one.
 fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
     let name = url.host_str().unwrap_or_default();
     match url.port() {
@@ -189,17 +188,17 @@ fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
     }
 }
 
-/// A header's name and value. Most are the same for every request, and cost it nothing.
+/// A header's name and value. Most are constant and allocate nothing.
 pub type RequestHeader = (&'static str, Cow<'static, str>);
 
-/// A request, all but the connection.
+/// A request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OutgoingRequest {
-    /// Its headers, names in lower case, values printable ASCII.
+    /// Headers. Names are in lower case, values are printable ASCII.
     pub headers: Vec<RequestHeader>,
-    /// The subscription's own headers, values printable ASCII: secrets may be among them.
+    /// Delivery properties. Values are printable ASCII and may be secret.
     pub properties: Vec<(String, String)>,
-    /// Its body.
+    /// The body.
     pub body: Bytes,
 }
 
@@ -215,11 +214,11 @@ impl fmt::Debug for OutgoingRequest {
     }
 }
 
-/// The request that delivers `events` after `attempts_before` earlier attempts. They are of one group: the properties of
-/// the first are those of all.
+/// The request that delivers `events` after `attempts_before` earlier attempts. All events have the same delivery
+/// properties as the first.
 ///
 /// # Errors
-/// Where an event must be delivered in another schema and can't be read.
+/// If an event must be converted and cannot be read.
 ///
 /// # Panics
 /// Without events.
@@ -261,7 +260,7 @@ pub fn build(
     Ok(OutgoingRequest { headers, properties, body })
 }
 
-/// The subscription's own headers. A value that is too long once it is encoded is left out like one that was before.
+/// The delivery properties. A value that is too long after encoding is omitted.
 pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Vec<(String, String)> {
     let headers = property::headers(&destination.properties, event).into_iter();
     headers
@@ -270,7 +269,7 @@ pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Ve
         .collect()
 }
 
-/// `[`, the forms with commas between them, `]`.
+/// A JSON array of the events.
 fn array(forms: &[Bytes]) -> Bytes {
     let mut body = BytesMut::with_capacity(forms.iter().map(|form| form.len() + 1).sum::<usize>() + 1);
     for (place, form) in forms.iter().enumerate() {
@@ -281,8 +280,8 @@ fn array(forms: &[Bytes]) -> Bytes {
     body.freeze()
 }
 
-/// `text` as a header's value: as it is where it is printable ASCII without spaces at its ends, else percent-encoded
-/// (`%` with it, so that it can be read back). More than 2 KiB are cut, and end in `...`.
+/// `text` as a header value: unchanged if it is printable ASCII without spaces at its ends, else percent-encoded
+/// (including `%`, so that it can be decoded). Values above 2 KiB are cut and end in `...`.
 pub fn header_value(text: &str) -> String {
     let mut value = printable(text);
     if value.len() > VALUE_BYTES_MAX {

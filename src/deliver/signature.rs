@@ -1,16 +1,16 @@
-//! Signatures by which a receiver knows who sent, as Standard Webhooks has them.
+//! Signatures of requests, as defined by Standard Webhooks.
 //!
-//! What is signed is `id.timestamp.body`: `v1` with HMAC-SHA256 under a secret that both know (`whsec_`), `v1a` with
-//! ed25519 under a key that only the sender has (`whsk_`; the receiver knows its public half). With several secrets there
-//! are several signatures in the header, and one that is verified is enough: so a secret is changed without a gap, by
-//! adding the new one, telling the receiver, and taking the old one away.
+//! The signed content is `id.timestamp.body`: `v1` is HMAC-SHA256 with a shared secret (`whsec_`), `v1a` is ed25519
+//! with a private key (`whsk_`; the receiver has the public key). With several secrets, the header has several
+//! signatures, and one valid signature is enough. So a secret is rotated without a gap: add the new one, update the
+//! receiver, remove the old one.
 //!
 //! Invariants:
-//! - The bytes that are signed are the bytes that are sent.
-//! - The id is the same at every attempt of the same events, and of no others, in this store or any other: receivers
-//!   forget what they have seen by it. It has no `.`, so that nothing can move between the parts of what is signed.
-//! - The timestamp is that of the attempt, because receivers refuse old ones.
-//! - No message and no log has a secret.
+//! - The signed bytes are the sent bytes.
+//! - The id is the same for every attempt of the same events, and unique across all stores: receivers deduplicate by
+//!   it. It contains no `.`, so that the parts of the signed content are unambiguous.
+//! - The timestamp is that of the attempt, because receivers reject old ones.
+//! - No message and no log contains a secret.
 
 use std::fmt;
 
@@ -23,22 +23,22 @@ use ring::{
 use super::request::OutgoingRequest;
 use crate::event::{Event, Timestamp};
 
-/// Ten: what is being changed needs two, and a header of ten signatures is still taken by every server.
+/// Ten: a rotation needs two, and servers accept a header of ten signatures.
 pub const SECRETS_MAX: usize = 10;
 
-/// Shorter ones can be guessed, longer ones gain nothing: the specification's own bounds.
+/// The bounds of the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// An ed25519 seed; a key may have its public half behind it.
+/// The length of an ed25519 seed. The public key may follow it.
 const SEED_BYTES: usize = 32;
 
-/// Why nothing can be signed with these secrets. The secrets themselves are not repeated.
+/// Why the secrets cannot be used. The error never contains them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SigningKeyError {
-    /// None, or too many.
+    /// No secret, or too many.
     #[error("signing.secrets has {0} entries; allowed are 1 to {SECRETS_MAX}")]
     Count(usize),
-    /// One of them is none.
+    /// A secret is invalid.
     #[error(
         "signing.secrets[{0}] cannot be used; allowed are whsec_ and the base64 of 24 to 64 random bytes, or whsk_ and \
          the base64 of an ed25519 key"
@@ -64,7 +64,7 @@ impl Signer {
     /// Signs with each of `secrets`, in this order.
     ///
     /// # Errors
-    /// Where there are none, too many, or one that is none.
+    /// If there are none, too many, or an invalid one.
     pub fn new<'a>(secrets: impl ExactSizeIterator<Item = &'a str>) -> Result<Self, SigningKeyError> {
         if !(1..=SECRETS_MAX).contains(&secrets.len()) {
             return Err(SigningKeyError::Count(secrets.len()));
@@ -86,7 +86,7 @@ impl Signer {
         outgoing.headers.push(("webhook-signature", signatures.into()));
     }
 
-    /// The signatures of a message, with a space between.
+    /// The signatures of a message, separated by spaces.
     pub fn signatures(&self, id: &str, seconds: u64, body: &[u8]) -> String {
         let content = [id.as_bytes(), b".", seconds.to_string().as_bytes(), b".", body].concat();
         let signed = self.0.iter().map(|key| match key {
@@ -109,7 +109,7 @@ fn key(secret: &str) -> Option<SigningKey> {
     whole.then(|| SigningKey::Own(Box::new(pair)))
 }
 
-/// What makes these events these: where they stand, when the journal took them, and their own ids.
+/// The id of a message, derived from position, append time and id of its events.
 fn message_id(events: &[Event]) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     for event in events {
@@ -120,7 +120,7 @@ fn message_id(events: &[Event]) -> String {
         context.update(id.as_bytes());
     }
     let hash = context.finish();
-    // 128 bits: no two messages share them by chance.
+    // 128 bits make collisions negligible.
     let start = hash.as_ref().iter().take(16);
     start.fold("msg_".to_owned(), |id, byte| format!("{id}{byte:02x}"))
 }

@@ -1,17 +1,16 @@
-//! The connections below awc, watched.
+//! The connections below awc, monitored.
 //!
-//! awc's pool tells nobody whether a connection was used before, forgets idle connections without closing them, and takes
-//! a connection back although its endpoint has not finished answering. awc also takes an interim answer (1xx) for the
-//! answer. So awc is given a socket of ours, above TLS where there is TLS, which
-//! - is opened by [`Dialer`](super::dial), to an address that the rules let through;
-//! - notes for the request in progress (its `RequestAttempt`) that it was used before, and how many bytes came back;
-//! - takes interim answers out of what awc reads, but for 101, which ends HTTP on the connection;
-//! - can be closed from outside while it lies in awc's pool, which then throws it away when it next looks at it.
+//! awc's pool does not say whether a connection was used before, forgets idle connections without closing them, and
+//! reuses a connection whose endpoint has not finished its response. It also takes an interim response (1xx) for the
+//! final one. So awc gets a socket of this module, above TLS if there is TLS, which
+//! - is opened by [`dial`](super::dial), to an address that the rules allow;
+//! - records for the current request (its `RequestAttempt`) that it was used before, and the number of received bytes;
+//! - removes interim responses from what awc reads, except 101, which ends HTTP on the connection;
+//! - can be closed from outside while it is in awc's pool, which drops it at the next use.
 //!
-//! How a socket knows its request: everything that awc does for a request, it does while that request's future is being
-//! polled, so the exchange is a task-local of that future.
+//! A socket finds its request by a task-local: awc does all work for a request while that request's future is polled.
 //!
-//! Absent on purpose: names, addresses and TLS, which are [`dial`](super::dial)'s, and what an answer means.
+//! Names, addresses and TLS are in [`dial`](super::dial).
 
 use std::{
     cell::{Cell, RefCell},
@@ -36,58 +35,58 @@ use tokio_rustls::client::TlsStream;
 use super::sockets::{KeptConnection, Sockets};
 use crate::policy::outcome::{Elapsed, RequestPhases};
 
-/// Interim answers to one request; further ones are taken for the answer, which fails it.
+/// Maximum interim responses to a request. The next one is taken for the final response, which fails the request.
 pub const INTERIM_MAX: usize = 16;
 
-/// The head of an interim answer; a longer one is taken for the answer.
+/// Maximum head of an interim response. A longer one is taken for the final response.
 pub const INTERIM_BYTES_MAX: usize = 16_384;
 
-/// So much is read at a time while the kind of an answer is not known.
+/// Bytes per read until the kind of a response is known.
 const READ_BYTES: usize = 4_096;
 
 tokio::task_local! {
     /// The request that the current task is making.
-    pub(super) static EXCHANGE: Rc<RequestAttempt>;
+    pub(super) static ATTEMPT: Rc<RequestAttempt>;
 }
 
-/// How far a request has come.
+/// The phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPhase {
-    /// A connection from the pool, or a new one, is being found.
+    /// A pooled or a new connection is being obtained.
     Beginning,
-    /// The name is being looked up.
+    /// The name is being resolved.
     Resolving,
     /// This address is being called.
     Connecting(SocketAddr),
-    /// There is a connection; with https, the handshake is next.
+    /// The connection is established; with https, the TLS handshake is next.
     Connected(SocketAddr),
     /// The request is being written.
     Sending,
-    /// It is written; the answer's head is awaited.
+    /// It is written; waiting for the head of the response.
     Waiting,
-    /// The answer's head, with this status, is there; its body is awaited.
+    /// The head, with this status, has arrived; waiting for the body.
     Reading(u16),
 }
 
-/// One try of one request.
+/// One try of a request.
 pub(super) struct RequestAttempt {
-    /// Whether connections that were used before are thrown away.
+    /// Whether connections that were used before are dropped.
     fresh: bool,
     phase: Cell<RequestPhase>,
-    /// When it came there.
+    /// When the phase began.
     since: Cell<Instant>,
     phases: Cell<RequestPhases>,
-    /// When the first byte left.
+    /// When the first byte was sent.
     pub(super) began: Cell<Option<Instant>>,
     /// Whether its connection was used before.
     pub(super) reused: Cell<bool>,
-    /// The bytes that came back, without those of TLS.
+    /// Received bytes, without those of TLS.
     pub(super) received: Cell<usize>,
-    /// When the wait is over: a body is read no longer.
+    /// The time limit for reading the body.
     pub(super) until: Cell<Option<Instant>>,
-    /// Whether the wait is over, and only the answer's head is still of use.
+    /// Whether the request timed out, so that only the head of the response matters.
     pub(super) late: Cell<bool>,
-    line: RefCell<Option<Rc<SocketControl>>>,
+    control: RefCell<Option<Rc<SocketControl>>>,
 }
 
 impl RequestAttempt {
@@ -102,22 +101,22 @@ impl RequestAttempt {
             received: Cell::new(0),
             until: Cell::new(None),
             late: Cell::new(false),
-            line: RefCell::new(None),
+            control: RefCell::new(None),
         })
     }
 
-    /// How far it has come.
+    /// The current phase.
     pub(super) fn phase(&self) -> RequestPhase {
         self.phase.get()
     }
 
-    /// It has come so far: how long the part before took is noted.
+    /// Enters a phase and records the duration of the last one.
     pub(super) fn enter(&self, next: RequestPhase) {
         let last = self.phase.replace(next);
         if last == next {
             return;
         }
-        let took = self.turn();
+        let took = self.lap();
         let mut phases = self.phases.get();
         match last {
             RequestPhase::Beginning | RequestPhase::Sending | RequestPhase::Reading(_) => {}
@@ -132,80 +131,80 @@ impl RequestAttempt {
         self.phases.set(phases);
     }
 
-    /// The answer's body is read.
+    /// Records the duration of reading the body.
     pub(super) fn read(&self) {
-        let body = Some(Elapsed::of(self.turn()));
+        let body = Some(Elapsed::of(self.lap()));
         self.phases.set(RequestPhases { body, ..self.phases.get() });
     }
 
-    /// How long its parts took, of a request with TLS or without.
+    /// The durations of the phases.
     pub(super) fn phases(&self, secure: bool) -> RequestPhases {
         let phases = self.phases.get();
-        // Without TLS there is nothing between a connection and the request.
+        // Without TLS there is no phase between connection and request.
         RequestPhases { tls: phases.tls.filter(|_| secure), ..phases }
     }
 
-    fn turn(&self) -> Duration {
+    fn lap(&self) -> Duration {
         let now = Instant::now();
         now.saturating_duration_since(self.since.replace(now))
     }
 
-    /// The answer is read: its connection may be used again, if awc kept it.
+    /// The response is read. Its connection may be reused if awc kept it.
     pub(super) fn finish(&self) {
-        if let Some(line) = self.line.take() {
-            // A connection that must not be kept is closed at once.
-            let usable = !line.refused.get() && line.inbox.borrow().is_empty();
-            match line.sockets.keep().filter(|_| usable) {
-                Some(kept) => drop(line.kept.replace(Some(kept))),
-                None => line.close(),
+        if let Some(control) = self.control.take() {
+            // A connection that must not be reused is closed at once.
+            let usable = !control.refused.get() && control.inbox.borrow().is_empty();
+            match control.sockets.keep().filter(|_| usable) {
+                Some(kept) => drop(control.kept.replace(Some(kept))),
+                None => control.close(),
             }
-            line.idle_since.set(Some(Instant::now()));
+            control.idle_since.set(Some(Instant::now()));
         }
     }
 
-    /// The connection must not be used again, whatever awc thinks.
-    pub(super) fn poison(&self) {
-        if let Some(line) = self.line.take() {
-            line.close();
+    /// Closes the connection, so that it is not reused.
+    pub(super) fn discard_connection(&self) {
+        if let Some(control) = self.control.take() {
+            control.close();
         }
     }
 }
 
-/// What a socket shares with those who watch it.
+/// The state that a socket shares with its monitors.
 pub(super) struct SocketControl {
-    stream: RefCell<Option<Box<dyn Wire>>>,
-    /// What was read and awc has not taken.
+    stream: RefCell<Option<Box<dyn Transport>>>,
+    /// Bytes that were read and that awc has not taken.
     inbox: RefCell<BytesMut>,
-    /// How many interim answers to the present request were taken out; [`None`] once its answer has begun.
+    /// Number of interim responses that were removed; [`None`] once the final response has begun.
     interim: Cell<Option<usize>>,
     requests: Cell<u32>,
     idle_since: Cell<Option<Instant>>,
-    /// The endpoint refused before it had everything: the rest was not sent.
+    /// The endpoint rejected the request before it had everything. The rest was not sent.
     refused: Cell<bool>,
     sockets: Sockets,
-    /// Its place among the idle connections, while it is one.
+    /// Its place among the idle connections.
     kept: RefCell<Option<KeptConnection>>,
 }
 
-/// A stream, with TLS or without.
-trait Wire: AsyncRead + AsyncWrite + Unpin {
+/// A stream, with or without TLS.
+trait Transport: AsyncRead + AsyncWrite + Unpin {
     fn tcp(&self) -> &TcpStream;
 }
 
-impl Wire for TcpStream {
+impl Transport for TcpStream {
     fn tcp(&self) -> &TcpStream {
         self
     }
 }
 
-impl Wire for TlsStream<TcpStream> {
+impl Transport for TlsStream<TcpStream> {
     fn tcp(&self) -> &TcpStream {
         self.get_ref().0
     }
 }
 
 impl SocketControl {
-    /// Closes it, whoever has it.
+    /// Closes the connection, even while it is in use.
     pub(super) fn close(&self) {
         self.stream.take();
         self.kept.take();
@@ -216,19 +215,19 @@ impl SocketControl {
         self.stream.borrow().is_none()
     }
 
-    /// For how long it has waited for a request; [`None`] where a request is using it.
+    /// How long it has been idle; [`None`] while a request uses it.
     pub(super) fn idle_for(&self) -> Option<Duration> {
         self.idle_since.get().map(|since| since.elapsed())
     }
 
-    /// The request in progress writes: it owns the line from now on.
-    fn claim(self: &Rc<Self>, exchange: &RequestAttempt) {
-        let mut owner = exchange.line.borrow_mut();
-        if owner.as_ref().is_some_and(|line| Rc::ptr_eq(line, self)) {
+    /// Assigns the connection to the request that writes to it.
+    fn claim(self: &Rc<Self>, request_attempt: &RequestAttempt) {
+        let mut owner = request_attempt.control.borrow_mut();
+        if owner.as_ref().is_some_and(|control| Rc::ptr_eq(control, self)) {
             return;
         }
-        exchange.reused.set(self.requests.get() > 0);
-        exchange.began.set(exchange.began.get().or_else(|| Some(Instant::now())));
+        request_attempt.reused.set(self.requests.get() > 0);
+        request_attempt.began.set(request_attempt.began.get().or_else(|| Some(Instant::now())));
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
         self.kept.take();
@@ -236,7 +235,7 @@ impl SocketControl {
         *owner = Some(self.clone());
     }
 
-    /// Reads what there is into the inbox: how many bytes came, none at the end.
+    /// Reads available bytes into the inbox. Returns their number, 0 at the end.
     fn fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = self.stream.borrow_mut();
         let Some(stream) = stream.as_mut() else { return Poll::Ready(Ok(0)) };
@@ -248,7 +247,7 @@ impl SocketControl {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Takes interim answers out of the inbox: whether what is left there begins the answer.
+    /// Removes interim responses from the inbox. Returns whether the rest begins the final response.
     fn has_answer(&self) -> bool {
         let mut inbox = self.inbox.borrow_mut();
         while let Some(taken) = self.interim.get() {
@@ -264,7 +263,7 @@ impl SocketControl {
         true
     }
 
-    /// Whether the endpoint has sent an answer that begins with a status from 300 to 599.
+    /// Whether the endpoint has sent a response with a status from 300 to 599.
     fn has_refusal(&self, cx: &mut Context<'_>) -> bool {
         while !self.has_answer() || self.inbox.borrow().len() < STATUS_LINE.len() {
             match self.fill(cx) {
@@ -278,16 +277,16 @@ impl SocketControl {
     }
 }
 
-/// How the line with a status begins, at least.
+/// The minimum length of a status line.
 const STATUS_LINE: &[u8; 12] = b"HTTP/1.1 200";
 
-/// What some bytes of an endpoint begin.
+/// What received bytes begin with.
 enum ResponseStart {
-    /// An interim answer whose head has so many bytes.
+    /// An interim response with a head of this many bytes.
     Interim(usize),
-    /// The answer, or nothing that is HTTP: awc's affair.
+    /// The final response, or no HTTP. awc handles both.
     Answer,
-    /// Too few bytes to tell.
+    /// Too few bytes to decide.
     Unknown,
 }
 
@@ -296,19 +295,21 @@ fn begins(bytes: &[u8]) -> ResponseStart {
     let mut head = httparse::Response::new(&mut headers);
     let read = head.parse(bytes);
     match (read, head.code) {
-        // 101 is the last that is HTTP.
+        // 101 ends HTTP on the connection.
         (Ok(httparse::Status::Complete(len)), Some(100 | 102..=199)) => ResponseStart::Interim(len),
         (Ok(httparse::Status::Partial), None | Some(100 | 102..=199)) => ResponseStart::Unknown,
         (Ok(_) | Err(_), _) => ResponseStart::Answer,
     }
 }
 
-/// Bytes came back for the request in progress.
+/// Counts received bytes for the current request.
 fn received(bytes: usize) {
-    EXCHANGE.try_with(|exchange| exchange.received.set(exchange.received.get() + bytes)).unwrap_or_default();
+    ATTEMPT
+        .try_with(|request_attempt| request_attempt.received.set(request_attempt.received.get() + bytes))
+        .unwrap_or_default();
 }
 
-/// The connection that awc gets. Once closed from outside it reads as ended, and writing to it fails.
+/// The connection for awc. Once closed from outside, reads return the end and writes fail.
 pub(super) struct ControlledSocket(Rc<SocketControl>);
 
 impl fmt::Debug for ControlledSocket {
@@ -325,7 +326,7 @@ impl Drop for ControlledSocket {
 
 impl ControlledSocket {
     #[expect(private_bounds, reason = "there are two streams, and this module knows both")]
-    pub(super) fn new(stream: impl Wire + 'static, sockets: Sockets) -> Self {
+    pub(super) fn new(stream: impl Transport + 'static, sockets: Sockets) -> Self {
         Self(Rc::new(SocketControl {
             stream: RefCell::new(Some(Box::new(stream))),
             inbox: RefCell::default(),
@@ -338,24 +339,25 @@ impl ControlledSocket {
         }))
     }
 
-    /// What is shared with those who watch it.
-    pub(super) fn line(&self) -> &Rc<SocketControl> {
+    /// The shared state.
+    pub(super) fn control(&self) -> &Rc<SocketControl> {
         &self.0
     }
 
-    /// Runs `write` on the stream on behalf of the request in progress.
+    /// Runs `write` on the stream for the current request.
     ///
-    /// awc does not read before it has written everything. So an endpoint that refuses a large request and stops reading
-    /// would be told as silent or broken: where writing stops while a refusal lies there, the rest is thrown away, and awc
-    /// goes on to read. A success is never taken so: then the endpoint shall get it all.
+    /// awc reads only after it has written everything. An endpoint that rejects a large request and stops reading would
+    /// be reported as a timeout or a broken connection. So if writing stalls and a rejection has arrived, the rest is
+    /// discarded and awc continues with reading. A success is not handled like this: then the endpoint must get
+    /// everything.
     fn write(
         &self,
         cx: &mut Context<'_>,
         all: usize,
-        write: impl FnOnce(Pin<&mut Box<dyn Wire>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut Box<dyn Transport>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        // Outside of a request there is nobody to tell.
-        EXCHANGE.try_with(|exchange| self.0.claim(exchange)).ok();
+        // Not within a request.
+        ATTEMPT.try_with(|request_attempt| self.0.claim(request_attempt)).ok();
         if self.0.refused.get() {
             return Poll::Ready(Ok(all));
         }
@@ -374,26 +376,26 @@ impl ControlledSocket {
 
 impl AsyncRead for ControlledSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let line = &self.0;
-        // An idle socket is read by awc's pool, which asks whether it still lives.
-        let idle = line.idle_since.get().is_some();
-        if idle && EXCHANGE.try_with(|exchange| exchange.fresh).unwrap_or(false) {
-            line.close();
+        let control = &self.0;
+        // awc's pool reads idle sockets to check them.
+        let idle = control.idle_since.get().is_some();
+        if idle && ATTEMPT.try_with(|request_attempt| request_attempt.fresh).unwrap_or(false) {
+            control.close();
         }
-        while !line.has_answer() {
-            if ready!(line.fill(cx))? == 0 {
-                // It ended in the middle of a head, which awc shall tell.
-                line.interim.set(None);
+        while !control.has_answer() {
+            if ready!(control.fill(cx))? == 0 {
+                // The end within a head; awc reports it.
+                control.interim.set(None);
             }
         }
-        let mut inbox = line.inbox.borrow_mut();
+        let mut inbox = control.inbox.borrow_mut();
         if !inbox.is_empty() {
             let most = inbox.len().min(buf.remaining());
             buf.put_slice(&inbox.split_to(most));
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        let read = match line.stream.borrow_mut().as_mut() {
+        let read = match control.stream.borrow_mut().as_mut() {
             Some(stream) => Pin::new(stream).poll_read(cx, buf),
             None => return Poll::Ready(Ok(())),
         };

@@ -1,12 +1,12 @@
-//! The descriptors that deliveries may use, of all threads together.
+//! The budget of file descriptors for deliveries, shared by all threads.
 //!
-//! A connection in use belongs to a request in flight, and a request takes its place here before it leaves. An idle
-//! connection takes a place of another kind: where none is free, it is closed instead of kept. So the sockets of this module
-//! never take the descriptors that the store and the publishers need.
+//! A connection in use belongs to a request in flight, and a request takes a place before it is sent. An idle
+//! connection takes a place of another kind; if none is free, it is closed instead of kept. So deliveries never use the
+//! descriptors that the store and the publishers need.
 //!
-//! A request never waits once it has left the subscription: its attempt would be counted and its wait would run. Instead the
-//! subscription asks for [`Sockets::free`] before it sends, and is woken when a place is free again. Two threads may
-//! see the same free place, so [`Sockets::take`] always succeeds; the budget has a margin for that.
+//! A request never waits once it has left the subscription, because its attempt would be counted and its time would
+//! run. Instead the subscription checks [`Sockets::free`] before it sends, and is woken when a place is free. Two
+//! threads may see the same free place, so [`Sockets::take`] always succeeds; the budget has a margin for that.
 
 use std::{
     collections::VecDeque,
@@ -24,12 +24,12 @@ type Wake = Box<dyn FnOnce() + Send>;
 pub struct Sockets(Arc<SocketsShared>);
 
 struct SocketsShared {
-    /// Places for requests; below 0 where threads took the same one.
+    /// Free places for requests. Negative if threads took the same place.
     free: AtomicIsize,
-    /// Places for idle connections.
+    /// Free places for idle connections.
     idle: AtomicIsize,
     waiting: Mutex<VecDeque<Wake>>,
-    /// The length of `waiting`, for those who need no lock then.
+    /// The length of `waiting`, readable without the lock.
     waiters: AtomicUsize,
 }
 
@@ -40,52 +40,52 @@ pub struct Taken(Arc<SocketsShared>);
 pub(super) struct KeptConnection(Arc<SocketsShared>);
 
 impl Default for Sockets {
-    /// Without a bound that anybody reaches.
+    /// Without a practical limit.
     fn default() -> Self {
         Self::new(usize::MAX, usize::MAX)
     }
 }
 
 impl Sockets {
-    /// A budget of so many requests in flight, and so many idle connections.
+    /// A budget for this many requests in flight and idle connections.
     pub fn new(requests: usize, idle: usize) -> Self {
         let places = |count| AtomicIsize::new(isize::try_from(count).unwrap_or(isize::MAX / 2));
         let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
         Self(Arc::new(SocketsShared { free: places(requests), idle: places(idle), waiting, waiters }))
     }
 
-    /// How many more requests may leave now.
+    /// How many more requests may be sent now.
     pub fn free(&self) -> usize {
         usize::try_from(self.0.free.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// How many wait for a place.
+    /// How many subscriptions wait for a place.
     pub fn waiting(&self) -> usize {
         self.0.waiters.load(Ordering::Acquire)
     }
 
-    /// Takes the place of a request that leaves now.
+    /// Takes the place of a request.
     pub fn take(&self) -> Taken {
         self.0.free.fetch_sub(1, Ordering::AcqRel);
         Taken(Arc::clone(&self.0))
     }
 
-    /// Calls `wake` once a place is free, in the order of asking.
+    /// Calls `wake` once a place is free, in the order of the calls.
     pub fn wait(&self, wake: impl FnOnce() + Send + 'static) {
         let mut waiting = self.0.lock();
         waiting.push_back(Box::new(wake));
         self.0.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
-        // A place may have become free between the question and this.
+        // A place may have become free since the caller checked.
         self.pass_on();
     }
 
-    /// Wakes the next who waits, if a place is free: whoever was woken and needs none calls it, too.
+    /// Wakes the next waiting subscription if a place is free. Call it also after a wake if no place is needed.
     pub fn pass_on(&self) {
         self.0.pass_on();
     }
 
-    /// A place for a connection that is idle from now on; [`None`] where it must be closed.
+    /// Takes a place for an idle connection; [`None`] if the connection must be closed.
     pub(super) fn keep(&self) -> Option<KeptConnection> {
         if self.0.idle.fetch_sub(1, Ordering::AcqRel) > 0 {
             return Some(KeptConnection(Arc::clone(&self.0)));

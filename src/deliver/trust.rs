@@ -1,11 +1,10 @@
-//! Whose certificates are believed, and which are shown.
+//! Trusted certificate authorities, and client certificates.
 //!
-//! Certificates are always checked; there is no switch. An operator with an authority of their own names its file, beside
-//! the machine's own authorities or in place of them.
+//! Certificates are always verified; there is no switch. An operator's own authority is configured by its file, in
+//! addition to the machine's authorities or instead of them.
 //!
-//! An endpoint may ask who calls it. The certificates for that lie in a folder of the operator's, in pairs with their
-//! keys, and a subscription names one: no private key ever passes through the control plane. Each is a policy class of its
-//! own, with a client of its own, because connections are kept by authority and not by who made them.
+//! Client certificates are in a folder, in pairs with their keys, and a subscription names one: no private key passes
+//! through the control plane. Each has an HTTP client of its own, because connections are pooled by authority.
 
 use std::{
     collections::BTreeMap,
@@ -23,23 +22,23 @@ use rustls::{
 /// Why certificates could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The operator's own authority can't be used; nothing was loaded, so that this shows at start and not at night.
-    #[error("the certificates in {path} can't be read: {detail}")]
+    /// A file cannot be used. Nothing was loaded, so that the error appears at the start.
+    #[error("cannot read the certificates in {path}: {detail}")]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why, for people.
+        /// The reason.
         detail: String,
     },
-    /// The cryptography has no protocol version in common with itself.
-    #[error("TLS can't be set up")]
+    /// The TLS library could not be set up.
+    #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
 }
 
-/// Which authorities are believed.
+/// A source of trusted authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustRoots {
-    /// The machine's.
+    /// The machine's authorities.
     System,
     /// Those in this file.
     File(PathBuf),
@@ -47,18 +46,18 @@ pub enum TrustRoots {
 
 static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
-/// The oldest version of TLS that is spoken.
+/// The minimum version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinimumTlsVersion {
     /// 1.2 and 1.3.
     #[default]
     Tls12,
-    /// 1.3 alone.
+    /// Only 1.3.
     Tls13,
 }
 
 impl MinimumTlsVersion {
-    /// This one and all later ones.
+    /// This version and all later ones.
     pub fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
         match self {
             Self::Tls12 => rustls::ALL_VERSIONS,
@@ -67,7 +66,7 @@ impl MinimumTlsVersion {
     }
 }
 
-/// The authorities that endpoints are checked against, and what is shown to them. Loaded once, shared by all clients.
+/// Trusted authorities, and the client certificate. Loaded once, shared by all clients.
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     config: Arc<ClientConfig>,
@@ -75,20 +74,20 @@ pub struct TlsTrust {
 }
 
 impl TlsTrust {
-    /// Loads the machine's authorities, and those in the file `extra` beside them.
+    /// Loads the machine's authorities, and those in the file `extra`.
     ///
     /// # Errors
-    /// Where `extra` has no usable certificate.
+    /// If `extra` has no usable certificate.
     pub fn load(extra: Option<&Path>) -> Result<Self, TrustError> {
         let extra = extra.map(|path| TrustRoots::File(path.to_owned()));
         let roots: Vec<TrustRoots> = [TrustRoots::System].into_iter().chain(extra).collect();
         Self::of(&roots, MinimumTlsVersion::default())
     }
 
-    /// Loads these authorities, to speak `version` or a later one.
+    /// Loads these authorities, with `version` as the minimum.
     ///
     /// # Errors
-    /// Where a file has no usable certificate.
+    /// If a file has no usable certificate.
     pub fn of(roots: &[TrustRoots], version: MinimumTlsVersion) -> Result<Self, TrustError> {
         let store = store(roots)?;
         let count = store.len();
@@ -96,38 +95,38 @@ impl TlsTrust {
             .with_protocol_versions(version.and_later())?
             .with_root_certificates(store)
             .with_no_client_auth();
-        // Not h2: awc would use a connection of it for one request at a time, and has no way to be watched there.
+        // Not h2: awc would use an HTTP/2 connection for one request at a time, and offers no way to monitor it.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), roots: count })
     }
 
-    /// How many authorities are believed. With none, every https endpoint fails: worth a line at start.
+    /// The number of trusted authorities. Without any, every https endpoint fails.
     pub fn roots(&self) -> usize {
         self.roots
     }
 
-    /// The same authorities, and this certificate for whoever asks for one.
+    /// The same authorities with a client certificate.
     ///
     /// # Errors
-    /// Where a file cannot be read, or the key is not the certificate's.
-    pub fn showing(&self, certificate: &Path, key: &Path) -> Result<Self, TrustError> {
+    /// If a file cannot be read, or the key does not match the certificate.
+    pub fn with_client_certificate(&self, certificate: &Path, key: &Path) -> Result<Self, TrustError> {
         let (chain, key) = identity(certificate, key)?;
         let provider = Arc::clone(self.config.crypto_provider());
         let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
         let wrong = |error: rustls::Error| TrustError::File { path: certificate.to_owned(), detail: error.to_string() };
         let mut config = ClientConfig::clone(&self.config);
         config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
-        // A session that was begun under another identity must not be taken up again.
+        // A session of another certificate must not be resumed.
         config.resumption = rustls::client::Resumption::default();
         Ok(Self { config: Arc::new(config), roots: self.roots })
     }
 
-    /// Whether both are one and the same, and not only alike.
+    /// Whether both are the same object.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.config, &other.config)
     }
 
-    /// The TLS of a client.
+    /// The configuration for TLS connections.
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
     }
@@ -137,7 +136,7 @@ fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         match root {
-            // A machine's store often has a file or two that can't be read: what can be is used.
+            // Machines often have a few unreadable files. The rest is used.
             TrustRoots::System => {
                 store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
@@ -155,17 +154,17 @@ fn wrong(path: &Path, detail: impl ToString) -> TrustError {
     TrustError::File { path: path.to_owned(), detail: detail.to_string() }
 }
 
-/// The certificates in a file: at least one.
+/// The certificates in a file; at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
     if found.is_empty() { Err(wrong(path, "there is none in it")) } else { Ok(found) }
 }
 
-/// A certificate with those that vouch for it, and its private key.
+/// A certificate chain and its private key.
 ///
 /// # Errors
-/// Where a file has none.
+/// If a file has none.
 pub fn identity(
     certificate: &Path,
     key: &Path,
@@ -173,35 +172,35 @@ pub fn identity(
     Ok((certificates(certificate)?, PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?))
 }
 
-/// The certificates that may be shown, by name.
+/// Client certificates, by name.
 ///
-/// Clones share them: what [`ClientCertificates::reload`] finds is shown from the next connection on.
+/// Clones share them: new connections use what [`ClientCertificates::reload`] finds.
 #[derive(Clone, Debug, Default)]
 pub struct ClientCertificates(Arc<RwLock<BTreeMap<String, Identity>>>);
 
 #[derive(Clone, Debug)]
 struct Identity {
     trust: TlsTrust,
-    /// What was in its two files.
+    /// The content of both files.
     files: [Vec<u8>; 2],
 }
 
-/// What was found in the folder of certificates when it was looked at again.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
-    /// Those that are new or changed.
+    /// New or changed certificates.
     pub fresh: Vec<String>,
-    /// Those that are there no more.
+    /// Removed certificates.
     pub gone: Vec<String>,
-    /// What cannot be used; where there was an older one, that is kept.
+    /// Unusable certificates. A previous one of the same name is kept.
     pub failed: Vec<TrustError>,
 }
 
 impl ClientCertificates {
-    /// Every `NAME.crt` in `folder`, with `NAME.key` beside it.
+    /// Loads every `NAME.crt` in `folder`, with `NAME.key` beside it.
     ///
     /// # Errors
-    /// Where one of them cannot be used, or its key is missing.
+    /// If one of them cannot be used, or its key is missing.
     pub fn load(folder: &Path, trust: &TlsTrust) -> Result<Self, TrustError> {
         let found = Self::default();
         let mut reloaded = found.reload(folder, trust)?;
@@ -211,10 +210,10 @@ impl ClientCertificates {
         }
     }
 
-    /// Looks at the folder again. One that cannot be used keeps none of the others out.
+    /// Loads the folder again. An unusable certificate does not affect the others.
     ///
     /// # Errors
-    /// Where the folder cannot be read: then nothing is changed.
+    /// If the folder cannot be read. Nothing is changed then.
     pub fn reload(&self, folder: &Path, trust: &TlsTrust) -> Result<Reloaded, TrustError> {
         let known = self.read().clone();
         let (mut found, mut reloaded) = (BTreeMap::new(), Reloaded::default());
@@ -243,7 +242,7 @@ impl ClientCertificates {
         Ok(reloaded)
     }
 
-    /// The one of that name.
+    /// The certificate with this name.
     pub fn get(&self, name: &str) -> Option<TlsTrust> {
         self.read().get(name).map(|identity| identity.trust.clone())
     }
@@ -259,14 +258,14 @@ impl ClientCertificates {
 }
 
 impl Identity {
-    /// What is in the files; `old` where they have not changed.
+    /// Loads both files; returns `old` if they have not changed.
     fn load(certificate: &Path, trust: &TlsTrust, old: Option<&Self>) -> Result<Self, TrustError> {
         let key = certificate.with_extension("key");
         let read = |path: &Path| fs::read(path).map_err(|error| wrong(path, error));
         let files = [read(certificate)?, read(&key)?];
         match old.filter(|old| old.files == files) {
             Some(old) => Ok(old.clone()),
-            None => Ok(Self { trust: trust.showing(certificate, &key)?, files }),
+            None => Ok(Self { trust: trust.with_client_certificate(certificate, &key)?, files }),
         }
     }
 }

@@ -1,35 +1,35 @@
 //! One request to a webhook, with awc.
 //!
-//! awc is made for clients that talk to servers they trust. Endpoints are not trusted, so, trap by trap (the source is
-//! that of awc 3.11):
-//! - *Redirects* are never followed: a login page's 200 is no delivery.
-//! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as it comes.
-//! - *The limit of 100 connections* over all hosts is lifted (0 means 2³²−1): hung endpoints must not starve others. Bounds
-//!   are the caller's, per subscription.
+//! awc is made for clients that talk to trusted servers. Endpoints are not trusted. So, point by point (for awc 3.11):
+//! - *Redirects* are never followed: a login page's 200 is not a delivery.
+//! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as received.
+//! - *The limit of 100 connections* over all hosts is lifted (0 means 2³²−1): hung endpoints must not starve others.
+//!   The caller limits requests per subscription.
 //! - *Timers*: awc's own cover parts of a request and are off or out of reach. One timer covers name, connection, TLS,
 //!   request and head.
-//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_WAIT`]. If it ends
-//!   within both, the connection is used again; if not, it is closed, because reading on would let an endpoint hold us for
-//!   as long as it likes.
-//! - *Interim answers* (1xx) are taken by awc for the answer. [`socket`](super::socket) takes them out of what awc reads. What
-//!   it leaves (101, or more of them than anybody needs) fails the request, and its connection is closed. An answer of
-//!   HTTP/1.1 without any length is the same trap: awc takes it to have no body.
+//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_WAIT`]. If it
+//!   ends within both, the connection is reused; otherwise it is closed, because an endpoint could keep it open without
+//!   end.
+//! - *Interim responses* (1xx) are final responses for awc. [`socket`](super::socket) removes them from what awc reads.
+//!   What it leaves (101, or too many of them) fails the request, and its connection is closed. A response of HTTP/1.1
+//!   without any length is similar: awc assumes that it has no body.
 //! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
-//! - *Reused connections*: awc does not tell; [`socket`](super::socket) does. One that breaks before the first byte of an
-//!   answer was closed by the endpoint while it was idle. The request is sent again at once on a new connection, within the
-//!   same wait, once. It may have been taken twice, which is allowed; it is never taken for delivered.
-//! - *Idle connections* stay open in awc's pool for ever, if nobody asks for that host again. A sweep closes them after
-//!   [`ClientOptions::keep_alive`]; the shells left in the pool go when there are many, with the pool. The default is shorter than
-//!   the 5 s after which common servers close, so that the race above is rare.
-//! - *A refusal while we still write* (413, 401) is not heard by awc, which writes first and reads then.
-//!   [`socket`](super::socket) hears it.
-//! - *TLS* is begun by [`dial`](super::dial), and awc is told of http. Its pool knows connections by host and port alone, so
-//!   https has a pool of its own.
+//! - *Reused connections*: awc does not report them; [`socket`](super::socket) does. If one breaks before the first
+//!   byte of a response, the endpoint closed it while it was idle. The request is sent again at once on a new
+//!   connection, within the same time limit, once. The endpoint may receive it twice, which is allowed; it is never
+//!   counted as delivered.
+//! - *Idle connections* stay open in awc's pool forever if the host is not called again. A sweep closes them after
+//!   [`ClientOptions::keep_alive`]; the closed ones that the pool refers to are dropped with the pool when there are
+//!   many. The default is shorter than the 5 s after which common servers close, so that stale connections are rare.
+//! - *A rejection while the request is being written* (413, 401) is not noticed by awc, which writes first and then
+//!   reads. [`socket`](super::socket) notices it.
+//! - *TLS* is started by [`dial`](super::dial), and awc sees http. Its pool distinguishes connections by host and port
+//!   only, so https has a pool of its own.
 //!
-//! The status decides. A delivery has succeeded when a head with 200 to 204 is in: the endpoint took the events, whether its
-//! body then ends, breaks off, or trickles. A body is for people.
+//! The status decides. A delivery has succeeded when a head with 200 to 204 has arrived: the endpoint accepted the
+//! events, whether its body then ends, breaks off, or stalls. The body is only shown to operators.
 //!
-//! How long all of it may take is the business of [`RequestInFlight`]; here is no timer.
+//! [`RequestInFlight`] has the time limits.
 
 use std::{
     borrow::Cow,
@@ -63,7 +63,7 @@ use super::{
     failure::{bounded, failed, unanswered},
     names::{NameResolver, Resolver},
     request::{Destination, OutgoingRequest, header_value},
-    socket::{EXCHANGE, RequestAttempt, RequestPhase},
+    socket::{ATTEMPT, RequestAttempt, RequestPhase},
     sockets::Sockets,
     trust::{ClientCertificates, TlsTrust},
 };
@@ -72,66 +72,65 @@ use crate::{
     policy::outcome::{Outcome, RequestResult},
 };
 
-/// 4 KiB of an answer are kept for people (`spec`: decision 27).
+/// 4 KiB of a response body are kept for operators.
 pub const BODY_BYTES_MAX: usize = 4_096;
 
-/// 64 KiB of an answer are read, so that its connection can be used again: a new one costs more.
+/// 64 KiB of a response body are read so that its connection can be reused: a new one costs more.
 pub const DRAINED_BYTES_MAX: usize = 65_536;
 
-/// How long an answer's body is read, within the request's own wait.
+/// How long a response body is read, within the request's own time limit.
 pub const BODY_WAIT: Duration = Duration::from_secs(2);
 
-/// 16 KiB of a body are handed to awc at a time: it copies what it is handed, and a large body behind a slow endpoint
-/// should not be in memory twice.
+/// awc gets 16 KiB of a body at a time: it copies what it gets, and a large body for a slow endpoint should not be in
+/// memory twice.
 const CHUNK_BYTES: usize = 16_384;
 
-/// 256 shells in the pool: less than a megabyte, even with TLS buffers mostly freed.
+/// 256 closed connections in the pool: less than a megabyte, even with TLS buffers mostly freed.
 const SHELLS_MAX: usize = 256;
 
-/// 1,024 connections of an arbiter that wait for a late answer: a descriptor and some kilobytes each, where every system
-/// allows thousands.
-pub const LINGERING_MAX: usize = 1_024;
+/// 1,024 connections of an arbiter that wait for a late response: a descriptor and some kilobytes each.
+pub const LATE_REQUESTS_MAX: usize = 1_024;
 
-/// Bare connections that are tried at once, of all threads: so many that are decided soon …
+/// Maximum reachability checks in their first phase, of all threads …
 static PROMPT_REACHES: Semaphore = Semaphore::const_new(32);
 
-/// … and so many that were not.
+/// … and in their second phase.
 static SLOW_REACHES: Semaphore = Semaphore::const_new(32);
 
-/// How soon.
+/// Length of the first phase.
 const REACH_PROMPT: Duration = Duration::from_millis(300);
 
-/// How long a bare connection may take after that.
+/// Time limit of the second phase.
 const REACH_WAIT: Duration = Duration::from_secs(5);
 
-/// No timer of awc's own may fire before ours.
+/// awc's own timers must not fire.
 const LONGER_THAN_ANY_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
-/// How a client calls.
+/// Settings of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// Whom it may call.
+    /// Addresses that it may call.
     pub rules: AddressRules,
-    /// Whose certificates it believes.
+    /// Trusted authorities and its client certificate.
     pub trust: TlsTrust,
-    /// What it may show of itself: one of them, where a subscription names it.
+    /// The client certificates that subscriptions may name.
     pub identities: ClientCertificates,
-    /// Who looks up names.
+    /// The resolver.
     pub names: Arc<dyn NameResolver>,
-    /// How long a connection waits for its next request.
+    /// How long a connection stays idle.
     pub keep_alive: Duration,
-    /// How old a connection may become: a new one looks the name up again.
+    /// Maximum age of a connection. A new one resolves the name again.
     pub lifetime: Duration,
-    /// How long one of several addresses may take to be reached before the next is called beside it (RFC 8305, 5).
+    /// How long a call to one of several addresses may take before the next one starts (RFC 8305, section 5).
     pub attempt_delay: Duration,
-    /// Requests that wait for a late answer at once.
-    pub lingering_max: usize,
-    /// The descriptors that all clients share.
+    /// Maximum late requests.
+    pub late_requests_max: usize,
+    /// The budget of descriptors that all clients share.
     pub sockets: Sockets,
 }
 
 impl ClientOptions {
-    /// The usual times.
+    /// The default times.
     pub fn new(rules: AddressRules, trust: TlsTrust) -> Self {
         Self {
             rules,
@@ -141,16 +140,16 @@ impl ClientOptions {
             keep_alive: Duration::from_secs(4),
             lifetime: Duration::from_secs(300),
             attempt_delay: Duration::from_millis(250),
-            lingering_max: LINGERING_MAX,
+            late_requests_max: LATE_REQUESTS_MAX,
             sockets: Sockets::default(),
         }
     }
 }
 
-/// How long a request may take.
+/// Time limits of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// From the first look-up to the end of the answer's head.
+    /// From the lookup to the end of the response head.
     pub response: Duration,
 }
 
@@ -160,32 +159,32 @@ impl Default for RequestTimeouts {
     }
 }
 
-/// A request for another try, until that is given up.
+/// A request for a repeat, until that is no longer allowed.
 pub(super) type RepeatRequest = Rc<Cell<Option<Rc<OutgoingRequest>>>>;
 
-/// Makes requests. One for each arbiter and set of rules; it stays where it was made.
+/// Sends requests. One for each arbiter and set of rules; not `Send`.
 pub struct WebhookClient(pub(super) Rc<ClientInner>);
 
 pub(super) struct ClientInner {
     pools: RefCell<AwcClients>,
-    dialer: Connector,
+    connector: Connector,
     pub(super) options: ClientOptions,
     late_requests: Cell<usize>,
 }
 
-/// awc's connections.
+/// awc's connection pools.
 struct AwcClients {
     plain: awc::Client,
     secure: awc::Client,
 }
 
 impl AwcClients {
-    fn new(dialer: &Connector, options: &ClientOptions) -> Self {
-        Self { plain: awc_client(dialer.clone(), options), secure: awc_client(dialer.secure(), options) }
+    fn new(connector: &Connector, options: &ClientOptions) -> Self {
+        Self { plain: awc_client(connector.clone(), options), secure: awc_client(connector.secure(), options) }
     }
 }
 
-/// The place of a request that waits for a late answer.
+/// The place of a late request.
 pub(super) struct LateSlot(Rc<ClientInner>);
 
 impl Drop for LateSlot {
@@ -195,51 +194,51 @@ impl Drop for LateSlot {
 }
 
 impl WebhookClient {
-    /// A client whose idle connections are swept by a task on this arbiter, for as long as the client lives.
+    /// A client. A task on this arbiter sweeps idle connections until the client is dropped.
     ///
     /// # Panics
     /// Outside of an arbiter.
     pub fn new(options: ClientOptions) -> Self {
-        let dialer = Connector::new(&options);
-        let pools = RefCell::new(AwcClients::new(&dialer, &options));
-        let inner = Rc::new(ClientInner { pools, dialer, options, late_requests: Cell::new(0) });
+        let connector = Connector::new(&options);
+        let pools = RefCell::new(AwcClients::new(&connector, &options));
+        let inner = Rc::new(ClientInner { pools, connector, options, late_requests: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
 
-    /// Whose certificates it believes, and what it shows of itself.
+    /// Trusted authorities and client certificate.
     pub fn trust(&self) -> &TlsTrust {
         &self.0.options.trust
     }
 
-    /// The descriptors that this client shares with all others.
+    /// The shared budget of descriptors.
     pub fn sockets(&self) -> &Sockets {
         &self.0.options.sockets
     }
 
-    /// Whom this client may call.
+    /// Addresses that this client may call.
     pub fn rules(&self) -> &AddressRules {
         &self.0.options.rules
     }
 
-    /// The pool that has the connections to this destination.
+    /// The pool for this destination.
     pub(super) fn awc(&self, destination: &Destination) -> awc::Client {
         let pools = self.0.pools.borrow();
         if destination.is_secure() { pools.secure.clone() } else { pools.plain.clone() }
     }
 
-    /// Closes what was idle for long enough, and counts connections. The client does this by itself too.
+    /// Closes idle connections, and counts all. The client also does this periodically.
     pub fn sweep(&self) -> ConnectionCounts {
         self.0.sweep()
     }
 
-    /// Requests that wait for a late answer.
-    pub fn lingering(&self) -> usize {
+    /// Number of late requests.
+    pub fn late_requests(&self) -> usize {
         self.0.late_requests.get()
     }
 
-    /// Makes one request. It always ends within the wait, and always with an answer. `now` is what an HTTP date in
-    /// `Retry-After` is compared with.
+    /// Sends one request. It always ends within the time limit, with a result. An HTTP date in `Retry-After` is
+    /// compared with `now`.
     pub async fn post(
         &self,
         destination: &Destination,
@@ -247,31 +246,31 @@ impl WebhookClient {
         waits: &RequestTimeouts,
         now: Timestamp,
     ) -> RequestResult {
-        let (answer, _lingering) = self.call(destination, outgoing, now).answer(waits.response).await;
+        let (answer, _late) = self.call(destination, outgoing, now).answer(waits.response).await;
         answer
     }
 
-    /// Whether a connection to the destination can be made: without TLS, without a request, and closed at once. False also
-    /// where too many are being tried at present.
+    /// Whether a connection to the destination can be made: without TLS and without a request, and closed at once. Also
+    /// false if too many checks are in progress.
     pub async fn reach(&self, destination: &Destination) -> bool {
         let url = destination.url();
         if self.rules().check_url(url).is_err() {
             return false;
         }
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
-        let mut reaching = Box::pin(self.0.dialer.reach(host, port));
+        let mut reaching = Box::pin(self.0.connector.reach(host, port));
         {
             let Ok(_place) = PROMPT_REACHES.try_acquire() else { return false };
             if let Ok(reached) = timeout(REACH_PROMPT, &mut reaching).await {
                 return reached.is_ok();
             }
         }
-        // Those that hear nothing must not take the places of those that are refused at once.
+        // Checks without any reply must not take the places of those that are refused at once.
         let Ok(_place) = SLOW_REACHES.try_acquire() else { return false };
         timeout(REACH_WAIT, reaching).await.is_ok_and(|reached| reached.is_ok())
     }
 
-    /// A request that may be answered late: nothing leaves before its answer is asked for.
+    /// A request that may get a late response. Nothing is sent until [`RequestInFlight::answer`] is called.
     pub fn call<'a>(
         &'a self,
         destination: &'a Destination,
@@ -281,26 +280,26 @@ impl WebhookClient {
         RequestInFlight::new(self, destination, outgoing, now)
     }
 
-    /// A place for a request that waits for a late answer. [`None`] where all are taken: the newcomer is cut, because an
-    /// older one may be somebody else's.
-    pub(super) fn linger(&self) -> Option<LateSlot> {
+    /// A place for a late request. [`None`] if all are taken: the new one is aborted, because older ones may belong to
+    /// other subscriptions.
+    pub(super) fn late_slot(&self) -> Option<LateSlot> {
         let taken = self.0.late_requests.get();
-        (taken < self.0.options.lingering_max).then(|| {
+        (taken < self.0.options.late_requests_max).then(|| {
             self.0.late_requests.set(taken + 1);
             LateSlot(Rc::clone(&self.0))
         })
     }
 
-    /// The request, and once more on a new connection where the first one's was stale and `again` has it still.
+    /// Sends the request, and repeats it on a new connection if the first one was stale and `again` still has it.
     pub(super) async fn attempts(
         &self,
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
         again: RepeatRequest,
-        exchanges: [Rc<RequestAttempt>; 2],
+        request_attempts: [Rc<RequestAttempt>; 2],
         now: Timestamp,
     ) -> RequestResult {
-        let [first, second] = exchanges;
+        let [first, second] = request_attempts;
         let error = match self.attempt(destination, outgoing, &first, now).await {
             Ok(answer) => return answer,
             Err(error) => error,
@@ -309,7 +308,7 @@ impl WebhookClient {
         let Some(outgoing) = again.take().filter(|_| stale) else {
             return failed(&error, first.phase(), destination);
         };
-        tracing::debug!(%error, host = destination.url().host_str(), "stale connection, sent again on a new one");
+        tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending again on a new one");
         match self.attempt(destination, outgoing, &second, now).await {
             Ok(answer) => answer,
             Err(error) => failed(&error, second.phase(), destination),
@@ -320,20 +319,20 @@ impl WebhookClient {
         &self,
         destination: &Destination,
         outgoing: Rc<OutgoingRequest>,
-        exchange: &Rc<RequestAttempt>,
+        request_attempt: &Rc<RequestAttempt>,
         now: Timestamp,
     ) -> Result<RequestResult, SendRequestError> {
         let awc = self.awc(destination);
-        EXCHANGE
-            .scope(exchange.clone(), async move {
+        ATTEMPT
+            .scope(request_attempt.clone(), async move {
                 let request = head(&awc, Method::POST, destination, &outgoing);
-                let body = body(outgoing.body.clone(), exchange.clone());
-                // The body goes with its last byte: from here on only `again` may have it still.
+                let body = body(outgoing.body.clone(), request_attempt.clone());
+                // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
                 let response = request.send_body(body).await?;
-                exchange.enter(RequestPhase::Reading(response.status().as_u16()));
-                let answer = read(response, exchange, now).await;
-                exchange.read();
+                request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
+                let answer = read(response, request_attempt, now).await;
+                request_attempt.read();
                 Ok(answer)
             })
             .await
@@ -342,10 +341,10 @@ impl WebhookClient {
 
 impl ClientInner {
     fn sweep(&self) -> ConnectionCounts {
-        let found = self.dialer.sweep(self.options.keep_alive);
+        let found = self.connector.sweep(self.options.keep_alive);
         if found.shells > SHELLS_MAX {
-            // Requests in progress hold on to the old pool until they are done.
-            self.pools.replace(AwcClients::new(&self.dialer, &self.options));
+            // Requests in progress keep the old pool until they end.
+            self.pools.replace(AwcClients::new(&self.connector, &self.options));
         }
         found
     }
@@ -361,9 +360,9 @@ async fn keep_sweeping(client: Weak<ClientInner>) {
     }
 }
 
-fn awc_client(dialer: Connector, options: &ClientOptions) -> awc::Client {
+fn awc_client(connector: Connector, options: &ClientOptions) -> awc::Client {
     let connector = awc::Connector::new()
-        .connector(dialer)
+        .connector(connector)
         .timeout(LONGER_THAN_ANY_WAIT)
         .handshake_timeout(LONGER_THAN_ANY_WAIT)
         .conn_keep_alive(options.keep_alive)
@@ -388,7 +387,7 @@ pub(super) fn head(
     for (name, value) in &outgoing.headers {
         let value = match value {
             Cow::Borrowed(value) => HeaderValue::from_static(value),
-            // What `build` makes is printable; whoever makes headers otherwise is held to the same.
+            // `build` produces printable values; other headers are encoded here.
             Cow::Owned(value) => HeaderValue::from_str(value).unwrap_or_else(|_| {
                 HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
             }),
@@ -396,7 +395,7 @@ pub(super) fn head(
         request = request.insert_header((HeaderName::from_static(name), value));
     }
     for (name, value) in &outgoing.properties {
-        // Both were checked when they were set up, or made; one that is none after all is left out.
+        // Both were checked when they were created. An invalid one is omitted.
         let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
         if let Some((name, mut value)) = pair {
             value.set_sensitive(true);
@@ -406,59 +405,59 @@ pub(super) fn head(
     request
 }
 
-/// The body in slices, telling how far it is.
-pub(super) fn body(body: Bytes, exchange: Rc<RequestAttempt>) -> impl awc::body::MessageBody + 'static {
+/// The body in slices, reporting its progress.
+pub(super) fn body(body: Bytes, request_attempt: Rc<RequestAttempt>) -> impl awc::body::MessageBody + 'static {
     let len = body.len();
     let starts = (0..len).step_by(CHUNK_BYTES);
     let slices = starts.map(move |start| {
         let end = (start + CHUNK_BYTES).min(len);
-        exchange.enter(if end == len { RequestPhase::Waiting } else { RequestPhase::Sending });
+        request_attempt.enter(if end == len { RequestPhase::Waiting } else { RequestPhase::Sending });
         Ok::<_, Infallible>(body.slice(start..end))
     });
     SizedStream::new(len as u64, stream::iter(slices))
 }
 
-/// Reads what is kept of an answer, and decides whether its connection may be used again.
-async fn read(mut response: ClientResponse, exchange: &RequestAttempt, now: Timestamp) -> RequestResult {
+/// Reads what is kept of a response, and decides whether its connection may be reused.
+async fn read(mut response: ClientResponse, request_attempt: &RequestAttempt, now: Timestamp) -> RequestResult {
     let status = response.status();
     let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, now);
     if status.is_informational() {
-        exchange.poison();
+        request_attempt.discard_connection();
         answer.detail = match status {
-            StatusCode::SWITCHING_PROTOCOLS => "101 changes the protocol, which was not asked for".to_owned(),
-            status => format!("{} is an interim answer, and no other came after many", status.as_u16()),
+            StatusCode::SWITCHING_PROTOCOLS => "101 switches the protocol, which was not requested".to_owned(),
+            status => format!("{} is an interim response, and no final one followed", status.as_u16()),
         };
         return answer;
     }
-    if exchange.late.get() {
-        // Nobody keeps its body, and whoever took so long to begin may take as long to end.
-        exchange.poison();
+    if request_attempt.late.get() {
+        // The body of a late response is not needed, and may never end.
+        request_attempt.discard_connection();
         return answer;
     }
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
         let until = Instant::now() + BODY_WAIT;
-        let until = exchange.until.get().map_or(until, |wait| wait.min(until));
+        let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
         let mut kept = BytesMut::new();
         answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {
             Ok(detail) => detail,
-            Err(_) => "the answer's body did not end in time; the connection was closed".to_owned(),
+            Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
         };
         answer.body = kept.freeze();
     }
     if response.version() == Version::HTTP_11 && (bodiless || has_length(&response)) {
-        // Where the body was not read to its end, dropping the response closes the connection.
+        // If the body was not read to its end, dropping the response closes the connection.
         drop(response);
-        exchange.finish();
+        request_attempt.finish();
     } else {
-        exchange.poison();
+        request_attempt.discard_connection();
     }
     answer
 }
 
-/// Reads at most `most` bytes of the body, of which the first are `kept`; what to say of the rest.
+/// Reads at most `most` bytes of the body and keeps the first ones. Returns a text about the rest.
 pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut, most: usize) -> String {
     let mut read = 0;
     loop {
@@ -468,10 +467,10 @@ pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut
                 read += chunk.len();
                 kept.extend_from_slice(&chunk[..chunk.len().min(BODY_BYTES_MAX - kept.len())]);
                 if read > most {
-                    return format!("the answer's body is longer than {most} bytes; the connection was closed");
+                    return format!("the response body is longer than {most} bytes; the connection was closed");
                 }
             }
-            Some(Err(error)) => return bounded(format!("the answer's body broke off: {error}")),
+            Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
         }
     }
 }
@@ -481,11 +480,11 @@ fn has_length(response: &ClientResponse) -> bool {
     headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
 }
 
-/// `Retry-After`, in seconds or as a date. What can't be read is as good as not said.
+/// `Retry-After`, in seconds or as a date. Unreadable values are ignored.
 fn retry_after(response: &ClientResponse, now: Timestamp) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More seconds than can be counted are as many as can be.
+        // Larger numbers are clamped.
         return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
     }
     let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;

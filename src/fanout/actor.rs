@@ -1,10 +1,11 @@
-//! One life of a topic: it matches what was appended, and keeps its subscriptions' actors alive.
+//! The actor of a topic: it matches appended events, and starts the actors of its subscriptions.
 //!
-//! Its state is a view: the index is made of the registry's plans, its children are built from the journal. When it dies,
-//! they end with it, and the next life begins anew; what it had not matched, they read from the log themselves.
+//! Its state is derived: the index comes from the registry's plans, its children recover from the journal. When it
+//! ends, its children end too, and the next incarnation starts from nothing. Subscriptions read what it had not matched
+//! from the log.
 //!
-//! Topics share threads, so an actor works in turns of about [`TURN`] bytes and lets all others on its thread have theirs in
-//! between, however much has arrived for it and however dear its filters are.
+//! Topics share threads. An actor works in turns of about [`TURN`] bytes and yields in between, however much has
+//! arrived and however expensive the filters are.
 
 use std::{
     cell::Cell,
@@ -32,47 +33,46 @@ use crate::{
     },
 };
 
-/// Something lies in the topic's inbox. A hint: losing it costs latency, never an event.
+/// Wakes the actor to take what lies in the topic's inbox. A hint: losing it costs latency, never an event.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct InboxWake;
 
-/// How often subscriptions that nothing matches are told where the log ends, so that they pass it and it can be trimmed.
-/// Actors that were idle twice in a row retire.
-pub const LOOK: Duration = Duration::from_secs(5);
+/// How often subscriptions without a match learn the end of the log, so that they pass it and the log can be trimmed.
+/// An actor that is idle at two checks in a row is stopped.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A subscription lags where it has not read what was there before so many looks: nothing is kept in memory for it.
-const LAG_LOOKS: usize = 2;
+/// A subscription lags if it has not read what was there this many checks ago. The cache keeps nothing for it.
+const LAG_CHECKS: usize = 2;
 
-/// So many bytes of events are matched in a turn, and one event at least: about a millisecond. What candidates cost is counted
-/// in bytes too.
+/// Bytes of events per turn, but at least one event: about 1 ms. Filter candidates are counted in bytes too.
 const TURN: usize = 256 * 1024;
 
-/// One life of a topic.
+/// One incarnation of a topic's actor.
 pub struct TopicActor {
     topic: Arc<TopicHandle>,
     hosts: ActorHosts,
     index: TopicIndex,
-    /// The topic's subscriptions as they were last read: an append looks each matching one up.
+    /// The topic's subscriptions, for a lookup at each match.
     known: HashMap<SubscriptionId, Arc<SubscriptionHandle>>,
     children: HashMap<SubscriptionId, Lifeline>,
-    /// Those that had nothing to do when they were looked at last.
+    /// Subscriptions that had nothing to do at the last check.
     idle: HashSet<SubscriptionId>,
-    /// Whether it had nothing to do itself.
+    /// Whether this actor had nothing to do at the last check.
     is_idle: bool,
     /// The chunk that is being matched.
     matching: Option<(Chunk, Matching)>,
-    /// Whether the next turn is waited for.
+    /// Whether the next turn is scheduled.
     is_waiting: bool,
-    /// Where the log ended at the last looks, the newest last.
+    /// The ends of the log at the last checks, newest last.
     ends: VecDeque<Seq>,
-    /// Whether it is being found out which events go because the backlog is too large.
-    relieving: Rc<Cell<bool>>,
+    /// Whether a task is finding out which events the backlog limit drops.
+    is_enforcing: Rc<Cell<bool>>,
     retired: Arc<AtomicBool>,
 }
 
 impl TopicActor {
-    /// A fresh life. It sets `retired` and stops where it has nothing to do for long.
+    /// A new incarnation. It sets `retired` and stops once it is idle.
     pub fn new(topic: Arc<TopicHandle>, hosts: ActorHosts, retired: Arc<AtomicBool>) -> Self {
         retired.store(false, Ordering::Release);
         Self {
@@ -86,13 +86,13 @@ impl TopicActor {
             matching: None,
             is_waiting: false,
             ends: VecDeque::new(),
-            relieving: Rc::default(),
+            is_enforcing: Rc::default(),
             retired,
         }
     }
 
-    /// Works on what arrived for a turn, and comes back to the rest when all others on this thread have had theirs.
-    fn turn(&mut self, ctx: &mut Context<Self>) {
+    /// Processes the inbox for one turn, and continues after all others on this thread had a turn.
+    fn run_turn(&mut self, ctx: &mut Context<Self>) {
         let mut left = TURN;
         while left > 0 {
             if let Some((_, matching)) = &mut self.matching {
@@ -103,20 +103,20 @@ impl TopicActor {
                 continue;
             }
             match self.topic.take() {
-                Some(ArrivedEvents::Changed) => self.reread(),
+                Some(ArrivedEvents::Changed) => self.reload(),
                 Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
                 None => {
-                    self.relieve();
-                    self.topic.history().acted(&self.hosts.world.clock);
+                    self.enforce_backlog();
+                    self.topic.history().note_recovered(&self.hosts.world.clock);
                     return;
                 }
             }
         }
-        self.relieve();
+        self.enforce_backlog();
         self.is_waiting = true;
         ctx.spawn(wrap_future(tokio::task::yield_now()).map(|(), actor: &mut Self, ctx| {
             actor.is_waiting = false;
-            actor.turn(ctx);
+            actor.run_turn(ctx);
         }));
     }
 
@@ -126,94 +126,96 @@ impl TopicActor {
                 let matching = self.index.begin(events, chunk.bytes_len());
                 self.matching = matching.map(|matching| (chunk, matching));
             }
-            // The subscriptions read the log for themselves, and say so if it is damaged there too.
-            Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "a chunk cannot be matched"),
+            // Subscriptions read the log themselves and report damage there too.
+            Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "cannot read a chunk to match"),
         }
     }
 
-    /// A chunk is matched: it is kept for those that it goes to, and they are woken.
+    /// Adds the matched chunk to the cache and wakes the subscriptions that match.
     fn finish(&mut self) {
         let Some((chunk, matching)) = self.matching.take() else { return };
         let (matched, readers, unmatched) = self.index.end(matching);
         self.topic.meter().unmatched(unmatched);
-        self.topic.tail().push(matched);
+        self.topic.recent_events().push(matched);
         for subscription in readers {
-            // The index and this were made of the same subscriptions.
+            // The index and `known` come from the same subscriptions.
             if let Some(child) = self.known.get(&subscription).cloned() {
                 child.shared.appended(chunk.end());
                 self.start(&child);
             }
         }
-        self.topic.history().thrive();
+        self.topic.history().note_progress();
     }
 
-    /// Where the backlog is too large and the operator lets the oldest events go, those who lag are told up to where.
-    fn relieve(&mut self) {
+    /// If the backlog is too large and the oldest events may be dropped, passes the limit to the subscriptions that
+    /// lag.
+    fn enforce_backlog(&mut self) {
         let (journal, partition) = (self.hosts.world.journal.clone(), self.topic.partition());
         let keep = journal.crowd(partition).and_then(|crowd| crowd.keep);
         let (Some(keep), Some(end)) = (keep, journal.end(partition)) else { return };
-        if self.relieving.replace(true) {
+        if self.is_enforcing.replace(true) {
             return;
         }
-        let (topic, relieving) = (Arc::clone(&self.topic), Rc::clone(&self.relieving));
+        let (topic, is_enforcing) = (Arc::clone(&self.topic), Rc::clone(&self.is_enforcing));
         actix_rt::spawn(async move {
-            // Where it cannot be found out now, the next append asks again.
+            // If it cannot be found out now, the next append tries again.
             if let Ok(LogPosition { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
                 for child in topic.children().iter().filter(|child| child.shared.state().own_low < at) {
                     child.shared.overflow(at);
                 }
             }
-            relieving.set(false);
+            is_enforcing.set(false);
         });
     }
 
-    /// The subscriptions were changed: those that are gone or served otherwise end, and all that owe something run.
-    fn reread(&mut self) {
-        self.topic.tail().clear();
+    /// The subscriptions changed: stops actors whose subscription is gone or has another plan, and starts those with
+    /// work.
+    fn reload(&mut self) {
+        self.topic.recent_events().clear();
         let children = self.topic.children();
         self.index = self.index.renewed(children.iter().map(|child| child.shared.plan()).collect());
         self.known = children.iter().map(|child| (child.number(), Arc::clone(child))).collect();
         self.children.retain(|number, _| self.known.get(number).is_some_and(|child| !child.is_outdated()));
-        self.nudge_all(&children);
+        self.start_pending(&children);
     }
 
-    /// Looks after the subscriptions, and ends what has nothing to do.
-    fn look(&mut self, ctx: &mut Context<Self>) {
+    /// The periodic check: passes the end of the log on, and stops what has nothing to do.
+    fn check(&mut self, ctx: &mut Context<Self>) {
         let children = self.topic.children();
         let low = children.iter().map(|child| child.shared.state().own_low).min().unwrap_or(Seq(u64::MAX));
-        self.topic.tail().pass(low);
+        self.topic.recent_events().pass(low);
         self.forget_laggards(&children);
         self.retire_idle(&children);
-        self.nudge_all(&children);
-        self.relieve();
+        self.start_pending(&children);
+        self.enforce_backlog();
         self.retire(ctx);
     }
 
-    /// Nothing is kept in memory for subscriptions that have not read for long.
+    /// The cache keeps nothing for subscriptions that lag.
     fn forget_laggards(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
         self.ends.push_back(end.next);
-        if self.ends.len() <= LAG_LOOKS {
+        if self.ends.len() <= LAG_CHECKS {
             return;
         }
         let Some(before) = self.ends.pop_front() else { return };
         let laggards = children.iter().filter(|child| child.shared.live_read().is_some_and(|read| read < before));
-        self.topic.tail().lag(laggards.map(|child| child.number()).collect(), before);
+        self.topic.recent_events().lag(laggards.map(|child| child.number()).collect(), before);
     }
 
-    /// Ends where there was nothing to do for two looks in a row, and no subscription has: an idle topic costs a record in
-    /// memory. Whoever brings something has it built again.
+    /// Stops this actor if it and all its subscriptions were idle at two checks in a row: an idle topic costs one
+    /// record in memory. New work starts it again.
     fn retire(&mut self, ctx: &mut Context<Self>) {
-        let is_idle = self.children.is_empty() && self.matching.is_none() && !self.relieving.get();
+        let is_idle = self.children.is_empty() && self.matching.is_none() && !self.is_enforcing.get();
         if std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire() {
-            self.topic.tail().clear();
+            self.topic.recent_events().clear();
             self.retired.store(true, Ordering::Release);
             ctx.stop();
         }
     }
 
-    /// An actor that has had nothing to do for two looks in a row ends: a quiet subscription costs a record on disk. Whoever
-    /// gives it something to do tells this actor, which builds it again.
+    /// Stops the actors of subscriptions that were idle at two checks in a row: an idle subscription costs one record
+    /// on disk. New work wakes this actor, which starts them again.
     fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
         let idle = children.iter().filter(|child| child.shared.is_idle(end.next)).map(|child| child.number()).collect();
@@ -221,7 +223,7 @@ impl TopicActor {
         self.children.retain(|number, _| !(before.contains(number) && self.idle.contains(number)));
     }
 
-    fn nudge_all(&mut self, children: &[Arc<SubscriptionHandle>]) {
+    fn start_pending(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
         for child in children {
             child.shared.appended(end.next);
@@ -231,17 +233,17 @@ impl TopicActor {
         }
     }
 
-    /// Lets a subscription's actor run, if it does not.
+    /// Starts a subscription's actor if it does not run.
     fn start(&mut self, child: &Arc<SubscriptionHandle>) {
         if self.children.contains_key(&child.number()) {
             return;
         }
-        // Whom an earlier life of this actor has taken along.
-        if let Some(died) = self.topic.history().died() {
-            child.history.orphaned(died);
+        // The previous incarnation of this actor took the child with it.
+        if let Some(ended_at) = self.topic.history().down_since() {
+            child.history.note_orphaned(ended_at);
         }
         let lifeline = Lifeline::new();
-        actor_factory::keep_subscription(Arc::clone(child), Arc::clone(&self.topic), &self.hosts, lifeline.held());
+        actor_factory::supervise_subscription(Arc::clone(child), Arc::clone(&self.topic), &self.hosts, lifeline.held());
         self.children.insert(child.number(), lifeline);
     }
 }
@@ -250,9 +252,9 @@ impl Actor for TopicActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.reread();
-        self.topic.live(ctx.address());
-        ctx.run_interval(self.hosts.look, Self::look);
+        self.reload();
+        self.topic.set_mailbox(ctx.address());
+        ctx.run_interval(self.hosts.check_interval, Self::check);
     }
 }
 
@@ -261,7 +263,7 @@ impl Handler<InboxWake> for TopicActor {
 
     fn handle(&mut self, _: InboxWake, ctx: &mut Self::Context) {
         if !self.is_waiting {
-            self.turn(ctx);
+            self.run_turn(ctx);
         }
     }
 }
@@ -269,7 +271,7 @@ impl Handler<InboxWake> for TopicActor {
 impl Handler<Inject> for TopicActor {
     type Result = ();
 
-    fn handle(&mut self, suffer: Inject, ctx: &mut Self::Context) {
-        suffer.befall(ctx);
+    fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
+        inject.apply(ctx);
     }
 }

@@ -1,8 +1,8 @@
-//! Which subscriptions an event goes to, asked once per event.
+//! Finds the subscriptions that an event goes to, once per event.
 //!
-//! The filters' own index names the candidates, and each of these is asked; all of them look at one view of the event, so
-//! that what one has read of it the next need not read again. A chunk is matched in parts ([`Matching`]), so that others on
-//! the thread have their turn in between.
+//! The filter index returns candidates, and each candidate's filter is evaluated. All filters share one view of the
+//! event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), so that other actors on
+//! the thread run in between.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     subscription::{DeliveryPlan, MatchedChunk, Matches, SubscriptionPositions},
 };
 
-/// What a candidate costs, in bytes of an event.
+/// The cost of a candidate, in bytes of an event.
 const CANDIDATE: usize = 256;
 
 /// The filters of a topic's subscriptions.
@@ -20,43 +20,43 @@ const CANDIDATE: usize = 256;
 pub struct TopicIndex {
     plans: Vec<Arc<DeliveryPlan>>,
     filters: filter::index::FilterIndex,
-    roster: Arc<SubscriptionPositions>,
+    positions: Arc<SubscriptionPositions>,
 }
 
-/// A chunk of which some events are matched.
+/// A chunk that is partly matched.
 #[derive(Debug)]
 pub struct Matching {
     first: Seq,
     events: Vec<Event>,
     bytes: usize,
     matches: Matches,
-    /// So many events are matched …
+    /// Matched events.
     done: usize,
-    /// … and so many of these by nobody's filter.
+    /// Matched events that no filter passed.
     unmatched: u64,
 }
 
 impl TopicIndex {
-    /// An index over these.
+    /// Builds an index over these plans.
     pub fn new(plans: Vec<Arc<DeliveryPlan>>) -> Self {
         Self::default().renewed(plans)
     }
 
-    /// An index over these, with what is still good of this one.
+    /// Builds an index over these plans and reuses what is still valid of this one.
     #[must_use]
     pub fn renewed(&self, plans: Vec<Arc<DeliveryPlan>>) -> Self {
         let filters = self.filters.renewed(plans.iter().map(|plan| plan.filter()));
-        let roster = SubscriptionPositions::new(plans.iter().map(|plan| (plan.record.number, plan.record.version)));
-        Self { plans, filters, roster: Arc::new(roster) }
+        let positions = SubscriptionPositions::new(plans.iter().map(|plan| (plan.record.number, plan.record.version)));
+        Self { plans, filters, positions: Arc::new(positions) }
     }
 
-    /// Begins to match a chunk's events, which lie behind one another. [`None`] where there are none.
+    /// Begins to match consecutive events of a chunk. [`None`] if there are none.
     pub fn begin(&self, events: Vec<Event>, bytes: usize) -> Option<Matching> {
         let first = events.first()?.seq;
         Some(Matching { first, events, bytes, matches: Matches::default(), done: 0, unmatched: 0 })
     }
 
-    /// Matches the next event. Answers what that cost, in bytes; [`None`] where all are matched.
+    /// Matches the next event. Returns the cost in bytes; [`None`] once all are matched.
     pub fn advance(&self, matching: &mut Matching) -> Option<usize> {
         let event = matching.events.get(matching.done)?;
         let view = self.filters.view(event);
@@ -70,10 +70,11 @@ impl TopicIndex {
         Some(cost)
     }
 
-    /// The chunk, the subscriptions that any of it goes to, and how many of its events go to nobody.
+    /// Returns the chunk, the subscriptions that get any of its events, and the number of events without a
+    /// subscription.
     pub fn end(&self, matching: Matching) -> (MatchedChunk, Vec<SubscriptionId>, u64) {
         let Matching { first, events, bytes, matches, unmatched, .. } = matching;
         let readers = matches.readers().map(|place| self.plans[place as usize].record.number).collect();
-        (MatchedChunk { first, events, bytes, matched_for: Arc::clone(&self.roster), matches }, readers, unmatched)
+        (MatchedChunk { first, events, bytes, matched_for: Arc::clone(&self.positions), matches }, readers, unmatched)
     }
 }

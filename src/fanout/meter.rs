@@ -1,6 +1,6 @@
-//! What is counted of a topic's publishers and of what its actor matched, since the process started.
+//! Counters of a topic's publishers and matches, since the process started.
 //!
-//! How many events it took is no concern of this: the log itself counts them, and goes on with that after a restart.
+//! The log itself counts the events, across restarts.
 
 use std::{
     collections::BTreeMap,
@@ -14,40 +14,40 @@ use crate::metrics::{Counter, DURATIONS, Histogram, HistogramCounts};
 #[derive(Debug, Default)]
 pub struct TopicMeter {
     unmatched: Counter,
-    /// Made with the first request: an idle topic has none.
+    /// Created with the first request.
     latency: OnceLock<Box<Histogram>>,
     refused: Mutex<BTreeMap<PublishRefusal, u64>>,
 }
 
-/// Why a request was refused, as its publisher was told.
+/// Why a publish request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PublishRefusal {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// The specific code.
+    /// The specific error code.
     pub code: &'static str,
 }
 
-/// What was counted by now.
+/// A snapshot of the counters.
 #[derive(Clone, Debug)]
 pub struct PublishCounts {
-    /// Events that nobody subscribes to.
+    /// Events that matched no subscription.
     pub unmatched: u64,
-    /// How long the requests took that were accepted.
+    /// Durations of accepted requests.
     pub latency: HistogramCounts,
-    /// The requests that were not.
+    /// Refused requests by reason.
     pub refused: BTreeMap<PublishRefusal, u64>,
 }
 
 impl PublishCounts {
-    /// Nothing was.
+    /// Zero counters.
     pub fn none() -> Self {
         Self { unmatched: 0, latency: HistogramCounts::none(&DURATIONS), refused: BTreeMap::new() }
     }
 }
 
 impl TopicMeter {
-    /// A request was accepted, after so long.
+    /// A request was accepted after this time.
     pub fn accepted(&self, after: Duration) {
         self.latency.get_or_init(|| Box::new(Histogram::new(&DURATIONS))).took(after);
     }
@@ -57,12 +57,12 @@ impl TopicMeter {
         *self.lock().entry(why).or_default() += 1;
     }
 
-    /// Events were matched by nobody's filter.
+    /// Counts events that matched no filter.
     pub(crate) fn unmatched(&self, events: u64) {
         self.unmatched.add(events);
     }
 
-    /// What was counted.
+    /// A snapshot of the counters.
     pub fn publishing(&self) -> PublishCounts {
         PublishCounts {
             unmatched: self.unmatched.get(),

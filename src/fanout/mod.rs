@@ -11,6 +11,6 @@ pub mod meter;
 pub mod recent_events;
 
 pub use self::{
-    actor::{InboxWake, LOOK, TopicActor},
+    actor::{CHECK_INTERVAL, InboxWake, TopicActor},
     recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
 };

@@ -1,11 +1,12 @@
-//! The newest events of a topic, with the subscriptions that each one matches: who keeps up reads here and not on the disk.
+//! The newest events of a topic with the subscriptions that each one matches. Subscriptions that keep up read from this
+//! cache instead of the disk.
 //!
-//! The topic writes, its subscriptions read. A chunk knows which subscriptions it was matched for, in which version: a
-//! subscription that is not among them finds nothing here and reads the log, filtering for itself. So a tail can be
-//! forgotten at any moment.
+//! The topic's actor writes, its subscriptions read. A chunk records the subscriptions, with version, that it was
+//! matched for. Any other subscription finds nothing here, and reads and filters the log itself. So the cache can be
+//! cleared at any time.
 //!
-//! Events that everybody has read whose they are go at once, so that publishing runs in the same little memory again and
-//! again. What is left of them is one stretch of the log that whoever had no part in it may pass unread. Nothing is kept for
+//! Events are dropped as soon as all subscriptions that match have read them, so that publishing reuses the same
+//! memory. A dropped stretch stays as a range that subscriptions without a match in it may skip. Nothing is kept for
 //! subscriptions that lag: they read the log.
 
 use std::{
@@ -18,37 +19,37 @@ use std::{
 
 use crate::event::{Event, Seq, SubscriptionId};
 
-/// How many bytes all tails of the server may have together. Where they have more, the largest tail loses its oldest events:
-/// a topic with little in memory never pays for one with much.
+/// The memory limit of all recent-events caches of the server together. Above it, the largest cache loses its oldest
+/// events, so a topic with few events never pays for one with many.
 #[derive(Debug)]
 pub struct RecentBudget {
     used: AtomicUsize,
     most: usize,
-    /// Those that have had something.
+    /// The caches that hold something.
     recent: Mutex<Vec<Weak<RecentEventsShared>>>,
 }
 
 impl RecentBudget {
-    /// So many.
+    /// A budget of `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { used: AtomicUsize::new(0), most, recent: Mutex::default() }
     }
 
-    /// How many they have.
+    /// Bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes the oldest events from the largest tail, until there is room.
+    /// Drops the oldest events of the largest cache until the budget holds.
     fn make_room(&self) {
         while self.used() > self.most {
             let largest = {
-                let mut tails = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-                tails.retain(|tail| tail.upgrade().is_some_and(|tail| tail.stays_listed()));
-                tails.iter().filter_map(Weak::upgrade).max_by_key(|tail| tail.used())
+                let mut caches = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+                caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.stays_listed()));
+                caches.iter().filter_map(Weak::upgrade).max_by_key(|cache| cache.used())
             };
             let Some(largest) = largest else { return };
-            // Some at once, so that the tails are not compared for each chunk.
+            // Drops several at once, so that the caches are not compared for each chunk.
             let (enough, half) = (self.most - self.most / 8, largest.used() / 2);
             let mut stretches = largest.stretches();
             while self.used() > enough && (self.used() > self.most || largest.used() > half) {
@@ -59,7 +60,7 @@ impl RecentBudget {
     }
 }
 
-/// The subscriptions that chunks are matched for: each with its place in [`Matches`], and the version that it has.
+/// The subscriptions that a chunk was matched for, each with its position in [`Matches`] and its version.
 #[derive(Debug, Default)]
 pub struct SubscriptionPositions {
     all: Vec<SubscriptionId>,
@@ -67,14 +68,14 @@ pub struct SubscriptionPositions {
 }
 
 impl SubscriptionPositions {
-    /// These, each with its version. The first has place 0.
+    /// Assigns positions in this order, from 0.
     pub fn new(all: impl IntoIterator<Item = (SubscriptionId, u32)>) -> Self {
-        let mut roster = Self::default();
+        let mut positions = Self::default();
         for ((subscription, version), place) in all.into_iter().zip(0..) {
-            roster.all.push(subscription);
-            roster.places.insert(subscription, (place, version));
+            positions.all.push(subscription);
+            positions.places.insert(subscription, (place, version));
         }
-        roster
+        positions
     }
 
     fn place(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
@@ -82,33 +83,32 @@ impl SubscriptionPositions {
     }
 }
 
-/// A chunk of the log that was matched.
+/// A matched chunk of the log.
 #[derive(Debug)]
 pub struct MatchedChunk {
-    /// The place of its first event.
+    /// The sequence of its first event.
     pub first: Seq,
-    /// Its events, without a gap.
+    /// Consecutive events.
     pub events: Vec<Event>,
-    /// Its length on disk.
+    /// Length on disk.
     pub bytes: usize,
-    /// The subscriptions it was matched for.
+    /// The subscriptions that it was matched for.
     pub matched_for: Arc<SubscriptionPositions>,
-    /// Which of the events each of them gets.
+    /// Which of the events each subscription gets.
     pub matches: Matches,
 }
 
-/// Which subscriptions each event of a chunk goes to. Events that follow one another often go to the same ones, and then they
-/// share a set.
+/// Which subscriptions each event of a chunk goes to. Consecutive events with the same subscriptions share a set.
 #[derive(Debug, Default)]
 pub struct Matches {
-    /// For each event, which of the sets.
+    /// For each event, the index of its set.
     of: Vec<u32>,
     sets: Vec<PositionSet>,
-    /// Those that any event goes to.
+    /// The union of all sets, as bits.
     all: Vec<u64>,
 }
 
-/// A set of places: a list where they are few, a bit for each where that is smaller.
+/// A set of positions: a list, or a bit set if that is smaller.
 #[derive(Debug, PartialEq, Eq)]
 enum PositionSet {
     Few(Box<[u32]>),
@@ -116,7 +116,7 @@ enum PositionSet {
 }
 
 impl Matches {
-    /// The next event goes to the subscriptions at these places, which ascend.
+    /// Adds the next event with the positions of its subscriptions, in ascending order.
     pub fn push(&mut self, places: Vec<u32>) {
         for place in &places {
             let word = *place as usize / 64;
@@ -132,12 +132,12 @@ impl Matches {
         self.of.push(self.sets.len() as u32 - 1);
     }
 
-    /// The subscriptions that get any of the events, by place.
+    /// The positions of the subscriptions that get any of the events.
     pub fn readers(&self) -> impl Iterator<Item = u32> {
         bits(&self.all)
     }
 
-    /// Whether the subscription at `place` gets any.
+    /// Whether the subscription at `place` gets any of the events.
     fn has(&self, place: u32) -> bool {
         has_bit(&self.all, place)
     }
@@ -208,7 +208,7 @@ impl MatchedChunk {
         self.first.plus(self.events.len() as u64)
     }
 
-    /// What it takes in memory: small events are smaller than what says where their parts are, and who gets them.
+    /// Memory use. For small events, the offsets of their parts and the match sets are larger than the bytes.
     fn memory(&self) -> usize {
         self.bytes + self.events.len() * size_of::<Event>() + self.matches.memory()
     }
@@ -218,22 +218,22 @@ impl MatchedChunk {
     }
 }
 
-/// A stretch of the log whose events have gone.
+/// A stretch of the log whose events were dropped.
 #[derive(Debug)]
 struct EvictedRange {
     first: Seq,
     end: Seq,
     matched_for: Arc<SubscriptionPositions>,
-    /// Up to where each of those was to read it who had a part in it.
+    /// For each subscription with a match in it: the end of its last part.
     parts: HashMap<SubscriptionId, Seq>,
 }
 
-/// What an entry of such a map takes, with the room that the map keeps.
+/// Memory of a map entry, including spare capacity.
 const PART: usize = 32;
 
 #[derive(Debug)]
 enum LogStretch {
-    /// So many have not read it yet.
+    /// With the number of subscriptions that have not read it yet.
     Unread(MatchedChunk, usize),
     Gone(EvictedRange),
 }
@@ -260,7 +260,7 @@ impl LogStretch {
         }
     }
 
-    /// What it takes in memory.
+    /// Memory use.
     fn memory(&self) -> usize {
         size_of::<Self>()
             + match self {
@@ -269,7 +269,7 @@ impl LogStretch {
             }
     }
 
-    /// What has gone, where it was matched for the same subscriptions.
+    /// The dropped range, if it was matched for the same subscriptions.
     fn evicted_for(&mut self, matched_for: &Arc<SubscriptionPositions>) -> Option<&mut EvictedRange> {
         match self {
             Self::Gone(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
@@ -278,14 +278,14 @@ impl LogStretch {
     }
 }
 
-/// A part of the tail, for one subscription.
+/// What one subscription reads from the cache.
 #[derive(Debug)]
 pub struct RecentSlice {
-    /// Everything below was looked at.
+    /// The end of what was looked at.
     pub upto: Seq,
-    /// How many events that is.
+    /// How many events were looked at.
     pub total: u64,
-    /// Those that match.
+    /// The events that match.
     pub events: Vec<Event>,
 }
 
@@ -296,7 +296,7 @@ pub struct RecentEvents {
     budget: Arc<RecentBudget>,
 }
 
-/// What the budget knows of a tail.
+/// The part of a cache that the budget refers to.
 #[derive(Debug, Default)]
 struct RecentEventsShared {
     used: AtomicUsize,
@@ -321,7 +321,7 @@ impl RecentEventsShared {
         budget.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// An empty one is listed again with its next chunk.
+    /// An empty cache is listed again with its next chunk.
     fn stays_listed(&self) -> bool {
         let stays = self.used() > 0;
         self.is_listed.store(stays, Ordering::Relaxed);
@@ -338,12 +338,12 @@ impl RecentEventsShared {
 }
 
 impl RecentEvents {
-    /// An empty tail.
+    /// An empty cache.
     pub fn new(budget: Arc<RecentBudget>) -> Self {
         Self { shared: Arc::default(), budget }
     }
 
-    /// Adds the next chunk. Where it does not follow the last one, what was there is forgotten.
+    /// Adds the next chunk. If it does not follow the last one, clears the cache first.
     pub fn push(&self, chunk: MatchedChunk) {
         let mut stretches = self.shared.stretches();
         if stretches.back().is_some_and(|last| last.end() != chunk.first) {
@@ -358,22 +358,22 @@ impl RecentEvents {
         stretches.push_back(stretch);
         if readers == 0 {
             let last = stretches.len() - 1;
-            self.let_go(&mut stretches, last);
+            self.evict(&mut stretches, last);
         }
         drop(stretches);
         if !self.shared.is_listed.load(Ordering::Relaxed) && !self.shared.is_listed.swap(true, Ordering::Relaxed) {
-            let mut tails = self.budget.recent.lock().unwrap_or_else(PoisonError::into_inner);
-            tails.push(Arc::downgrade(&self.shared));
+            let mut caches = self.budget.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            caches.push(Arc::downgrade(&self.shared));
         }
         self.budget.make_room();
     }
 
-    /// Forgets everything.
+    /// Clears the cache.
     pub fn clear(&self) {
         self.forget(&mut self.shared.stretches());
     }
 
-    /// Forgets what everybody has passed.
+    /// Drops what all subscriptions have passed.
     pub fn pass(&self, low: Seq) {
         let mut stretches = self.shared.stretches();
         while let Some(oldest) = stretches.pop_front_if(|oldest| oldest.end() <= low) {
@@ -381,8 +381,8 @@ impl RecentEvents {
         }
     }
 
-    /// These subscriptions lag: nothing is kept for them from now on, and of what is there nothing below `low`, which everybody
-    /// else has read, nor what goes to nobody else. They read the log.
+    /// Sets the subscriptions that lag. Nothing is kept for them: chunks that only they match are dropped, and chunks
+    /// that end at or below `low`, which all others have read.
     pub fn lag(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
         let mut stretches = self.shared.stretches();
         let mut at = 0;
@@ -397,17 +397,18 @@ impl RecentEvents {
                 at += 1;
             } else {
                 let end = stretch.end();
-                self.let_go(&mut stretches, at);
+                self.evict(&mut stretches, at);
                 at = stretches.partition_point(|stretch| stretch.end() <= end);
             }
         }
         *self.shared.laggards() = laggards;
     }
 
-    /// From `from` up to `end` or as far as there is, up to about `events_max` events that match and about `bytes_max` bytes of
-    /// them. [`None`] where the log must be read instead.
+    /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching events and `bytes_max`
+    /// bytes at most. [`None`] if the log must be read instead.
     ///
-    /// Whoever reads without an end does so once: when all whom a chunk matches have, its events go.
+    /// A subscription reads without an end only once: when all subscriptions that a chunk matches have read it, its
+    /// events are dropped.
     pub fn read(
         &self,
         subscription: SubscriptionId,
@@ -446,7 +447,7 @@ impl RecentEvents {
             found.total += upto.0 - found.upto.0;
             found.upto = upto;
             if is_read {
-                self.let_go(&mut stretches, at);
+                self.evict(&mut stretches, at);
                 at = stretches.partition_point(|stretch| stretch.end() <= upto);
             } else {
                 at += 1;
@@ -455,8 +456,8 @@ impl RecentEvents {
         (found.total > 0).then_some(found)
     }
 
-    /// The events of the chunk at this place go; what is left of it joins its neighbours.
-    fn let_go(&self, stretches: &mut VecDeque<LogStretch>, at: usize) {
+    /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
+    fn evict(&self, stretches: &mut VecDeque<LogStretch>, at: usize) {
         let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else { return };
         let gone = EvictedRange {
             first: chunk.first,
@@ -474,7 +475,7 @@ impl RecentEvents {
         }
     }
 
-    /// Puts what has gone behind what stands before `at`, or into it. Answers the place behind.
+    /// Inserts a dropped range at `at`, or merges it into the range before. Returns the index behind it.
     fn join(&self, stretches: &mut VecDeque<LogStretch>, at: usize, stretch: LogStretch) -> usize {
         let LogStretch::Gone(gone) = stretch else { return at };
         let before = at.checked_sub(1).and_then(|before| stretches.get_mut(before));

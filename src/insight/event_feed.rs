@@ -1,9 +1,11 @@
-//! What happens, told to those who listen just now: operators, with `gridhook tail`.
+//! A live feed of events and outcomes for operators (`gridhook tail`).
 //!
-//! Invariants: nobody waits for a listener, a slow one misses what it has no room for and is told how much; where nobody
-//! listens, it costs one look at a number. What is told has happened: outcomes are told when they are durable.
+//! Invariants:
+//! - Publishing to the feed never waits. A slow subscriber loses items and learns how many.
+//! - Without a subscriber, the feed costs one atomic read.
+//! - Outcomes are published once they are durable.
 //!
-//! Absent on purpose: the past. The log and the ledger have that.
+//! The feed has no history. The log and the ledger have it.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -19,26 +21,26 @@ use crate::{
     store::chunk::Chunk,
 };
 
-/// So many writes are kept for a slow listener. A chunk of the log is 64 KiB at the most, and the newest lie in the tails
-/// of their topics anyway.
-const HEARD_MAX: usize = 256;
+/// Items kept for a slow subscriber. A log chunk is at most 64 KiB, and the newest chunks are in the recent-events
+/// caches anyway.
+const ITEMS_MAX: usize = 256;
 
-/// So many may listen at once.
-const LISTENERS_MAX: usize = 32;
+/// Maximum subscribers.
+const SUBSCRIBERS_MAX: usize = 32;
 
-/// What has happened.
+/// An item of the feed.
 #[derive(Clone, Debug)]
 pub enum FeedEvent {
     /// Events were published.
     Published(PartitionId, Vec<Chunk>),
-    /// This became of a subscription's events.
+    /// Ledger lines of a subscription became durable.
     Ended(SubscriptionKey, Arc<SubscriptionRecord>, Vec<LedgerLine>),
     /// The server stops.
     Over,
 }
 
 impl FeedEvent {
-    /// How many events or lines it tells of.
+    /// The number of events or lines.
     fn count(&self) -> u64 {
         match self {
             Self::Published(_, chunks) => chunks.iter().map(|chunk| u64::from(chunk.count)).sum(),
@@ -48,50 +50,51 @@ impl FeedEvent {
     }
 }
 
-/// One thing that has happened, and how many were told before it.
+/// An item, and the number of events and lines before it.
 #[derive(Clone, Debug)]
 struct FeedItem {
     before: u64,
-    heard: Arc<FeedEvent>,
+    event: Arc<FeedEvent>,
 }
 
-/// Where it is told.
+/// The feed.
 #[derive(Debug)]
 pub struct EventFeed {
-    listening: Arc<AtomicUsize>,
+    subscribers: Arc<AtomicUsize>,
     is_over: AtomicBool,
-    /// How many events and lines were told; held while one more is, so that they are told in the order of their counts.
-    told: Mutex<u64>,
+    /// Events and lines published so far. Locked while an item is published, so that items are in the order of their
+    /// counts.
+    published: Mutex<u64>,
     sender: broadcast::Sender<FeedItem>,
 }
 
 impl Default for EventFeed {
     fn default() -> Self {
-        let (sender, _) = broadcast::channel(HEARD_MAX);
-        Self { listening: Arc::default(), is_over: AtomicBool::new(false), told: Mutex::default(), sender }
+        let (sender, _) = broadcast::channel(ITEMS_MAX);
+        Self { subscribers: Arc::default(), is_over: AtomicBool::new(false), published: Mutex::default(), sender }
     }
 }
 
 impl EventFeed {
-    /// Whether anybody listens.
+    /// Whether the feed has a subscriber.
     pub fn has_subscribers(&self) -> bool {
-        self.listening.load(Ordering::Relaxed) > 0
+        self.subscribers.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells what has happened, where anybody listens.
-    pub fn publish(&self, heard: impl FnOnce() -> FeedEvent) {
+    /// Publishes an item if the feed has a subscriber.
+    pub fn publish(&self, event: impl FnOnce() -> FeedEvent) {
         if !self.has_subscribers() {
             return;
         }
-        let heard = Arc::new(heard());
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *told;
-        *told += heard.count();
-        // They may all have gone.
-        self.sender.send(FeedItem { before, heard }).ok();
+        let event = Arc::new(event());
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *published;
+        *published += event.count();
+        // All subscribers may have gone.
+        self.sender.send(FeedItem { before, event }).ok();
     }
 
-    /// The lines of the ledger that a write has, where anybody listens.
+    /// The ledger lines of a write, if the feed has a subscriber.
     pub(crate) fn lines(&self, changes: &[RecordChange]) -> Vec<LedgerLine> {
         if !self.has_subscribers() {
             return Vec::new();
@@ -105,29 +108,29 @@ impl EventFeed {
         changes.iter().filter_map(line).collect()
     }
 
-    /// Listens from now on. [`None`] where as many do as may, or the server stops.
-    pub fn listen(&self) -> Option<FeedSubscriber> {
-        let room = |count: usize| (count < LISTENERS_MAX).then_some(count + 1);
-        self.listening.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok()?;
-        let place = FeedPosition(Arc::clone(&self.listening));
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = FeedSubscriber { receiver: self.sender.subscribe(), next: *told, _place: place };
-        drop(told);
-        (!self.is_over.load(Ordering::Acquire)).then_some(listener)
+    /// Subscribes. [`None`] if the maximum is reached or the server stops.
+    pub fn subscribe(&self) -> Option<FeedSubscriber> {
+        let room = |count: usize| (count < SUBSCRIBERS_MAX).then_some(count + 1);
+        self.subscribers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok()?;
+        let place = FeedPosition(Arc::clone(&self.subscribers));
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let subscriber = FeedSubscriber { receiver: self.sender.subscribe(), next: *published, _place: place };
+        drop(published);
+        (!self.is_over.load(Ordering::Acquire)).then_some(subscriber)
     }
 
-    /// The server stops: nobody listens any more.
+    /// Closes the feed: the server stops.
     pub fn close(&self) {
         self.is_over.store(true, Ordering::Release);
         self.publish(|| FeedEvent::Over);
     }
 }
 
-/// One who listens.
+/// A subscriber of the feed.
 #[derive(Debug)]
 pub struct FeedSubscriber {
     receiver: broadcast::Receiver<FeedItem>,
-    /// The count of what it should hear next.
+    /// The count of the next expected item.
     next: u64,
     _place: FeedPosition,
 }
@@ -142,16 +145,16 @@ impl Drop for FeedPosition {
 }
 
 impl FeedSubscriber {
-    /// What happens next, and how many events and lines were missed before it. [`None`] when it is over.
+    /// The next item, and how many events and lines were lost before it. [`None`] once the feed is closed.
     pub async fn next(&mut self) -> Option<(u64, Arc<FeedEvent>)> {
         loop {
             match self.receiver.recv().await {
-                Ok(FeedItem { before, heard }) => {
+                Ok(FeedItem { before, event }) => {
                     let missed = before.saturating_sub(self.next);
-                    self.next = before + heard.count();
-                    return (!matches!(*heard, FeedEvent::Over)).then_some((missed, heard));
+                    self.next = before + event.count();
+                    return (!matches!(*event, FeedEvent::Over)).then_some((missed, event));
                 }
-                // How many there were is told by the next one that is heard.
+                // The next item that arrives says how many were lost.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }

@@ -1,10 +1,10 @@
-//! Finds an event that somebody asks about, and what is known of it, for [`policy::explain`](crate::policy::explain).
+//! Finds an event by sequence or id, with everything that [`policy::explain`](crate::policy::explain) needs.
 //!
-//! By its sequence it is found exactly. By its id it is searched for where pending events are, each place with a bound:
-//! among the requests on their way, among what falls due next, and in the log from a little below the cursor on. An answer
-//! that finds nothing says where it has looked. An id may be published twice; the first that is found is told.
+//! A sequence is found exactly. An id is searched for, each step with a bound: among the requests in flight, the events
+//! that are due next, and the log from a little below the cursor. If it is not found, the answer lists the searched
+//! ranges. If an id was published twice, the first match is returned.
 //!
-//! It reads beside the actor and asks it nothing: an actor that is busy, or dead, can be explained too.
+//! It reads shared state and the store, and sends nothing to the actor: a busy or stopped actor can be explained too.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,68 +19,68 @@ use crate::{
     subscription::shared_state::SharedState,
 };
 
-/// 4,096 events on their way, and as many that fall due next, are looked at: a second's work for the reading threads.
+/// Maximum requests in flight, and maximum due events, that are searched: about a second of reading.
 const EVENTS_MAX: usize = 4_096;
 
-/// 16 MiB of the log …
+/// Maximum bytes of the log that are searched.
 const LOG_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// … in slices, so that others read in between …
+/// Bytes per read, so that other reads run in between.
 const SLICE_BYTES: usize = 512 * 1024;
 
-/// … from so many events below the cursor on: what has just been delivered is asked about too.
+/// The search begins this many events below the cursor, to find recently delivered events too.
 const PASSED_EVENTS: u64 = 4_096;
 
-/// Which event is asked about.
+/// The event that is searched for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSelector {
-    /// The one at this place of the log.
+    /// By sequence.
     Seq(Seq),
-    /// One with this id.
+    /// By id.
     Id(String),
 }
 
-/// What is told of an event.
+/// What is known of an event.
 #[derive(Clone, Debug)]
 pub struct EventAccount {
-    /// Its place in the log.
+    /// Its sequence.
     pub seq: Seq,
-    /// Its id, where the store has it.
+    /// Its id, if the store has it.
     pub id: Option<String>,
-    /// When the journal took it, where the store has it.
+    /// When it was appended, if the store has it.
     pub appended: Option<Timestamp>,
-    /// How far the subscription has come.
+    /// The subscription's cursor.
     pub cursor: Cursor,
-    /// Where it is, and what would become of it.
+    /// The state of the event, and what will happen to it.
     pub explanation: Explanation,
 }
 
-/// Where an event was searched for.
+/// What was searched for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchedRange {
-    /// Events on their way.
+    /// Number of events in flight.
     pub in_flight: usize,
-    /// Owed events, in the order of falling due.
+    /// Number of pending events, in order of their due time.
     pub pending: usize,
-    /// The log from here …
+    /// First sequence of the searched log …
     pub from: Seq,
-    /// … to before here.
+    /// … and its end.
     pub upto: Seq,
 }
 
-/// What came of a question.
+/// The result of an explanation.
 #[derive(Clone, Debug)]
 pub enum ExplainAnswer {
-    /// It was found.
+    /// The event was found.
     Found(Box<EventAccount>),
-    /// It was not, there.
+    /// It was not found in these ranges.
     NotFound(SearchedRange),
 }
 
-/// Explains an event to whoever asks; the log ends at `end`.
+/// Explains an event of a log that ends at `end`.
 ///
 /// # Errors
-/// Where the store cannot be read, or does not have the subscription any more.
+/// If the store cannot be read or no longer has the subscription.
 pub async fn explain(
     shared: &SharedState,
     reads: &ReaderPool,
@@ -88,38 +88,38 @@ pub async fn explain(
     end: Seq,
     now: Timestamp,
 ) -> Result<ExplainAnswer, journal::Error> {
-    // Before the disk is read: a request that lands meanwhile is told as it was, and never as if it had not been.
+    // Taken before the store is read: a request that ends meanwhile is reported as in flight, never as absent.
     let (plan, requests) = (shared.plan(), shared.requests_in_flight());
     let seq = match wanted {
         EventSelector::Seq(seq) => seq,
         EventSelector::Id(id) => match search(shared, reads, &requests, &id, end).await? {
             Ok(seq) => seq,
-            Err(looked) => return Ok(ExplainAnswer::NotFound(looked)),
+            Err(searched) => return Ok(ExplainAnswer::NotFound(searched)),
         },
     };
-    let dossier = reads.event_records(shared.subscription_key, seq).await?;
+    let records = reads.event_records(shared.subscription_key, seq).await?;
     let stored = |event: &Event| StoredEvent { appended: event.appended, matches: plan.filter().matches(event) };
-    let record = dossier.dead.as_ref().map(|(dead, due)| (dead, *due));
+    let record = records.dead.as_ref().map(|(dead, due)| (dead, *due));
     let explanation = explain::explain(ExplainInput {
         settings: &plan.settings,
-        cursor: &dossier.cursor,
+        cursor: &records.cursor,
         endpoint: shared.state().endpoint,
         requests: &requests,
         end,
         seq,
-        event: dossier.event.as_ref().map(stored),
-        // What a replay owes is another obligation.
-        pending: dossier.pending.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, owed)| (*lane, owed)),
-        dead: dossier.is_dead.then_some(WaitingDeadLetter { record }),
+        event: records.event.as_ref().map(stored),
+        // A replay's pending delivery is separate from the regular one.
+        pending: records.pending.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, pending)| (*lane, pending)),
+        dead: records.is_dead.then_some(WaitingDeadLetter { record }),
         clients: shared.waiting(),
         now,
     });
-    let id = dossier.event.as_ref().map(|event| event.id().into_owned());
-    let appended = dossier.event.as_ref().map(|event| event.appended);
-    Ok(ExplainAnswer::Found(Box::new(EventAccount { seq, id, appended, cursor: dossier.cursor, explanation })))
+    let id = records.event.as_ref().map(|event| event.id().into_owned());
+    let appended = records.event.as_ref().map(|event| event.appended);
+    Ok(ExplainAnswer::Found(Box::new(EventAccount { seq, id, appended, cursor: records.cursor, explanation })))
 }
 
-/// The place of the first event with this id, or where it is not.
+/// The sequence of the first event with this id, or what was searched.
 async fn search(
     shared: &SharedState,
     reads: &ReaderPool,
@@ -131,9 +131,9 @@ async fn search(
         requests.iter().flat_map(|request| &request.items).map(|item| item.key()).collect();
     let in_flight: Vec<(Lane, Seq)> = in_flight.into_iter().take(EVENTS_MAX).collect();
     let (due, _) = reads.due(shared.subscription_key, DueKey::at(Timestamp::default()), EVENTS_MAX).await?;
-    let owed: Vec<(Lane, Seq)> = due.into_iter().map(|key| (key.lane, key.seq)).collect();
-    let (in_flight_count, owed_count) = (in_flight.len(), owed.len());
-    for mut keys in [in_flight, owed] {
+    let pending: Vec<(Lane, Seq)> = due.into_iter().map(|key| (key.lane, key.seq)).collect();
+    let (in_flight_count, pending_count) = (in_flight.len(), pending.len());
+    for mut keys in [in_flight, pending] {
         while !keys.is_empty() {
             let fetched = reads.fetch(shared.subscription_key, keys.clone(), SLICE_BYTES).await?;
             if let Some(found) =
@@ -141,7 +141,7 @@ async fn search(
             {
                 return Ok(Ok(found.seq));
             }
-            // At least one is always answered.
+            // A fetch returns at least one entry.
             keys.drain(..fetched.len().max(1).min(keys.len()));
         }
     }
@@ -159,5 +159,5 @@ async fn search(
         }
         upto = slice.upto;
     }
-    Ok(Err(SearchedRange { in_flight: in_flight_count, pending: owed_count, from, upto }))
+    Ok(Err(SearchedRange { in_flight: in_flight_count, pending: pending_count, from, upto }))
 }

@@ -1,8 +1,9 @@
-//! What the store knows of an event for one subscription, for [`policy::delivery_history`](crate::policy::delivery_history): where the event is,
-//! the lines of the ledger that speak of it, what endpoints said, and what the versions of the filter say of it.
+//! Collects the delivery history of an event for one subscription, for
+//! [`policy::delivery_history`](crate::policy::delivery_history): the state of the event, its ledger lines, the
+//! responses of endpoints, and the results of the filter versions.
 //!
-//! Where the event is is read first: a request that lands meanwhile is told by its line, and never by neither. A
-//! subscription that was deleted has its lines still, and the versions of its filter.
+//! The state is read first: a request that ends meanwhile then appears in its ledger line instead of nowhere. A deleted
+//! subscription still has its ledger lines and filter versions.
 
 use std::collections::BTreeMap;
 
@@ -20,57 +21,57 @@ use crate::{
     subscription::shared_state::SharedState,
 };
 
-/// More lines than any event has that is not tried for ever: a story is cut there.
+/// Maximum ledger lines of a history. Only an event with unlimited retries has more.
 const LINES_MAX: usize = 1_000;
 
-/// What is told of an event for one subscription.
+/// The delivery history of an event for one subscription.
 #[derive(Clone, Debug)]
 pub struct SubscriptionTrace {
-    /// Whose.
+    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The subscription's name, where it is known.
+    /// The subscription's name, if known.
     pub name: Option<String>,
-    /// The domain's topic that it is of.
+    /// The domain topic of the subscription.
     pub domain_topic: Option<String>,
-    /// Whether it was deleted.
+    /// Whether the subscription was deleted.
     pub deleted: bool,
-    /// What happened, and what it comes to.
+    /// The steps of the delivery and their result.
     pub history: DeliveryHistory,
-    /// What the versions of the filter say that the story speaks of.
+    /// The results of the filter versions that the history refers to.
     pub filters: BTreeMap<u32, filter::FilterResult>,
-    /// What the endpoint said.
+    /// Excerpts of the endpoint's responses.
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
-    /// Where it is, and what would become of it; [`None`] where the subscription was deleted.
+    /// The state of the event, and what will happen to it; [`None`] if the subscription was deleted.
     pub explanation: Option<Explanation>,
-    /// Whether there are more lines than are told.
+    /// Whether lines are left out.
     pub cut: bool,
 }
 
-/// What is asked about.
+/// What is searched up.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuery<'a> {
-    /// For whom.
+    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// Its slot; [`None`] where it was deleted.
+    /// Its shared state; [`None`] if it was deleted.
     pub shared: Option<&'a SharedState>,
     /// The versions of its filter.
     pub versions: &'a Versions,
-    /// Which event.
+    /// The sequence of the event.
     pub seq: Seq,
-    /// The event, where the store has it.
+    /// The event, if the store has it.
     pub event: Option<&'a Event>,
-    /// Where its log ends.
+    /// The end of the log.
     pub end: Seq,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// Tells what became of an event for one subscription.
+/// Collects the delivery history of an event for one subscription.
 ///
 /// # Errors
-/// Where the store cannot be read.
-pub async fn trace(reads: &ReaderPool, question: TraceQuery<'_>) -> Result<SubscriptionTrace, journal::Error> {
-    let TraceQuery { subscription_key, shared, versions, seq, event, end, now } = question;
+/// If the store cannot be read.
+pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<SubscriptionTrace, journal::Error> {
+    let TraceQuery { subscription_key, shared, versions, seq, event, end, now } = query;
     let account = match shared {
         Some(shared) => match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
             Ok(ExplainAnswer::Found(account)) => Some(account),
@@ -81,20 +82,20 @@ pub async fn trace(reads: &ReaderPool, question: TraceQuery<'_>) -> Result<Subsc
         None => None,
     };
     let (mut lines, cut) = lines_of(reads, subscription_key, seq).await?;
-    let sifted = account.iter().flat_map(|account| &account.cursor.filtered_out);
-    // When exactly is not written down: when it was read, and mostly that is when it was published.
+    let filtered_out = account.iter().flat_map(|account| &account.cursor.filtered_out);
+    // The exact time is not recorded. Most events are filtered right after they are published.
     let at = event.map_or(now, |event| event.appended);
-    lines.extend(sifted.filter(|sifted| sifted.first <= seq && seq < sifted.end).map(|sifted| LedgerLine {
-        lane: sifted.lane,
-        attempt: 0,
-        entry: sifted.line(at),
-    }));
+    lines.extend(
+        filtered_out
+            .filter(|filtered_out| filtered_out.first <= seq && seq < filtered_out.end)
+            .map(|filtered_out| LedgerLine { lane: filtered_out.lane, attempt: 0, entry: filtered_out.line(at) }),
+    );
     let filters = filter_results(&lines, shared, versions, event);
     let present = account.as_ref().map(|account| (&account.explanation.state, &account.cursor));
     let oldest = reads.oldest_line(subscription_key).await?;
-    let story =
+    let history =
         delivery_history::delivery_history(HistoryInput { seq, lines: &lines, filters: &filters, present, oldest });
-    let wanted = story.steps.iter().filter_map(LedgerLine::excerpt_key).collect();
+    let wanted = history.steps.iter().filter_map(LedgerLine::excerpt_key).collect();
     let plan = shared.map(SharedState::plan);
     let last = versions.values().rev().flatten().next();
     let name = plan.as_ref().map(|plan| plan.record.name.to_string());
@@ -104,7 +105,7 @@ pub async fn trace(reads: &ReaderPool, question: TraceQuery<'_>) -> Result<Subsc
         name: name.or_else(|| last.map(|version| version.name.to_string())),
         domain_topic: domain_topic.unwrap_or_else(|| last.and_then(|version| version.filter.domain_topic.clone())),
         deleted: account.is_none(),
-        history: story,
+        history,
         filters,
         excerpts: reads.excerpts(subscription_key, wanted).await?,
         explanation: account.map(|account| account.explanation),
@@ -112,7 +113,7 @@ pub async fn trace(reads: &ReaderPool, question: TraceQuery<'_>) -> Result<Subsc
     })
 }
 
-/// The lines that speak of an event, and whether there are more.
+/// The ledger lines of an event, and whether there are more.
 async fn lines_of(
     reads: &ReaderPool,
     subscription_key: SubscriptionKey,
@@ -129,7 +130,7 @@ async fn lines_of(
     }
 }
 
-/// What the versions of the filter say of an event that its lines speak of.
+/// The results of the filter versions that the lines refer to.
 fn filter_results(
     lines: &[LedgerLine],
     shared: Option<&SharedState>,
@@ -149,7 +150,8 @@ fn filter_results(
     found
 }
 
-/// Whether nothing of an event is to be told: it is of another topic of the domain, or the subscription was deleted before.
+/// Whether there is nothing to show: the event belongs to another domain topic, or the subscription was deleted before
+/// it.
 pub fn is_nothing(traced: &SubscriptionTrace) -> bool {
     let state = traced.explanation.as_ref().map(|explanation| &explanation.state);
     traced.deleted && traced.history.steps.is_empty() && !matches!(state, Some(EventState::Unpublished))

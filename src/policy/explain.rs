@@ -341,7 +341,9 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     };
     let opens = opens.max(cursor.pace.not_before.unwrap_or_default());
     let failure = match facts.pending {
-        Some((_, pending)) if pending.attempts > 0 => RequestResult { status: pending.status, ..RequestResult::bare(pending.last) },
+        Some((_, pending)) if pending.attempts > 0 => {
+            RequestResult { status: pending.status, ..RequestResult::bare(pending.last) }
+        }
         Some(_) | None => RequestResult::bare(cause.unwrap_or(Outcome::TimedOut)),
     };
     let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);

@@ -105,7 +105,7 @@ async fn received_by(
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
     let mut waiting = shared.receive(events_max);
-    topic.rouse(&shared);
+    topic.ensure_actor(&shared);
     // A server that stops does not wait for whoever waits: it answers with what there is.
     let polling = async {
         tokio::select! {
@@ -121,7 +121,7 @@ async fn received_by(
         let (topic, shared) = (Arc::clone(&topic), Arc::clone(&shared));
         peer.unless_written(move || {
             shared.take_back_leases(leases);
-            topic.rouse(&shared);
+            topic.ensure_actor(&shared);
         });
     }
     let sealed = |(lease, event): (Lease, _)| (tokens.seal(shared.subscription_key, lease), lease.attempt, event);
@@ -201,7 +201,7 @@ async fn settle_all(
         Vec::new()
     } else {
         let answer = shared.claim(verb, leases);
-        topic.rouse(shared);
+        topic.ensure_actor(shared);
         // Where the actor dies over it nobody knows.
         answer.await.unwrap_or_default()
     };

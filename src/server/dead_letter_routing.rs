@@ -99,6 +99,6 @@ impl Supervised for DeadLetterActorFactory {
 
     async fn build(&self) -> Option<DeadLetterActor> {
         let (history, clock) = (Arc::clone(&self.history), self.clock.clone());
-        Some(self.dead_letters.build().telling(move || history.acted(&clock)))
+        Some(self.dead_letters.build().with_on_recovered(move || history.note_recovered(&clock)))
     }
 }

@@ -60,7 +60,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         jobs.into_iter().find(|job| job.lane == lane)
     }
 
-    fn recast(&self, subscription_key: SubscriptionKey, letter: &DeadLetterEvent) -> Result<SealedChunk, String> {
+    fn convert(&self, subscription_key: SubscriptionKey, letter: &DeadLetterEvent) -> Result<SealedChunk, String> {
         let gone = || "its event subscription is gone".to_owned();
         let topic = self.registry.owner(subscription_key.partition).ok_or_else(gone)?.record();
         let plan = self.registry.shared(subscription_key).ok_or_else(gone)?.plan();

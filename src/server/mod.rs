@@ -42,7 +42,7 @@ use crate::{
     control::registry::{self, Registry},
     dead_letter,
     declared::{self, Declared},
-    fanout::LOOK,
+    fanout::CHECK_INTERVAL,
     journal,
     pull::LockTokenSealer,
     store::rocks::RocksStore,
@@ -318,7 +318,7 @@ impl Arbiters {
     }
 
     fn hosts(&self, context: SubscriptionContext) -> ActorHosts {
-        ActorHosts { arbiters: Arc::new(self.handles()), world: Arc::new(context), look: LOOK }
+        ActorHosts { arbiters: Arc::new(self.handles()), world: Arc::new(context), check_interval: CHECK_INTERVAL }
     }
 }
 

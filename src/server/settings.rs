@@ -178,10 +178,10 @@ pub(super) fn client(
         None => ClientCertificates::default(),
     };
     let options = deliver::ClientOptions::new(addresses(config, own), trust);
-    let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.late_requests);
+    let (keep_alive, late_requests_max) = (config.delivery.idle_connection_wait, config.limits.late_requests);
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
-    Ok(deliver::ClientOptions { identities, names, keep_alive, lingering_max, sockets, ..options })
+    Ok(deliver::ClientOptions { identities, names, keep_alive, late_requests_max, sockets, ..options })
 }
 
 /// Whose figures are told, and to whom.

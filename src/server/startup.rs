@@ -198,7 +198,7 @@ pub(super) fn subscription_context(
         journal: core.journal.clone(),
         clock: core.clock.clone(),
         client: client.clone(),
-        put_aside: Arc::new(move |shared: &SharedState, due| routing.notify_stores(&stores, shared, due)),
+        on_dead_letter: Arc::new(move |shared: &SharedState, due| routing.notify_stores(&stores, shared, due)),
         response_faults: Arc::clone(&targets.response_faults),
         tracer: tracer.clone(),
         feed: Arc::clone(core.registry.feed()),
@@ -216,7 +216,7 @@ pub(super) fn start_service_notifier(arbiters: &Arbiters) -> Rc<ServiceNotifier>
 /// Starts endpoint validation.
 pub(super) fn start_validation(core: &Core, client: ClientOptions, listener: &HttpListener) {
     let settings = settings::validation_settings(&core.config, listener.public_url.clone());
-    core.registry.greet_with(EndpointValidator::new(client, core.clock.clone(), settings));
+    core.registry.set_validator(EndpointValidator::new(client, core.clock.clone(), settings));
 }
 
 /// Starts the tasks that run beside the actors.

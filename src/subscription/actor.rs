@@ -1,12 +1,14 @@
-//! One life of a subscription: the bridge between the core, which decides, and the world, which does.
+//! The actor of one subscription: it connects the pure core of `policy` to the journal, the clock and HTTP.
+//!
+//! One value of this type is one incarnation. After a panic, supervision builds the next one.
 //!
 //! Invariants:
-//! - Every handler is the same three lines: take what arrived, absorb it, do what follows.
-//! - At most one append of a subscription is in the journal's queue; the core sees to it.
+//! - Every handler takes what arrived, passes it to the core and performs the effects.
+//! - A subscription has at most one append in the journal's queue. The core ensures this.
 //! - A request runs in a task of its own, which always reports ([`delivery`]).
-//! - What may touch an event's content here (a filter, the making of a request) is done with the event in hand, so that
-//!   an event that kills is known.
-//! - One timer, re-armed from the core's `next_due`.
+//! - Code that can panic on the content of an event (a filter, building a request) runs while the event is noted as the
+//!   current event, so that a poison event is identified.
+//! - There is one timer, re-armed from the core's `next_due`.
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
@@ -34,50 +36,50 @@ use crate::{
     telemetry::trace::Tracer,
 };
 
-/// Something lies in the slot. A hint: losing it costs latency, never an event.
+/// Wakes the actor to take what lies in its shared state. A hint: losing it costs latency, never an event.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Wake;
 
-/// A timer is never longer: a machine that slept, or a clock that was set, is noticed after so long.
+/// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);
 
-/// A slice of the log is about so large at most: two make a batch of the largest preferred size.
+/// Target size of a slice of the log. Two slices fill a batch of the largest preferred size.
 const SLICE_BYTES: usize = 512 * 1024;
 
-/// Owed events are fetched by about so many bytes at most.
+/// Maximum bytes of pending events per fetch, approximately.
 const FETCH_BYTES: usize = 1024 * 1024;
 
-/// From the tail so many events are taken, or a batch if that is more.
-const TAIL_EVENTS: usize = 256;
+/// Events taken from the recent-events cache per read, unless a batch is larger.
+const RECENT_EVENTS: usize = 256;
 
-/// What a subscription needs of the world.
+/// The services that a subscription uses.
 pub struct SubscriptionContext {
-    /// Where everything is written.
+    /// The journal.
     pub journal: Journal,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// How requests are made; each arbiter has a client of its own.
+    /// Settings of the HTTP clients. Each arbiter has clients of its own.
     pub client: deliver::ClientOptions,
-    /// Told when a dead letter of this slot waits: its file is due then.
-    pub put_aside: PoisonEvents,
-    /// What is done to answers on purpose.
+    /// Called when a dead letter becomes durable, with the time at which its file is due.
+    pub on_dead_letter: DeadLetterDue,
+    /// Faults that are injected into responses.
     pub response_faults: Arc<FaultInjection>,
-    /// Where attempts are recorded as spans, and what came of them.
+    /// Where attempts and their outcomes are recorded as spans.
     pub tracer: Tracer,
-    /// Where it is told what became of events.
+    /// The feed of events and outcomes for operators.
     pub feed: Arc<EventFeed>,
-    /// What all subscriptions together may have read and not sent.
+    /// Limits the bytes that all subscriptions have read and not sent.
     pub read_budget: Arc<ReadBudget>,
 }
 
-/// What is to be done when a life has worked off what waited for it.
+/// Called once a new incarnation has processed what waited for it.
 pub type RecoveryDone = Box<dyn FnOnce()>;
 
-/// Who hears that a dead letter of a slot waits, and when its file is due.
-pub type PoisonEvents = Arc<dyn Fn(&SharedState, Timestamp) + Send + Sync>;
+/// Called when a dead letter of a subscription becomes durable, with the time at which its file is due.
+pub type DeadLetterDue = Arc<dyn Fn(&SharedState, Timestamp) + Send + Sync>;
 
-/// One life of a subscription.
+/// One incarnation of a subscription's actor.
 pub struct SubscriptionActor {
     world: Arc<SubscriptionContext>,
     recent: Arc<RecentEvents>,
@@ -88,42 +90,41 @@ pub struct SubscriptionActor {
     member: Rc<BudgetMember>,
     client: Result<Rc<WebhookClient>, clients::MissingCertificate>,
     inherited: Vec<Input>,
-    first_act: Option<RecoveryDone>,
-    /// The timer that runs, and for when it is set.
+    on_recovered: Option<RecoveryDone>,
+    /// The running timer, and the time for which it is set.
     timer: Option<(SpawnHandle, Timestamp)>,
-    /// The log's end that the core was told last.
-    told: Option<Seq>,
-    /// Commands whose write is on its way, and those whose write is yet to come.
+    /// The end of the log that the core knows.
+    known_end: Option<Seq>,
+    /// Replies to commands whose write is in the journal, and to commands whose write has not begun.
     written: Vec<(CommandReply, CommandResult)>,
     unwritten: Vec<(CommandReply, CommandResult)>,
-    /// Whether it is to be woken when a request may leave again.
+    /// Whether this actor is registered to be woken when a socket becomes free.
     waits_for_room: bool,
 }
 
 impl SubscriptionActor {
-    /// Opens the records for a new life. To be called on the arbiter that it will live on.
+    /// Opens the records for a new incarnation. Call it on the arbiter on which the actor will run.
     pub async fn build(
         world: Arc<SubscriptionContext>,
-        tail: Arc<RecentEvents>,
+        recent: Arc<RecentEvents>,
         shared: Arc<SharedState>,
-        first_act: RecoveryDone,
+        on_recovered: RecoveryDone,
     ) -> Result<Self, journal::Error> {
         let OpenedSubscription { owner, cursor, end } = world.journal.open(shared.subscription_key).await?;
-        let HandedOver { plan, requests, next_request: next_flight, inputs, is_first } =
-            shared.begin(owner.incarnation, end);
+        let HandedOver { plan, requests, next_request, inputs, is_first } = shared.begin(owner.incarnation, end);
         let settings = plan.settings.clone();
         let now = world.clock.now();
-        let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_flight, now));
+        let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_request, now));
         if is_first {
             core.start(now);
         }
         shared.set_state(&core.cursor(), core.endpoint(now));
         let reader = Arc::clone(&shared);
-        let member = Rc::new(world.read_budget.member(Arc::new(move || reader.let_go())));
+        let member = Rc::new(world.read_budget.member(Arc::new(move || reader.drop_read_events())));
         let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {
             world,
-            recent: tail,
+            recent,
             shared,
             plan,
             owner,
@@ -131,9 +132,9 @@ impl SubscriptionActor {
             member,
             client,
             inherited: inputs,
-            first_act: Some(first_act),
+            on_recovered: Some(on_recovered),
             timer: None,
-            told: None,
+            known_end: None,
             written: Vec::new(),
             unwritten: Vec::new(),
             waits_for_room: false,
@@ -157,25 +158,26 @@ impl SubscriptionActor {
         self.wait_for_room();
     }
 
-    /// Asks to be woken where only descriptors are wanting for the next request; else somebody else may have the place.
+    /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free place on
+    /// to the next waiting subscription.
     fn wait_for_room(&mut self) {
         let sockets = &self.world.client.sockets;
         if self.waits_for_room || !self.core.waits_for_room(self.world.clock.now()) {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
-        let (shared, life) = (Arc::clone(&self.shared), self.owner.incarnation);
-        sockets.wait(move || shared.report(life, SharedStateMessage::Room));
+        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
+        sockets.wait(move || shared.report(incarnation, SharedStateMessage::Room));
     }
 
-    /// Takes what was read: what is kept of it counts before its room is free for others.
+    /// Passes what was read to the core. What the core keeps is counted before the grant is released.
     fn absorb_read(&mut self, input: Input, room: ReadGrant) {
         self.absorb(input);
         self.member.keep(self.core.kept_bytes());
         drop(room);
     }
 
-    /// Takes what arrived since the last time.
+    /// Processes what arrived since the last wake.
     fn take(&mut self) -> Result<(), journal::Error> {
         let TakenMessages { end, reports, commands, pages, pulls } = self.shared.take();
         if self.shared.is_closing() {
@@ -183,18 +185,18 @@ impl SubscriptionActor {
         }
         for (command, reply) in commands {
             if let Some(why) = self.core.refuses(command) {
-                // Whoever asked may have gone.
+                // The requester may have gone.
                 reply.send(Err(why)).ok();
                 continue;
             }
-            // The core begins a job before it says what is to be written.
+            // The job begins before the core says what is to be written.
             let job = self.core.next_job(command);
             self.unwritten.push((reply, CommandResult { job }));
             self.absorb(Input::Command(command));
         }
         for (page, reply) in pages {
             if let Some(why) = self.core.refuses_dead_letters(page.lane) {
-                // Whoever asked may have gone.
+                // The requester may have gone.
                 reply.send(Err(why)).ok();
                 continue;
             }
@@ -213,9 +215,9 @@ impl SubscriptionActor {
                     self.absorb_read(input, room);
                 }
                 SharedStateMessage::Durable => {
-                    for (reply, obeyed) in self.written.drain(..) {
-                        // Whoever asked may have gone; it is done all the same.
-                        reply.send(Ok(obeyed)).ok();
+                    for (reply, result) in self.written.drain(..) {
+                        // The requester may have gone. The command took effect all the same.
+                        reply.send(Ok(result)).ok();
                     }
                     self.absorb(Input::Durable);
                 }
@@ -227,12 +229,12 @@ impl SubscriptionActor {
             }
         }
         if self.written.is_empty() && self.unwritten.is_empty() {
-            self.shared.answered();
+            self.shared.mark_answered();
         }
-        if self.told.replace(end) != Some(end) {
+        if self.known_end.replace(end) != Some(end) {
             self.absorb(Input::Appended { end });
         }
-        if let Some(act) = self.first_act.take() {
+        if let Some(act) = self.on_recovered.take() {
             act();
         }
         Ok(())
@@ -263,27 +265,27 @@ impl SubscriptionActor {
             }
         }
         self.written.append(&mut self.unwritten);
-        let settled = self.shared.writes(&changes);
+        let settled = self.shared.begin_write(&changes);
         let (tracer, name, clock) = (&self.world.tracer, self.plan.record.name.as_str(), self.world.clock.clone());
-        let settling = SettleSpans::of(tracer, &self.shared, name, (&landed, &changes), clock.now());
+        let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&landed, &changes), clock.now());
         let (lines, feed, plan) =
             (self.world.feed.lines(&changes), Arc::clone(&self.world.feed), Arc::clone(&self.plan));
-        let (shared, life, tell) =
-            (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.world.put_aside));
+        let (shared, incarnation, on_dead_letter) =
+            (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.world.on_dead_letter));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
-                shared.landed(life, &landed, &late, &struck, &settled);
-                if let Some(settling) = settling {
-                    settling.end(clock.now());
+                shared.on_durable(incarnation, &landed, &late, &struck, &settled);
+                if let Some(settle_spans) = settle_spans {
+                    settle_spans.end(clock.now());
                 }
                 if !lines.is_empty() {
                     feed.publish(|| FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines));
                 }
                 if let Some(due) = first_file {
-                    tell(&shared, due);
+                    on_dead_letter(&shared, due);
                 }
             }
-            Err(error) => shared.report(life, SharedStateMessage::Failed(error)),
+            Err(error) => shared.report(incarnation, SharedStateMessage::Failed(error)),
         };
         self.world.journal.append(self.owner, changes, urgent, Box::new(done));
     }
@@ -348,12 +350,12 @@ impl SubscriptionActor {
         }
     }
 
-    /// From the tail at once, or else from the log, later.
+    /// Reads from the recent-events cache at once, or else from the log in a task.
     fn read_log(&self, lane: Lane, from: Seq, end: Option<Seq>) -> Option<Input> {
         let record = &self.plan.record;
-        let events_max = TAIL_EVENTS.max(self.plan.settings.batch.events_max as usize);
+        let events_max = RECENT_EVENTS.max(self.plan.settings.batch.events_max as usize);
         let enough = (events_max, SLICE_BYTES);
-        // Those that lag may have all the room: then it waits for its turn like them.
+        // When the budget is used up, this subscription waits for a grant like those that lag.
         if self.member.has_room()
             && let Some(found) = self.recent.read(record.number, record.version, from, end, enough)
         {
@@ -369,35 +371,35 @@ impl SubscriptionActor {
         None
     }
 
-    /// Where the log ends; its beginning where it has none any more.
+    /// The end of the log, or its first position if the topic was deleted.
     fn log_end(&self) -> Seq {
         self.world.journal.end(self.shared.subscription_key.partition).map_or(Seq::FIRST, |end| end.next)
     }
 
-    /// Filters a slice of the log, event by event. No more is kept of it than this subscription's share of what all may keep,
-    /// or one event; the rest is read again.
+    /// Filters a slice of the log, event by event. It keeps at most this subscription's share of the read budget, or
+    /// one event. The rest is read again.
     fn filter_slice(&self, lane: Lane, from: Seq, slice: LogSlice) -> Input {
         if slice.is_missing {
             return Input::Unreadable { lane, from, upto: slice.upto };
         }
         let (mut total, mut upto) = (0, slice.upto);
         let (mut matching, mut kept, share) = (Vec::new(), 0, self.member.share());
-        // It has been put aside as a match, before the place that is read from: to take it in hand would kill again.
-        let killers = self.shared.killers(lane);
+        // These events were dead-lettered as matches. Filtering one again would panic again.
+        let quarantined_seqs = self.shared.quarantined_seqs(lane);
         'log: for chunk in slice.chunks {
             let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
             let Ok(events) = chunk.events() else {
                 self.world.journal.damage().lose(self.shared.subscription_key.partition, first, end);
                 if first > from {
-                    // It is read again, by itself.
+                    // The damaged chunk is read again, by itself.
                     upto = first;
                     break;
                 }
-                self.shared.put_down();
+                self.shared.clear_current_event();
                 return Input::Unreadable { lane, from, upto: end };
             };
             for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
-                let is_match = killers.contains(&event.seq) || {
+                let is_match = quarantined_seqs.contains(&event.seq) || {
                     let (seq, appended) = (event.seq, event.appended);
                     let item = SendItem { lane, seq, appended, attempts: 0, due: None, since: None };
                     self.shared.set_current_event(item, &event.id());
@@ -409,66 +411,67 @@ impl SubscriptionActor {
                         break 'log;
                     }
                     kept += event.wire_len();
-                    // One small event must not keep a chunk in memory.
+                    // Detached, so that one small event does not keep a chunk in memory.
                     matching.push(event.detached());
                 }
                 total += 1;
             }
         }
-        self.shared.put_down();
+        self.shared.clear_current_event();
         Input::Read { lane, from, upto, total, events: matching }
     }
 
-    /// Makes the request, in a task of its own.
+    /// Sends the request in a task of its own.
     fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>) {
         for (item, event) in request.items.iter().zip(&events) {
             self.shared.set_current_event(*item, &event.id());
         }
-        self.shared.put_down();
-        if !self.shared.depart(self.owner.incarnation, Arc::clone(&request)) {
+        self.shared.clear_current_event();
+        if !self.shared.begin_request(self.owner.incarnation, Arc::clone(&request)) {
             return;
         }
-        // Without a certificate it is the same one for good.
+        // Without a client certificate, the client never changes.
         let client = match self.plan.record.webhook.client_certificate.as_deref() {
             Some(name) => clients::client(&self.world.client, Some(name)),
             None => self.client.clone(),
         };
         let plan = Arc::clone(&self.plan);
-        let aside = (Arc::clone(&self.world.response_faults), &self.world.tracer);
-        delivery::start(&self.shared, plan, client, &request, events, aside, self.world.clock.now());
+        let services = (Arc::clone(&self.world.response_faults), &self.world.tracer);
+        delivery::start(&self.shared, plan, client, &request, events, services, self.world.clock.now());
     }
 
-    /// Lets an answer lie in the slot when it comes. What nobody waits for any more is dropped there.
+    /// Reports a result to the shared state when it arrives. The shared state drops it if this incarnation has ended.
     fn await_report(&self, answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static) {
-        let (shared, life) = (Arc::clone(&self.shared), self.owner.incarnation);
+        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
         actix_rt::spawn(async move {
             let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
-            shared.report(life, report);
+            shared.report(incarnation, report);
         });
     }
 
-    /// Reads when there is room for it, and lets the answer lie in the slot. What is larger than its room is read again when
-    /// there is room for that.
+    /// Reads once the budget grants it, and reports the result to the shared state. A result that is larger than its
+    /// grant is read again with a grant of that size.
     fn await_room<T: 'static>(
         &self,
         bytes_max: usize,
         read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
         report: impl FnOnce(T) -> SharedStateMessage + 'static,
     ) {
-        let (shared, life, member) = (Arc::clone(&self.shared), self.owner.incarnation, Rc::downgrade(&self.member));
+        let (shared, incarnation, member) =
+            (Arc::clone(&self.shared), self.owner.incarnation, Rc::downgrade(&self.member));
         actix_rt::spawn(async move {
-            let mut ask = GrantRequest::Share(bytes_max);
+            let mut request = GrantRequest::Share(bytes_max);
             let report = loop {
-                // Nobody needs it any more where the actor has ended.
-                let Some(asked) = member.upgrade().map(|member| member.request(ask)) else { return };
-                let Some(room) = asked.await else { return };
+                // The actor has ended.
+                let Some(granted) = member.upgrade().map(|member| member.request(request)) else { return };
+                let Some(room) = granted.await else { return };
                 match read(room).await {
                     Ok(Ok(found)) => break report(found),
-                    Ok(Err(bytes)) => ask = GrantRequest::Exactly(bytes),
+                    Ok(Err(bytes)) => request = GrantRequest::Exactly(bytes),
                     Err(error) => break SharedStateMessage::Failed(error),
                 }
             };
-            shared.report(life, report);
+            shared.report(incarnation, report);
         });
     }
 
@@ -476,14 +479,14 @@ impl SubscriptionActor {
         self.member.keep(self.core.kept_bytes());
         let now = self.world.clock.now();
         let Some(due) = self.core.next_due(now) else { return };
-        // One that goes off too early looks again then: that is dearer than a timer set anew for each request.
+        // A timer that fires early is re-armed then. That costs less than a new timer for each request.
         if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {
             return;
         }
         if let Some((later, _)) = self.timer.take() {
             ctx.cancel_future(later);
         }
-        // A millisecond at least: a core that is due now and does nothing must not spin.
+        // At least 1 ms: a core that is due now and does nothing must not spin.
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
         let timer = ctx.run_later(wait, |actor, ctx| {
             actor.timer = None;
@@ -502,7 +505,7 @@ impl Actor for SubscriptionActor {
             self.absorb(input);
         }
         self.rearm(ctx);
-        self.shared.live(ctx.address());
+        self.shared.set_mailbox(ctx.address());
     }
 }
 
@@ -520,7 +523,7 @@ impl Handler<Wake> for SubscriptionActor {
 impl Handler<Inject> for SubscriptionActor {
     type Result = ();
 
-    fn handle(&mut self, suffer: Inject, ctx: &mut Self::Context) {
-        suffer.befall(ctx);
+    fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
+        inject.apply(ctx);
     }
 }

@@ -1,13 +1,13 @@
-//! The HTTP clients of an arbiter: one for each certificate that endpoints are shown, and one for none.
+//! The HTTP clients of an arbiter: one for each client certificate, and one without a certificate.
 //!
-//! Connections are kept for all subscriptions of an arbiter that may share them. Those that show another certificate may
-//! not: an endpoint would take one subscription for another.
+//! All subscriptions of an arbiter with the same certificate share connections. Subscriptions with different
+//! certificates do not: an endpoint would take one for the other.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use crate::deliver::{self, WebhookClient};
 
-/// A subscription names a certificate that was there when it was set up and is not there now.
+/// The client certificate that a subscription names no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing was sent")]
 pub(crate) struct MissingCertificate(String);
@@ -16,7 +16,7 @@ thread_local! {
     static CLIENTS: RefCell<BTreeMap<Option<String>, Rc<WebhookClient>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The client of this arbiter that shows the certificate `identity`.
+/// The client of this arbiter that presents the certificate `identity`.
 pub(crate) fn client(
     options: &deliver::ClientOptions,
     identity: Option<&str>,
@@ -26,7 +26,7 @@ pub(crate) fn client(
         Some(name) => options.identities.get(name).ok_or_else(|| MissingCertificate(name.to_owned()))?,
         None => options.trust.clone(),
     };
-    // A certificate that was changed since needs connections of its own.
+    // A certificate that was replaced needs new connections.
     let kept = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
     if let Some(client) = kept.filter(|client| client.trust().is(&trust)) {
         return Ok(client);

@@ -1,7 +1,7 @@
-//! The task that makes one request: it always reports, once, and may linger after that.
+//! The task that makes one request. It reports exactly once, and may then wait for a late response.
 //!
-//! A panic in it, or its end by force, reports `Aborted`. While it lingers it holds its slot weakly, and no event: what it
-//! has to say then is one word, and nobody waits for it.
+//! If it panics or is aborted, it reports `Aborted`. While it waits for a late response, it holds the shared state
+//! weakly and no event.
 
 use std::{
     rc::Rc,
@@ -22,29 +22,29 @@ use crate::{
     telemetry::trace::Tracer,
 };
 
-/// Lets a request leave that the slot knows of.
+/// Sends a request that is already noted in the shared state.
 pub(super) fn start(
     shared: &Arc<SharedState>,
     plan: Arc<DeliveryPlan>,
     client: Result<Rc<WebhookClient>, MissingCertificate>,
     request: &OutgoingBatch,
     events: Vec<Event>,
-    (disturbance, tracer): (Arc<FaultInjection>, &Tracer),
+    (faults, tracer): (Arc<FaultInjection>, &Tracer),
     now: Timestamp,
 ) {
-    let landing = AttemptGuard { shared: Arc::clone(shared), id: request.id };
+    let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
     let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
     if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
-        shared.traces(request.id, attempt.place.clone());
+        shared.set_span(request.id, attempt.place.clone());
     }
     let (subscription_key, count) = (shared.subscription_key, events.len());
-    // Taken here and not in the task, so that the next decision on this thread knows of it.
+    // Taken here and not in the task, so that the next decision on this thread counts it.
     let place = client.as_ref().ok().map(|client| client.sockets().take());
     let task = actix_rt::spawn(async move {
         let _place = place;
-        assert!(!landing.shared.is_doomed(), "a delivery task is killed by chaos");
-        let kind = landing.shared.job_kind(lane);
+        assert!(!guard.shared.is_doomed(), "a delivery task is killed by chaos");
+        let kind = guard.shared.job_kind(lane);
         let ready = ready(&plan, client, &events, (lane, kind), attempts, now);
         drop(events);
         let (client, mut outgoing) = match ready {
@@ -53,36 +53,36 @@ pub(super) fn start(
                 if let Some(attempt) = traced {
                     attempt.end(&plan, &answer);
                 }
-                return landing.report(answer);
+                return guard.report(answer);
             }
         };
         if let Some(attempt) = &traced {
             outgoing.headers.extend(attempt.headers(&outgoing.properties));
         }
-        // What is pulled is not sent.
-        let Some(destination) = &plan.destination else { return landing.report(RequestResult::bare(Outcome::Aborted)) };
-        let (answer, lingering) = client.call(destination, outgoing, now).answer(plan.response_wait).await;
+        // A subscription with pull delivery sends no requests.
+        let Some(destination) = &plan.destination else { return guard.report(RequestResult::bare(Outcome::Aborted)) };
+        let (answer, late) = client.call(destination, outgoing, now).answer(plan.response_wait).await;
         if let Some(attempt) = traced {
             attempt.end(&plan, &answer);
         }
-        match disturbance.befalls(subscription_key, &answer, count) {
+        match faults.fault_for(subscription_key, &answer, count) {
             None => {}
-            Some(ResponseFault::Drop) => return landing.report(response_faults::dropped(&answer)),
-            Some(ResponseFault::Corrupt) => return landing.report(response_faults::corrupted(&answer)),
-            Some(ResponseFault::Delay(by)) => return landing.delay(answer, by, &plan).await,
+            Some(ResponseFault::Drop) => return guard.report(response_faults::dropped(&answer)),
+            Some(ResponseFault::Corrupt) => return guard.report(response_faults::corrupted(&answer)),
+            Some(ResponseFault::Delay(by)) => return guard.delay(answer, by, &plan).await,
         }
-        match lingering.filter(|_| plan.late_wait > plan.response_wait) {
-            None => landing.report(answer),
-            Some(lingering) => {
-                let word = landing.linger(answer);
-                word.report(lingering.is_taken(plan.late_wait).await);
+        match late.filter(|_| plan.late_wait > plan.response_wait) {
+            None => guard.report(answer),
+            Some(late) => {
+                let late_report = guard.await_late(answer);
+                late_report.report(late.is_taken(plan.late_wait).await);
             }
         }
     });
-    shared.carries(request.id, task.abort_handle());
+    shared.set_task(request.id, task.abort_handle());
 }
 
-/// The request and who makes it, or how it ends without having left.
+/// The request and its client, or the result of a request that could not be sent.
 fn ready(
     plan: &DeliveryPlan,
     client: Result<Rc<WebhookClient>, MissingCertificate>,
@@ -98,7 +98,7 @@ fn ready(
     Ok((client, outgoing))
 }
 
-/// Reports a request whose task ends without an answer.
+/// Reports `Aborted` if the task of a request ends without a result.
 struct AttemptGuard {
     shared: Arc<SharedState>,
     id: RequestId,
@@ -109,7 +109,7 @@ impl AttemptGuard {
         self.shared.finished(self.id, answer);
     }
 
-    /// Reports so much later, as if the endpoint had taken so long.
+    /// Reports after the delay `by`, as if the endpoint had taken that long.
     async fn delay(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
         let latency = answer.latency.saturating_add(by);
         let rest = plan.response_wait.saturating_sub(answer.latency);
@@ -118,15 +118,15 @@ impl AttemptGuard {
             return self.report(RequestResult { latency, ..answer });
         }
         let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_wait;
-        let word = self.linger(response_faults::delayed(plan.response_wait));
+        let late_report = self.await_late(response_faults::delayed(plan.response_wait));
         if taken {
             tokio::time::sleep(by - rest).await;
         }
-        word.report(taken);
+        late_report.report(taken);
     }
 
-    /// Reports, and stays for a late word.
-    fn linger(self, answer: RequestResult) -> LateReport {
+    /// Reports, and waits for a late response.
+    fn await_late(self, answer: RequestResult) -> LateReport {
         self.shared.mark_late(self.id);
         self.shared.finished(self.id, answer);
         LateReport { shared: Arc::downgrade(&self.shared), id: self.id, taken: false }
@@ -135,12 +135,12 @@ impl AttemptGuard {
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        // Where there was an answer, this word is the second and does not count.
+        // After a report, this second one has no effect.
         self.shared.finished(self.id, RequestResult::bare(Outcome::Aborted));
     }
 }
 
-/// Tells how a request ended that lingered, however it did.
+/// Reports how the wait for a late response ended, also when the task is aborted.
 struct LateReport {
     shared: Weak<SharedState>,
     id: RequestId,
@@ -155,9 +155,9 @@ impl LateReport {
 
 impl Drop for LateReport {
     fn drop(&mut self) {
-        // A subscription that is gone is told nothing.
+        // The subscription may have been deleted.
         if let Some(shared) = self.shared.upgrade() {
-            shared.lingered(self.id, self.taken);
+            shared.end_late(self.id, self.taken);
         }
     }
 }

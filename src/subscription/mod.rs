@@ -1,8 +1,8 @@
-//! Owed: an actor for each subscription, a thin shell around the pure core.
+//! One actor for each subscription, a thin shell around the pure core in `policy`.
 //!
-//! [`SubscriptionActor`] is one life of a subscription. What must outlive it lies in its [`SharedState`]: the requests that are on
-//! their way, the answers that came back for them, the event that was in hand. The actor reads the newest events from the
-//! topic's [`RecentEvents`], older ones from the journal, and what it decides it has decided by `policy`.
+//! A [`SubscriptionActor`] is one incarnation. What outlives it is in [`SharedState`]: requests in flight, their
+//! results, and the current event. The actor reads the newest events from the topic's [`RecentEvents`] and older ones
+//! from the journal. `policy` makes every decision.
 
 mod actor;
 pub(crate) mod clients;
@@ -13,9 +13,9 @@ pub(crate) mod shared_state;
 mod spans;
 
 pub use self::{
-    actor::{PoisonEvents, RecoveryDone, SubscriptionActor, SubscriptionContext, Wake},
+    actor::{DeadLetterDue, RecoveryDone, SubscriptionActor, SubscriptionContext, Wake},
     plan::{DeliveryContext, DeliveryPlan},
-    read_budget::{BudgetMember, GrantRequest, LetGo, ReadBudget, ReadGrant},
+    read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant, ReleaseCallback},
     shared_state::{
         CommandResult, PHASE_NAMES, QuarantinedEvents, Received, SharedState, SharedStateMessage, SubscriptionMeasures,
         SubscriptionState, WaitingClient,

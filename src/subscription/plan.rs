@@ -1,4 +1,4 @@
-//! What a subscription's record means for those who serve it: checked once, when it is set up or read back.
+//! The delivery plan: a subscription's record, checked and converted once, when it is created or read from the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,82 +22,83 @@ use crate::{
     },
 };
 
-/// Why a subscription cannot be served as it was set up.
+/// Why a subscription cannot be delivered as its record says.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Not there, or not in this schema.
+    /// The URL or the schema is invalid.
     #[error(transparent)]
     Destination(#[from] request::RequestError),
-    /// Not at this address.
+    /// The address is not allowed.
     #[error(transparent)]
     Address(#[from] AddressRefused),
     /// Not under this certificate.
-    #[error("destination.properties.clientCertificate is \"{given}\"; {allowed}")]
+    #[error("destination.properties.clientCertificate is \"{given}\", which does not exist; {allowed}")]
     Certificate {
-        /// The name that was given.
+        /// The name in the record.
         given: String,
-        /// The names that there are.
+        /// The names that exist.
         allowed: String,
     },
-    /// Not with these signatures.
+    /// The signing keys are invalid.
     #[error("destination.properties.{0}")]
     Signing(#[from] signature::SigningKeyError),
-    /// Its dead letters would have no place.
+    /// The destination of its dead letters does not exist.
     #[error("deadLetterDestination.properties.resourceId {0}")]
     Place(#[from] UnknownDestination),
 }
 
-/// How requests are made, for every subscription of the server.
+/// Delivery settings that are the same for every subscription of the server.
 #[derive(Clone, Debug)]
 pub struct DeliveryContext {
-    /// Which addresses may be called.
+    /// Addresses that may be called.
     pub addresses: AddressRules,
-    /// How long an endpoint may take for all of its answer.
+    /// Time limit for the whole response.
     pub response_wait: Duration,
-    /// How long after it left a success is still heard, where that is longer.
+    /// Time limit, from the start of a request, in which a late success still counts. Only used if longer than
+    /// `response_wait`.
     pub late_wait: Duration,
-    /// The least pause between bare connections to an endpoint that could not be reached.
+    /// Minimum pause between connection attempts to an endpoint that could not be reached.
     pub reconnect_wait: Duration,
-    /// Requests on their way at once, for each subscription.
+    /// Maximum requests in flight per subscription.
     pub concurrency_max: u32,
-    /// Events that clients hold of a subscription, at most.
+    /// Maximum events of a subscription that clients hold.
     pub leases_max: u32,
-    /// The names of the certificates that a subscription may let endpoints see.
+    /// The client certificates that a subscription may name.
     pub client_certificates: ClientCertificates,
-    /// Where dead letters may go.
+    /// Destinations for dead letters.
     pub places: NamedStores,
 }
 
-/// How a subscription is served.
+/// How a subscription is delivered.
 #[derive(Debug)]
 pub struct DeliveryPlan {
-    /// As it was set up.
+    /// The stored record.
     pub record: Arc<SubscriptionRecord>,
-    /// How it is delivered, for the core.
+    /// Settings for the core.
     pub settings: SubscriptionSettings,
-    /// Where it is delivered to; [`None`] where clients pull.
+    /// The endpoint; [`None`] with pull delivery.
     pub destination: Option<Destination>,
-    /// How long an answer is waited for.
+    /// Time limit for the response.
     pub response_wait: Duration,
-    /// How long after the request left a success is still heard.
+    /// Time limit, from the start of the request, in which a late success still counts.
     pub late_wait: Duration,
     signer: Option<Signer>,
 }
 
-/// The header that says which job has the events delivered once more.
+/// Header of a request that a replay job sends. Its value is the job.
 const REPLAY_HEADER: &str = "aeg-replay-job";
 
-/// The same where they are dead letters.
+/// The same for a redrive job.
 const REDRIVE_HEADER: &str = "aeg-redrive-job";
 
-/// So many events are received in one answer at most …
+/// Maximum events in the answer to one receive request.
 pub(crate) const RECEIVED_MAX: u32 = 100;
 
-/// … and as many as have these bytes, or one that is larger.
+/// Maximum bytes of events in such an answer, or one event that is larger.
 const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
-const FLIGHT_SLACK: Duration = Duration::from_secs(30);
+/// Added to the response time limit. A request that has not reported by then is given up.
+const REQUEST_SLACK: Duration = Duration::from_secs(30);
 
 impl DeliveryPlan {
     /// The plan for `record`, in a topic with this input schema and edition.
@@ -116,7 +117,7 @@ impl DeliveryPlan {
                     .with_properties(&webhook.delivery_properties),
             ),
         };
-        // Who sends events one by one need not compare them.
+        // With one event per request, delivery properties need not be equal.
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
         let batch = match record.queue {
             None => BatchLimits {
@@ -144,7 +145,7 @@ impl DeliveryPlan {
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             reconnect_wait: delivery.reconnect_wait,
-            request_wait: delivery.response_wait + FLIGHT_SLACK,
+            request_wait: delivery.response_wait + REQUEST_SLACK,
             dead_letter: record.dead_letter.is_some(),
             destination: EndpointKind::Webhook,
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
@@ -158,7 +159,7 @@ impl DeliveryPlan {
         Ok(Self { record, settings, destination, response_wait, late_wait, signer })
     }
 
-    /// The request that delivers `events` of a lane, and of the job that it is of, after `attempts_before` earlier attempts, at `now`.
+    /// The request that delivers `events` of a lane, and of that lane's job, after `attempts_before` earlier attempts.
     pub fn request(
         &self,
         events: &[Event],
@@ -181,8 +182,8 @@ impl DeliveryPlan {
         Ok(outgoing)
     }
 
-    /// Whether it may be set up like this: what an operator's rules refuse. A plan that was allowed under other rules is kept
-    /// all the same; its requests fail, and say why.
+    /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is kept. Its requests
+    /// fail with this error.
     pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         self.check_certificate(delivery)?;
         if let Some(StorageBlobDestination { resource_id, container, .. }) = &self.record.dead_letter {
@@ -194,7 +195,7 @@ impl DeliveryPlan {
         }
     }
 
-    /// Whether the certificate that it names is there.
+    /// Checks that the certificate in the record exists.
     pub fn check_certificate(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         let names = delivery.client_certificates.names();
         match &self.record.webhook.client_certificate {
@@ -210,7 +211,7 @@ impl DeliveryPlan {
         }
     }
 
-    /// Which events are asked for.
+    /// The filter of the subscription.
     pub fn filter(&self) -> &Filter {
         &self.record.filter
     }

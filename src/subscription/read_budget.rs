@@ -1,13 +1,14 @@
-//! How many bytes of events all subscriptions together have read and not sent yet.
+//! Limits how many bytes of events all subscriptions together have read and not sent.
 //!
-//! A subscription that is behind asks for a [`ReadGrant`] before it reads the log, or fetches what is pending, and keeps no more
-//! of what it read than its share. What it keeps counts until it is sent or forgotten ([`BudgetMember::keep`]).
+//! A subscription that lags requests a [`ReadGrant`] before it reads the log or fetches pending events, and keeps no
+//! more than its share of what it read. What it keeps counts until it is sent or dropped ([`BudgetMember::keep`]).
 //!
 //! Invariants:
-//! - The grants never take more than three quarters, however many subscriptions are behind. The rest is for those that keep
-//!   up: what they read from memory waits for nobody, unless all of the budget is used.
-//! - Subscriptions have a grant each in turn: one with many lanes waits like one with a single lane.
-//! - Whoever waits is served: where nothing comes free for a second, those that have kept events for longer than that
+//! - Grants take at most three quarters of the budget, however many subscriptions lag. The rest is for subscriptions
+//!   that keep up: reads from memory never wait, unless the whole budget is used.
+//! - Grants are given in turn: a subscription with many lanes waits like one with a single lane.
+//! - Every request is served. If nothing becomes free for a second, subscriptions that have kept events for longer than
+//!   that drop them. A dropped event is read again.
 //!   forget them. Forgetting costs another read, and no event.
 
 use std::{
@@ -22,16 +23,16 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// A share is never smaller: a chunk of the log of usual size fits.
+/// Minimum share. A log chunk of usual size fits.
 const SHARE_MIN: usize = 96 * 1024;
 
-/// For so long a subscription waits before others are to forget what they keep.
+/// How long a subscription waits before others must drop what they keep.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is to be done where a subscription shall forget what it keeps.
-pub type LetGo = Arc<dyn Fn() + Send + Sync>;
+/// Makes a subscription drop the events that it keeps.
+pub type ReleaseCallback = Arc<dyn Fn() + Send + Sync>;
 
-/// The budget.
+/// The read budget.
 #[derive(Debug)]
 pub struct ReadBudget {
     most: usize,
@@ -44,24 +45,24 @@ pub struct ReadBudget {
 #[derive(Debug, Default)]
 struct ReadBudgetState {
     used: usize,
-    /// By the numbers of their members.
+    /// By member number.
     holders: HashMap<u64, BudgetHolder>,
-    /// Those that wait, once each.
+    /// The members that wait, once each.
     turns: VecDeque<u64>,
-    /// How often somebody's patience ended since others were told to forget.
+    /// How many waits timed out since others last had to drop what they keep.
     pressed: usize,
-    /// How often others were told.
+    /// How often others had to drop what they keep.
     round: u64,
 }
 
-/// A subscription that keeps something, or waits for a grant.
+/// A subscription that keeps events or waits for a grant.
 struct BudgetHolder {
     kept: usize,
-    /// The round in which it began to keep what it keeps.
+    /// The round in which it began to keep events.
     since: u64,
     grants: usize,
     waiting: VecDeque<Waiter>,
-    let_go: LetGo,
+    release: ReleaseCallback,
 }
 
 #[derive(Debug)]
@@ -76,39 +77,39 @@ impl std::fmt::Debug for BudgetHolder {
     }
 }
 
-/// What an actor of a subscription has of the budget.
+/// One actor's share in the budget.
 pub struct BudgetMember {
     budget: Arc<ReadBudget>,
     number: u64,
     kept: Cell<usize>,
-    let_go: LetGo,
+    release: ReleaseCallback,
 }
 
-/// Room for what is being read. It is given back when it is dropped.
+/// Permission to read a number of bytes. Dropping it returns them.
 #[derive(Debug)]
 pub struct ReadGrant {
-    /// None in one that was never given.
+    /// [`None`] in a grant that was never received.
     budget: Option<Arc<ReadBudget>>,
     of: u64,
     bytes: usize,
 }
 
-/// How much is asked for.
+/// How many bytes are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantRequest {
-    /// A share, and no more than this.
+    /// The member's share, at most this many bytes.
     Share(usize),
-    /// So much: it is known that less does not do.
+    /// Exactly this many bytes: the read needs them.
     Exactly(usize),
 }
 
 impl ReadBudget {
-    /// So many bytes.
+    /// A budget of `most` bytes.
     pub fn new(most: usize) -> Arc<Self> {
         Self::with_patience(most, PATIENCE)
     }
 
-    /// The same where a subscription waits for so long before others are to forget.
+    /// The same with another time limit before others must drop what they keep.
     pub fn with_patience(most: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -119,18 +120,18 @@ impl ReadBudget {
         })
     }
 
-    /// How many are used.
+    /// Bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A new actor of a subscription. `let_go` is called, from any thread, where it shall forget what it keeps.
-    pub fn member(self: &Arc<Self>, let_go: LetGo) -> BudgetMember {
+    /// Adds an actor. `release` is called, on any thread, when it must drop the events that it keeps.
+    pub fn member(self: &Arc<Self>, release: ReleaseCallback) -> BudgetMember {
         let number = self.members.fetch_add(1, Ordering::Relaxed);
-        BudgetMember { budget: Arc::clone(self), number, kept: Cell::new(0), let_go }
+        BudgetMember { budget: Arc::clone(self), number, kept: Cell::new(0), release }
     }
 
-    /// What the grants may take together.
+    /// The maximum of all grants together.
     fn grantable(&self) -> usize {
         self.most - self.most / 4
     }
@@ -143,7 +144,7 @@ impl ReadBudget {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves those that wait, one grant each in turn, as far as there is room.
+    /// Gives grants to the members that wait, one each in turn, while there is room.
     fn serve(self: &Arc<Self>, inner: &mut ReadBudgetState) {
         while let Some(number) = inner.turns.front().copied() {
             let Some(holder) = inner.holders.get_mut(&number) else {
@@ -156,7 +157,7 @@ impl ReadBudget {
                 inner.forget_idle(number);
                 continue;
             };
-            // One that is larger than all there is has it alone.
+            // A request above the maximum is granted alone.
             let bytes = waiter.bytes.min(self.grantable());
             if inner.used + bytes > self.grantable() && inner.used > 0 {
                 break;
@@ -172,16 +173,17 @@ impl ReadBudget {
                     holder.grants += 1;
                     inner.used += bytes;
                 }
-                // Nothing was taken for it, and nothing is to be given back.
+                // Nothing was taken for it, so nothing is returned.
                 Err(mut grant) => grant.budget = None,
             }
         }
         self.used.store(inner.used, Ordering::Relaxed);
     }
 
-    /// Somebody's patience is over: when that is so of all who wait, those forget what they keep that kept it last time too.
+    /// Called when a wait times out. Once all waiting members have timed out, members that also kept events in the
+    /// previous round drop them.
     fn press(&self) {
-        let told: Vec<LetGo> = {
+        let told: Vec<ReleaseCallback> = {
             let mut inner = self.lock();
             inner.pressed += 1;
             if inner.pressed < inner.turns.len() {
@@ -191,9 +193,9 @@ impl ReadBudget {
             let round = inner.round;
             inner.round += 1;
             let long = inner.holders.values().filter(|holder| holder.kept > 0 && holder.since < round);
-            long.map(|holder| Arc::clone(&holder.let_go)).collect()
+            long.map(|holder| Arc::clone(&holder.release)).collect()
         };
-        told.iter().for_each(|let_go| let_go());
+        told.iter().for_each(|release| release());
     }
 }
 
@@ -204,11 +206,11 @@ impl ReadBudgetState {
             since: 0,
             grants: 0,
             waiting: VecDeque::new(),
-            let_go: Arc::clone(&member.let_go),
+            release: Arc::clone(&member.release),
         })
     }
 
-    /// One that keeps nothing and waits for nothing has no share.
+    /// Removes a member that keeps nothing and waits for nothing, so that it has no share.
     fn forget_idle(&mut self, number: u64) {
         let is_idle = |holder: &BudgetHolder| holder.kept == 0 && holder.grants == 0 && holder.waiting.is_empty();
         if self.holders.get(&number).is_some_and(is_idle) {
@@ -218,7 +220,7 @@ impl ReadBudgetState {
 }
 
 impl BudgetMember {
-    /// Waits for a grant. [`None`] where its actor has ended meanwhile.
+    /// Waits for a grant. [`None`] if the actor ended in the meantime.
     pub fn request(&self, ask: GrantRequest) -> impl Future<Output = Option<ReadGrant>> + use<> {
         let (reply, mut granted) = oneshot::channel();
         let budget = Arc::clone(&self.budget);
@@ -247,17 +249,17 @@ impl BudgetMember {
         }
     }
 
-    /// How many bytes it may keep of what it reads now, besides an event.
+    /// How many bytes the actor may keep of what it reads now, besides one event.
     pub fn share(&self) -> usize {
         self.budget.share(&self.budget.lock())
     }
 
-    /// Whether it may read what is in memory without asking.
+    /// Whether the actor may read from memory without a grant.
     pub fn has_room(&self) -> bool {
         self.budget.used() < self.budget.most
     }
 
-    /// It keeps so many bytes by now.
+    /// Sets how many bytes the actor keeps.
     pub fn keep(&self, bytes: usize) {
         let before = self.kept.replace(bytes);
         if before == bytes {
@@ -289,18 +291,18 @@ impl Drop for BudgetMember {
 }
 
 impl ReadGrant {
-    /// For so many bytes.
+    /// The granted bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The same for what was really read. [`None`] where that is more, and there is no room for it.
+    /// Changes the grant to the bytes that were read. [`None`] if they are more and do not fit.
     pub fn fit(mut self, bytes: usize) -> Option<Self> {
         let budget = Arc::clone(self.budget.as_ref()?);
         let mut inner = budget.lock();
         let others = inner.used - self.bytes;
         if bytes > self.bytes && others + bytes > budget.grantable() && others > 0 {
-            // This is dropped without the lock.
+            // `self` is dropped without the lock.
             drop(inner);
             return None;
         }

@@ -1,11 +1,12 @@
-//! What outlives an actor: its subscription's plan, the requests on their way, and what arrives for it.
+//! The part of a subscription that outlives its actor: the plan, the requests in flight, and what arrives for the
+//! actor.
 //!
-//! **A result belongs to an attempt, not to a life.** A flight is noted here before its request leaves, and struck off,
-//! by the journal's thread, when its outcome is durable. A new life is handed the flights and absorbs what arrives for
-//! them: a killed actor repeats nothing.
+//! **A result belongs to an attempt, not to an incarnation.** A request is noted here before it is sent, and removed by
+//! the journal's thread once its outcome is durable. A new incarnation receives the requests in flight and their
+//! results: after a panic, nothing is sent twice.
 //!
-//! The mailbox of an actor carries nothing but [`Wake`]s; what they are about lies here. So a lost wake costs latency and
-//! never an event, and the mailbox never grows.
+//! The mailbox of an actor set_task only [`Wake`]s. Their content lies here. A lost wake costs latency, never an event,
+//! and the mailbox never grows.
 
 mod chaos;
 mod in_flight;
@@ -41,47 +42,46 @@ use crate::{
     telemetry::trace::SpanContext,
 };
 
-/// An event that was in hand at so many deaths is quarantined.
+/// An event that was the current event in this many panics is quarantined.
 const DEATHS_MAX: u32 = 3;
 
-/// Of so many events at most it is known at how many deaths they were in hand. Beyond, the oldest that is not quarantined is
-/// forgotten.
+/// Maximum number of suspects. Beyond it, the oldest event that is not quarantined is removed.
 const SUSPECTS_MAX: usize = 1024;
 
 /// What arrives for a subscription.
 #[derive(Debug)]
 pub enum SharedStateMessage {
-    /// For the core, as it is.
+    /// Input for the core.
     Input(Input),
-    /// For the core, with the room that it takes until the core has it.
+    /// Input for the core, with the grant that it holds until the core has it.
     Read(Input, ReadGrant),
     /// A slice of the log, to be filtered.
     Slice(Lane, Seq, LogSlice, ReadGrant),
-    /// What was written is durable, this command among it.
+    /// The last write is durable, with the commands in it.
     Durable,
-    /// A request may leave again, as far as descriptors go.
+    /// A socket is free for the next request.
     Room,
-    /// The journal did not do as it was asked: this life must end.
+    /// The journal reported an error: this incarnation must end.
     Failed(journal::Error),
 }
 
-/// How a subscription is, for people.
+/// The state of a subscription, for metrics and operators.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionState {
-    /// Its cursor, without the open events.
+    /// The cursor, without the open events.
     pub cursor: Cursor,
-    /// Its endpoint, beside what the cursor says of it.
+    /// The endpoint, beyond what the cursor says of it.
     pub endpoint: EndpointView,
-    /// The first event that it may still ask for.
+    /// The first position of the log that the subscription may still read.
     pub low: Seq,
     /// The same without its jobs.
     pub own_low: Seq,
-    /// Jobs that have ended, until that can be read.
+    /// Jobs that have ended, until that is durable.
     pub ending: Vec<Job>,
 }
 
 impl SubscriptionState {
-    /// How many events of the log it has not passed, with the log ending at `end`, and the first of them.
+    /// How many events of a log that ends at `end` the subscription has not passed, and the first of them.
     pub fn backlog(&self, end: Seq) -> (u64, Option<Seq>) {
         let lanes = || self.cursor.own_lanes();
         let unread = lanes().map(|lane| lane.read).filter(|read| *read < end).min();
@@ -90,55 +90,55 @@ impl SubscriptionState {
     }
 }
 
-/// Events that were put aside because they killed their actor again and again.
+/// Events that were dead-lettered because they made the actor panic repeatedly.
 #[derive(Clone, Debug, Default)]
 pub struct QuarantinedEvents {
     /// How many, since the server started.
     pub count: u64,
-    /// The newest of them: place and id, oldest first.
+    /// The newest of them, with position and id, oldest first.
     pub newest: VecDeque<(Seq, String)>,
 }
 
-/// So many quarantined events are told by name.
-const QUARANTINED_TOLD: usize = 8;
+/// How many quarantined events are listed with their ids.
+const QUARANTINED_LISTED: usize = 8;
 
 impl QuarantinedEvents {
     fn add(&mut self, seq: Seq, id: String) {
         self.count += 1;
         self.newest.push_back((seq, id));
-        if self.newest.len() > QUARANTINED_TOLD {
+        if self.newest.len() > QUARANTINED_LISTED {
             self.newest.pop_front();
         }
     }
 }
 
-/// Who asked for a command: told when it is durable, or at once why it has no sense.
+/// Receives the result once the command is durable, or at once the reason for its refusal.
 pub(super) type CommandReply = oneshot::Sender<Result<CommandResult, CommandRefused>>;
 
-/// What a command has come to.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandResult {
-    /// The job that it began, if it did.
+    /// The job that the command began.
     pub job: Option<Lane>,
 }
 
-/// The slot of one subscription in one partition.
+/// The shared state of one subscription in one partition.
 #[derive(Debug)]
 pub struct SharedState {
-    /// Whose it is.
+    /// The subscription.
     pub subscription_key: SubscriptionKey,
     inner: Mutex<SharedInner>,
-    /// So many tasks of requests are to panic: asked by each, so not under the lock.
+    /// Number of delivery tasks that must panic (chaos). Every task reads it, so it is not under the lock.
     doomed: AtomicU32,
-    /// Likewise, and only there where anything was sent.
+    /// Created with the first request.
     meter: OnceLock<Box<SubscriptionMeter>>,
 }
 
-/// An event that was in hand when an actor died.
+/// An event that was the current event when an actor panicked.
 #[derive(Debug)]
 struct Suspect {
     deaths: u32,
-    /// Whether it is, or may be, among the events to be retried, of which the cursor knows nothing.
+    /// Whether the event is, or may be, pending. The cursor does not contain pending events.
     pending: bool,
 }
 
@@ -153,23 +153,24 @@ struct SharedInner {
     commands: Vec<(Command, CommandReply)>,
     pages: Vec<(Box<RedrivePage>, CommandReply)>,
     queue: PullQueue,
-    /// Whether a write of the actor that runs is on its way.
+    /// Whether a write of the current incarnation is in the journal.
     writing: bool,
-    /// Whether the actor that runs has taken commands and not answered all of them.
+    /// Whether the current incarnation has taken commands and not answered all of them.
     answering: bool,
-    /// Boxed: a map keeps room for eleven once it had one.
+    /// Boxed: a map that ever had an entry keeps room for eleven.
     requests: BTreeMap<RequestId, Box<InFlightRequest>>,
     next_request: RequestId,
-    linger: LateRequests,
+    late_requests: LateRequests,
     current_event: Option<SendItem>,
-    /// The id of the event in hand, or of the last one: kept, so that noting one makes no string.
+    /// The id of the current event or of the previous one. The buffer is reused, so that noting an event allocates
+    /// nothing.
     current_event_id: String,
     suspects: HashMap<(Lane, Seq), Suspect>,
     quarantined: QuarantinedEvents,
     state: SubscriptionState,
     poison: Option<(String, u32)>,
     closing: bool,
-    achieved: bool,
+    progressed: bool,
 }
 
 #[derive(Debug)]
@@ -177,37 +178,37 @@ struct InFlightRequest {
     request: Arc<OutgoingBatch>,
     answer: Option<RequestResult>,
     task: Option<AbortHandle>,
-    /// Its place in a trace, where that is recorded.
+    /// The span of the attempt, if it is recorded.
     place: Option<SpanContext>,
 }
 
-/// What a new life is handed.
+/// What a new incarnation receives.
 #[derive(Debug)]
 pub(super) struct HandedOver {
     pub(super) plan: Arc<DeliveryPlan>,
     pub(super) requests: Vec<Arc<OutgoingBatch>>,
     pub(super) next_request: RequestId,
     pub(super) inputs: Vec<Input>,
-    /// Whether it is the first since the server started.
+    /// Whether it is the first incarnation since the server started.
     pub(super) is_first: bool,
 }
 
-/// What arrived since the last time.
+/// What arrived since the last wake.
 #[derive(Debug)]
 pub(super) struct TakenMessages {
     pub(super) end: Seq,
     pub(super) reports: Vec<SharedStateMessage>,
     pub(super) commands: Vec<(Command, CommandReply)>,
     pub(super) pages: Vec<(Box<RedrivePage>, CommandReply)>,
-    /// Of clients that pull.
+    /// From clients that pull.
     pub(super) pulls: VecDeque<Input>,
 }
 
 impl SharedState {
-    /// The slot of a subscription whose cursor is known.
+    /// The shared state of a subscription with this cursor.
     pub fn new(subscription_key: SubscriptionKey, plan: Arc<DeliveryPlan>, cursor: Cursor, end: Seq) -> Self {
         let SubscriptionSettings { concurrency_max: concurrency, batch, .. } = plan.settings;
-        // Before its first life: what it may do at most.
+        // Until the first incarnation runs, these are the limits of the plan.
         let endpoint = EndpointView { concurrency, events_max: batch.events_max, ..EndpointView::default() };
         let inner = SharedInner {
             plan,
@@ -223,7 +224,7 @@ impl SharedState {
             answering: false,
             requests: BTreeMap::new(),
             next_request: RequestId(1),
-            linger: LateRequests::default(),
+            late_requests: LateRequests::default(),
             current_event: None,
             current_event_id: String::new(),
             suspects: HashMap::new(),
@@ -237,63 +238,63 @@ impl SharedState {
             },
             poison: None,
             closing: false,
-            achieved: false,
+            progressed: false,
         };
         Self { subscription_key, inner: Mutex::new(inner), doomed: AtomicU32::new(0), meter: OnceLock::new() }
     }
 
-    /// How it is served.
+    /// The current plan.
     pub fn plan(&self) -> Arc<DeliveryPlan> {
         Arc::clone(&self.lock().plan)
     }
 
-    /// Serves it otherwise from its next life on.
+    /// Replaces the plan. The next incarnation uses it.
     pub fn set_plan(&self, plan: Arc<DeliveryPlan>) {
         self.lock().plan = plan;
     }
 
-    /// How it is.
+    /// The current state.
     pub fn state(&self) -> SubscriptionState {
         self.lock().state.clone()
     }
 
-    /// Up to where its live lane has passed the log; [`None`] where it has none yet.
+    /// The end of what the live lane has read; [`None`] before it exists.
     pub fn live_read(&self) -> Option<Seq> {
         let inner = self.lock();
         inner.state.cursor.lanes.iter().find(|lane| lane.lane == Lane::LIVE).map(|lane| lane.read)
     }
 
-    /// How many requests are on their way, or back and not durable.
+    /// How many requests are in flight, or answered and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.lock().requests.len()
     }
 
-    /// The requests on their way, or back and not durable.
+    /// The requests that are in flight, or answered and not yet durable.
     pub fn requests_in_flight(&self) -> Vec<Arc<OutgoingBatch>> {
         self.lock().requests.values().map(|in_flight| Arc::clone(&in_flight.request)).collect()
     }
 
-    /// What was put aside because it killed again and again.
+    /// The events that were quarantined.
     pub fn quarantined(&self) -> QuarantinedEvents {
         self.lock().quarantined.clone()
     }
 
-    /// How many events that was.
+    /// How many events were quarantined.
     pub fn quarantined_count(&self) -> u64 {
         self.lock().quarantined.count
     }
 
-    /// How many requests may be answered yet though their wait is over.
+    /// How many requests have timed out and may still be answered.
     pub fn late_requests(&self) -> usize {
-        self.lock().linger.len()
+        self.lock().late_requests.len()
     }
 
-    /// Whether it has nothing to do, with the log ending at `end`.
+    /// Whether the subscription has nothing to do while the log ends at `end`.
     pub fn is_idle(&self, end: Seq) -> bool {
         let inner = self.lock();
         inner.requests.is_empty()
-            && inner.linger.late_successes().next().is_none()
-            // Of a command that is being written, nobody but the actor knows who waits for the answer.
+            && inner.late_requests.late_successes().next().is_none()
+            // Only the actor knows the replies of commands that are being written.
             && !inner.writing
             && !inner.answering
             && inner.commands.is_empty()
@@ -304,7 +305,7 @@ impl SharedState {
             && inner.state.cursor.next_due.is_none()
     }
 
-    /// The log ends at `end` by now. False where it was known.
+    /// Notes the new end of the log. False if it is not new.
     pub fn appended(&self, end: Seq) -> bool {
         let mut inner = self.lock();
         if end <= inner.end {
@@ -315,16 +316,16 @@ impl SharedState {
         true
     }
 
-    /// Something arrives that was asked for by the life `incarnation`; later ones have no use for it.
-    pub fn report(&self, life: Incarnation, report: SharedStateMessage) {
+    /// Reports a result that `incarnation` requested. Later incarnations do not need it.
+    pub fn report(&self, incarnation: Incarnation, report: SharedStateMessage) {
         let mut inner = self.lock();
-        if inner.incarnation == life {
+        if inner.incarnation == incarnation {
             inner.reports.push(report);
             inner.wake();
         }
     }
 
-    /// The topic's backlog is too large: what is unread below `below` shall go. Nothing comes of it where no life runs.
+    /// Drops unread events below `below` because the topic's backlog is too large. Has no effect while no actor runs.
     pub fn overflow(&self, below: Seq) {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
@@ -333,8 +334,8 @@ impl SharedState {
         }
     }
 
-    /// Others need the memory: what was read and is not sent shall be forgotten.
-    pub fn let_go(&self) {
+    /// Makes the actor drop events that it has read and not sent: others need the memory.
+    pub fn drop_read_events(&self) {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
             inner.reports.push(SharedStateMessage::Input(Input::LetGo));
@@ -342,7 +343,8 @@ impl SharedState {
         }
     }
 
-    /// An operator asks for something; the answer comes when it is durable, or at once where it has no sense.
+    /// Passes an operator's command to the actor. The answer arrives once the command is durable, or at once if it is
+    /// refused.
     pub fn command(&self, command: Command) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
@@ -351,8 +353,8 @@ impl SharedState {
         answer
     }
 
-    /// Dead letters are to be sent again by one of its redrives: the answer comes when they are owed, durably, or at once
-    /// where there is no such redrive, or it does not run.
+    /// Passes dead letters to one of the subscription's redrive jobs. The answer arrives once they are durably pending,
+    /// or at once if there is no such job or it does not run.
     pub fn take_back(&self, page: RedrivePage) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
@@ -361,30 +363,30 @@ impl SharedState {
         answer
     }
 
-    /// What the job with this lane does, while it goes on.
+    /// The kind of the running job with this lane.
     pub fn job_kind(&self, lane: Lane) -> Option<JobKind> {
         self.lock().state.cursor.jobs.iter().find(|job| job.lane == lane).map(|job| job.kind)
     }
 
-    /// Nothing new shall leave: the server stops.
+    /// Stops sending: the server stops.
     pub fn close(&self) {
         let mut inner = self.lock();
         inner.closing = true;
         inner.wake();
     }
 
-    /// Whether nothing new shall leave.
+    /// Whether sending has stopped.
     pub(super) fn is_closing(&self) -> bool {
         self.lock().closing
     }
 
-    // --- lives ---
+    // --- incarnations ---
 
-    /// A new life begins, with the right to write.
-    pub(super) fn begin(&self, life: Incarnation, end: Seq) -> HandedOver {
+    /// Begins a new incarnation, which alone may write from now on.
+    pub(super) fn begin(&self, incarnation: Incarnation, end: Seq) -> HandedOver {
         let mut inner = self.lock();
         let is_first = inner.incarnation == Incarnation(0);
-        inner.incarnation = life;
+        inner.incarnation = incarnation;
         inner.mailbox = None;
         inner.woken = false;
         inner.end = inner.end.max(end);
@@ -393,9 +395,9 @@ impl SharedState {
         inner.answering = false;
         inner.queue.begin();
         inner.state.ending.clear();
-        let killer = inner.current_event.take();
-        // First of all, before any other input makes the new life take the killer in hand.
-        let quarantined = killer.filter(|item| inner.has_killed_enough((item.lane, item.seq)));
+        let suspect = inner.current_event.take();
+        // The first input, before any other makes the new incarnation process the poison event.
+        let quarantined = suspect.filter(|item| inner.has_killed_enough((item.lane, item.seq)));
         if let Some(item) = quarantined {
             let id = inner.current_event_id.clone();
             inner.quarantined.add(item.seq, id);
@@ -404,7 +406,7 @@ impl SharedState {
             let answer = in_flight.answer.clone()?;
             Some(Input::Finished { request: in_flight.request.id, answer })
         });
-        let late = inner.linger.late_successes().map(|request| Input::Late { request: Arc::clone(request) });
+        let late = inner.late_requests.late_successes().map(|request| Input::Late { request: Arc::clone(request) });
         let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).chain(late).collect();
         HandedOver {
             plan: Arc::clone(&inner.plan),
@@ -415,15 +417,15 @@ impl SharedState {
         }
     }
 
-    /// The new life can be woken from now on.
-    pub(super) fn live(&self, mailbox: Addr<SubscriptionActor>) {
+    /// From now on the new incarnation can be woken.
+    pub(super) fn set_mailbox(&self, mailbox: Addr<SubscriptionActor>) {
         let mut inner = self.lock();
         inner.mailbox = Some(mailbox);
         inner.wake();
     }
 
-    /// The last life ended by a panic. What it had in hand is under suspicion, unless somebody killed it on purpose.
-    pub fn died(&self, on_purpose: bool) {
+    /// The last incarnation panicked. Its current event becomes a suspect, unless chaos caused the panic.
+    pub fn on_panic(&self, on_purpose: bool) {
         let mut inner = self.lock();
         inner.mailbox = None;
         match inner.current_event {
@@ -443,12 +445,12 @@ impl SharedState {
         }
     }
 
-    /// Whether an outcome became durable since this was asked last.
-    pub fn take_achieved(&self) -> bool {
-        std::mem::take(&mut self.lock().achieved)
+    /// Whether an outcome became durable since the last call.
+    pub fn take_progress(&self) -> bool {
+        std::mem::take(&mut self.lock().progressed)
     }
 
-    /// Notes the event in hand: if the actor dies now, that is the suspect.
+    /// Notes the current event: if the actor panics now, this event is the suspect.
     pub(super) fn set_current_event(&self, item: SendItem, event_id: &str) {
         let mut inner = self.lock();
         inner.current_event = Some(item);
@@ -464,25 +466,26 @@ impl SharedState {
         }
     }
 
-    /// The events of a lane that have killed as often as they may: mostly none.
-    pub(super) fn killers(&self, lane: Lane) -> Vec<Seq> {
+    /// The quarantined events of a lane. Usually empty.
+    pub(super) fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
         let inner = self.lock();
-        let killers = inner.suspects.iter().filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
-        killers.map(|((_, seq), _)| *seq).collect()
+        let quarantined_seqs =
+            inner.suspects.iter().filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
+        quarantined_seqs.map(|((_, seq), _)| *seq).collect()
     }
 
-    /// How many events that were in hand when an actor died are not settled yet.
+    /// How many suspects are not settled yet.
     pub fn suspects(&self) -> usize {
         self.lock().suspects.len()
     }
 
-    /// All commands that were taken are answered.
-    pub(super) fn answered(&self) {
+    /// All taken commands are answered.
+    pub(super) fn mark_answered(&self) {
         self.lock().answering = false;
     }
 
-    /// A write begins; answers which suspects are settled once it is durable ([`SharedState::landed`]).
-    pub(super) fn writes(&self, changes: &[RecordChange]) -> Vec<(Lane, Seq)> {
+    /// Begins a write. Returns the suspects that are settled once it is durable ([`SharedState::on_durable`]).
+    pub(super) fn begin_write(&self, changes: &[RecordChange]) -> Vec<(Lane, Seq)> {
         let mut inner = self.lock();
         inner.writing = true;
         if inner.suspects.is_empty() {
@@ -502,7 +505,7 @@ impl SharedState {
             RecordChange::Cursor(cursor) => Some(cursor),
             _ => None,
         });
-        // What is not passed is read again, though it was put aside.
+        // Events that the cursor has not passed are read again, even dead-lettered ones.
         let is_passed = |cursor: &Cursor, of: &(Lane, Seq)| match cursor.lanes.iter().find(|lane| lane.lane == of.0) {
             Some(lane) => of.1 < lane.read && lane.open.binary_search(&of.1).is_err(),
             None => true,
@@ -513,12 +516,12 @@ impl SharedState {
         settled.map(|(of, _)| *of).collect()
     }
 
-    /// No event is in hand.
-    pub(super) fn put_down(&self) {
+    /// Clears the current event.
+    pub(super) fn clear_current_event(&self) {
         self.lock().current_event = None;
     }
 
-    /// What arrived since the last time.
+    /// Takes what arrived since the last wake.
     pub(super) fn take(&self) -> TakenMessages {
         let mut inner = self.lock();
         inner.woken = false;
@@ -532,7 +535,7 @@ impl SharedState {
         }
     }
 
-    /// How it is by now.
+    /// Sets the state from the cursor and the endpoint.
     pub(super) fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
         let bare = |lane: &LaneCursor| LaneCursor {
             lane: lane.lane,
@@ -550,7 +553,7 @@ impl SharedState {
         inner.state = SubscriptionState { low, own_low, endpoint, cursor, ending };
     }
 
-    /// A job has ended, which is on its way to the disk.
+    /// Notes a job whose end is being written.
     pub(super) fn job_ends(&self, job: &Job) {
         self.lock().state.ending.push(job.clone());
     }

@@ -1,7 +1,7 @@
-//! A request that is traced, and what came of it: two spans, below the place that the event itself has in its trace.
+//! Spans of a delivery attempt and of its settlement, below the span of the event.
 //!
-//! That place is read of the event at each attempt, so that one that is made after a restart hangs where the first one did.
-//! A request with several events is in the trace of the first, with links to the others.
+//! The parent is read from the event at each attempt, so that an attempt after a restart has the same parent. A request
+//! with several events belongs to the trace of the first, with links to the others.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -17,17 +17,17 @@ use crate::{
     telemetry::trace::{AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
 };
 
-/// 32 links: more events of one request are in its count.
+/// Maximum links of a span. Further events are only in its message count.
 const LINKS_MAX: usize = 32;
 
-/// An attempt.
+/// The span of an attempt.
 pub(super) struct AttemptSpan {
-    /// What the endpoint is told.
+    /// The context that is sent to the endpoint.
     pub(super) place: SpanContext,
     span: Option<Box<OpenSpan>>,
 }
 
-/// A span that is not over.
+/// A span that has not ended.
 struct OpenSpan {
     tracer: Tracer,
     parent: SpanId,
@@ -37,7 +37,7 @@ struct OpenSpan {
 }
 
 impl AttemptSpan {
-    /// Of a request with `events`, as it leaves. [`None`] where nothing is traced, or no event belongs to a trace.
+    /// Begins the span of a request with `events`. [`None`] if tracing is off or no event belongs to a trace.
     pub(super) fn begin(
         tracer: &Tracer,
         plan: &DeliveryPlan,
@@ -56,7 +56,7 @@ impl AttemptSpan {
         }
         let parent = (!places.is_empty()).then(|| places.remove(0))?;
         let Some(place) = tracer.place(Some(&parent)) else {
-            // Whoever began the trace does not record it, and the endpoint is told so.
+            // The trace is not recorded (not sampled). The endpoint receives the parent's context.
             return Some(Self { place: parent, span: None });
         };
         let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
@@ -76,7 +76,7 @@ impl AttemptSpan {
         Some(Self { place, span: Some(Box::new(open)) })
     }
 
-    /// The headers by which the endpoint knows the trace. Those of the subscription's own go first.
+    /// The trace headers of the request. A header that the subscription sets itself takes precedence.
     pub(super) fn headers(&self, own: &[(String, String)]) -> Vec<RequestHeader> {
         let is_taken = |name: &str| own.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         let state = self.place.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
@@ -84,7 +84,7 @@ impl AttemptSpan {
         headers.filter(|(name, _)| !is_taken(name)).collect()
     }
 
-    /// It was answered, or was not.
+    /// Ends the span with the result of the request.
     pub(super) fn end(self, plan: &DeliveryPlan, answer: &RequestResult) {
         let Some(open) = self.span else { return };
         let OpenSpan { tracer, parent, links, mut attributes, began } = *open;
@@ -109,13 +109,13 @@ impl AttemptSpan {
         });
     }
 
-    /// Whether it is recorded.
+    /// Whether the span is recorded.
     pub(super) fn is_recorded(&self) -> bool {
         self.span.is_some()
     }
 }
 
-/// Where an event belongs: below the span that published it, unless the event itself is of another trace.
+/// The parent of an event's spans: the span that published it, unless the event itself set_task another trace.
 fn place_of(event: &Event) -> Option<SpanContext> {
     let published = event.trace().and_then(SpanContext::of_stored);
     let own = match event.schema {
@@ -129,14 +129,14 @@ fn place_of(event: &Event) -> Option<SpanContext> {
     }
 }
 
-/// What became of requests, on its way to the disk: spans that are not over.
+/// Spans of outcomes that are being written.
 pub(super) struct SettleSpans {
     tracer: Tracer,
     spans: Vec<Span>,
 }
 
 impl SettleSpans {
-    /// Of the flights that land with these changes.
+    /// Begins the spans of the requests whose outcome is in these changes.
     pub(super) fn of(
         tracer: &Tracer,
         shared: &SharedState,
@@ -150,11 +150,11 @@ impl SettleSpans {
         let mut spans = Vec::new();
         for (request, attempt) in shared.traced(landed) {
             let Some(context) = tracer.place(Some(&attempt)) else { continue };
-            let (word, more) = came_of(&request, changes);
+            let (result, more) = settlement(&request, changes);
             let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
                 ("messaging.operation.name", "settle".into()),
                 ("messaging.destination.subscription.name", name.into()),
-                ("gridhook.became", word.into()),
+                ("gridhook.became", result.into()),
             ];
             attributes.extend(more);
             spans.push(Span {
@@ -172,7 +172,7 @@ impl SettleSpans {
         (!spans.is_empty()).then(|| Self { tracer: tracer.clone(), spans })
     }
 
-    /// It is on the disk.
+    /// The outcomes are durable.
     pub(super) fn end(self, now: Timestamp) {
         for span in self.spans {
             self.tracer.record(Span { ended: now.max(span.began), ..span });
@@ -180,34 +180,34 @@ impl SettleSpans {
     }
 }
 
-/// What became of the first event of a flight, by the last line that the ledger gets of it.
-fn came_of(
+/// What became of the first event of a request: its last line in the ledger.
+fn settlement(
     request: &Arc<OutgoingBatch>,
     changes: &[RecordChange],
 ) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let first = request.items.first().map(|item| item.key());
-    let speaks = |lane: Lane, covers: &[(Seq, u32)]| {
+    let covers_first = |lane: Lane, covers: &[(Seq, u32)]| {
         first.is_some_and(|(of, seq)| {
             of == lane && covers.iter().any(|(from, count)| (from.0..from.0 + u64::from(*count)).contains(&seq.0))
         })
     };
     let lines = changes.iter().filter_map(|change| match change {
-        RecordChange::Note { lane, entry, .. } if speaks(*lane, &entry.covers) => Some(&entry.what),
+        RecordChange::Note { lane, entry, .. } if covers_first(*lane, &entry.covers) => Some(&entry.what),
         _ => None,
     });
-    let mut told = ("settled", Vec::new());
+    let mut result = ("settled", Vec::new());
     for what in lines {
-        told = match what {
+        result = match what {
             LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => ("delivered", Vec::new()),
             LedgerEvent::Attempted { next: Some(next), .. } => {
                 ("deferred", vec![("gridhook.next_attempt", next.to_string().into())])
             }
             LedgerEvent::GivenUp { reason, put_aside } => {
-                let word = if *put_aside { "deadLettered" } else { "dropped" };
-                (word, vec![("gridhook.reason", reason.to_string().into())])
+                let result = if *put_aside { "deadLettered" } else { "dropped" };
+                (result, vec![("gridhook.reason", reason.to_string().into())])
             }
-            _ => told,
+            _ => result,
         };
     }
-    told
+    result
 }

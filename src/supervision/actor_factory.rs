@@ -1,8 +1,7 @@
-//! Who keeps the actors alive: builds each life of a topic and of a subscription, on the arbiter that its number falls to.
+//! Builds each incarnation of the actors of topics and subscriptions, on the arbiter that is chosen by their number.
 //!
-//! A topic is kept from the first thing there is to do until it is deleted or idle; then the next thing to do starts it
-//! again. Its subscriptions hang on the life of its actor: they end with it, and the next life starts those that owe
-//! something.
+//! A topic's actor is supervised from its first work until the topic is deleted or idle. New work starts it again. The
+//! actors of its subscriptions end with it, and its next incarnation starts those that have work.
 
 use std::{
     sync::{
@@ -23,59 +22,59 @@ use crate::{
     supervision::{IncarnationEnd, LifelineHeld, Supervised, SupervisionHistory, supervise},
 };
 
-/// How long a subscription waits that could not be opened.
+/// Pause before opening a subscription is retried.
 const OPEN_WAIT: Duration = Duration::from_secs(1);
 
-/// Where actors live, and what they need of the world.
+/// The arbiters that actors run on, and the services that they use.
 #[derive(Clone)]
 pub struct ActorHosts {
     /// One for each core.
     pub arbiters: Arc<Vec<ArbiterHandle>>,
-    /// What subscriptions need: one for all of them.
+    /// Shared by all subscriptions.
     pub world: Arc<SubscriptionContext>,
-    /// How often a topic looks after its subscriptions; mostly [`LOOK`](crate::fanout::LOOK).
-    pub look: Duration,
+    /// Interval of a topic's periodic check; usually [`CHECK_INTERVAL`](crate::fanout::CHECK_INTERVAL).
+    pub check_interval: Duration,
 }
 
 impl ActorHosts {
-    /// The arbiter that this number falls to.
+    /// The arbiter for this number.
     pub fn arbiter(&self, number: u32) -> &ArbiterHandle {
         &self.arbiters[number as usize % self.arbiters.len()]
     }
 
-    /// Lets an actor live on the arbiter that this number falls to.
-    fn keep(&self, number: u32, keeper: impl Supervised + Send, held: LifelineHeld) {
-        // False where the arbiter has ended, and the server with it.
+    /// Supervises an actor on the arbiter for this number.
+    fn spawn_supervised(&self, number: u32, supervised: impl Supervised + Send, held: LifelineHeld) {
+        // False if the arbiter has ended because the server stops.
         let _running = self.arbiter(number).spawn_fn(move || {
-            actix_rt::spawn(supervise(keeper, held));
+            actix_rt::spawn(supervise(supervised, held));
         });
     }
 }
 
-/// Keeps the actors of topics alive. Runs until `starts` ends with its registry, and all of them end with it.
+/// Supervises the actors of topics. Runs until the registry drops the sender of `starts`.
 pub async fn run(mut starts: StartPlan, hosts: ActorHosts) {
     while let Some(topic) = starts.recv().await {
         let (number, held) = (topic.partition().0, topic.held());
-        hosts.keep(number, TopicFactory { topic, hosts: hosts.clone(), retired: Arc::default() }, held);
+        hosts.spawn_supervised(number, TopicFactory { topic, hosts: hosts.clone(), retired: Arc::default() }, held);
     }
 }
 
-/// Keeps the actor of a subscription alive, as it is now, until the line is cut.
-pub(crate) fn keep_subscription(
+/// Supervises the actor of a subscription, with its current plan, until the lifeline is cut.
+pub(crate) fn supervise_subscription(
     child: Arc<SubscriptionHandle>,
     topic: Arc<TopicHandle>,
     hosts: &ActorHosts,
     held: LifelineHeld,
 ) {
-    child.serve_anew();
-    hosts.keep(child.number().0, SubscriptionFactory { child, topic, hosts: hosts.clone() }, held);
+    child.note_served_plan();
+    hosts.spawn_supervised(child.number().0, SubscriptionFactory { child, topic, hosts: hosts.clone() }, held);
 }
 
-/// Builds the lives of a topic.
+/// Builds the incarnations of a topic's actor.
 struct TopicFactory {
     topic: Arc<TopicHandle>,
     hosts: ActorHosts,
-    /// Set by an actor that ends because it is idle.
+    /// Set by an actor that stops because it is idle.
     retired: Arc<AtomicBool>,
 }
 
@@ -103,7 +102,7 @@ impl Supervised for TopicFactory {
     }
 }
 
-/// Builds the lives of a subscription.
+/// Builds the incarnations of a subscription's actor.
 struct SubscriptionFactory {
     child: Arc<SubscriptionHandle>,
     topic: Arc<TopicHandle>,
@@ -127,13 +126,13 @@ impl Supervised for SubscriptionFactory {
 
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
-            let (world, tail, shared) =
-                (Arc::clone(&self.hosts.world), Arc::clone(self.topic.tail()), Arc::clone(&self.child.shared));
+            let (world, recent, shared) =
+                (Arc::clone(&self.hosts.world), Arc::clone(self.topic.recent_events()), Arc::clone(&self.child.shared));
             let (child, clock) = (Arc::clone(&self.child), world.clock.clone());
-            let first_act = Box::new(move || child.history.acted(&clock));
-            match SubscriptionActor::build(world, tail, shared, first_act).await {
+            let on_recovered = Box::new(move || child.history.note_recovered(&clock));
+            match SubscriptionActor::build(world, recent, shared, on_recovered).await {
                 Ok(actor) => return Some(actor),
-                // Deleted meanwhile, or the server ends.
+                // Deleted meanwhile, or the server stops.
                 Err(journal::Error::Unknown | journal::Error::Closed) => return None,
                 Err(
                     error @ (journal::Error::Full
@@ -141,7 +140,7 @@ impl Supervised for SubscriptionFactory {
                     | journal::Error::Backlog(_)
                     | journal::Error::Damaged(_)),
                 ) => {
-                    tracing::error!(subscription = self.name(), %error, "a subscription cannot be opened");
+                    tracing::error!(subscription = self.name(), %error, "cannot open subscription; retrying");
                     tokio::time::sleep(OPEN_WAIT).await;
                 }
             }
@@ -149,12 +148,14 @@ impl Supervised for SubscriptionFactory {
     }
 
     fn on_end(&self, how: IncarnationEnd) {
-        if self.child.shared.take_achieved() {
-            self.child.history.thrive();
+        if self.child.shared.take_progress() {
+            self.child.history.note_progress();
         }
         match how {
-            IncarnationEnd::Panicked => self.child.shared.died(false),
-            IncarnationEnd::Killed | IncarnationEnd::Stopped | IncarnationEnd::Orphaned => self.child.shared.died(true),
+            IncarnationEnd::Panicked => self.child.shared.on_panic(false),
+            IncarnationEnd::Killed | IncarnationEnd::Stopped | IncarnationEnd::Orphaned => {
+                self.child.shared.on_panic(true)
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Supervision that really restarts.
+//! Supervision that restarts actors after a panic.
 //!
-//! actix does not: an actor whose handler panics is gone, under its `Supervisor` too, and every address of it with it. So an
-//! actor's context is spawned as a task here, its end is watched, and a **fresh** actor is built, which reads its state from
-//! where that is durable. At once the first time, and after a growing delay if it keeps dying before it has achieved
-//! anything. It ends with its parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires
-//! is not built again here.
+//! actix's own `Supervisor` does not: an actor whose handler panics is gone, with all its addresses. So here an actor's
+//! context runs as a task, the task's end is observed, and a **new** actor is built that recovers from durable state.
+//! The first restart is immediate. If the actor keeps ending without progress, the delay grows. An actor ends with its
+//! parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires is not restarted.
 
 pub mod actor_factory;
 use std::{
@@ -22,13 +21,13 @@ use tokio::sync::watch;
 
 use crate::{chaos::IntendedStop, clock::Clock, event::Timestamp};
 
-/// The delay after the second death in a row, doubled for each further one …
+/// The delay after the second failure in a row, doubled for each further one …
 const DELAY: Duration = Duration::from_millis(10);
 
 /// … up to this.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Held by a parent: its children end when it is cut or dropped.
+/// Held by a parent. Its children end when it is cut or dropped.
 #[derive(Debug)]
 pub struct Lifeline(watch::Sender<bool>);
 
@@ -37,17 +36,17 @@ pub struct Lifeline(watch::Sender<bool>);
 pub struct LifelineHeld(watch::Receiver<bool>);
 
 impl Lifeline {
-    /// A new one.
+    /// A new lifeline.
     pub fn new() -> Self {
         Self(watch::Sender::new(false))
     }
 
-    /// Cuts it before it is dropped, also for children that are started later.
+    /// Ends the children, also those that are started later.
     pub fn cut(&self) {
         self.0.send_replace(true);
     }
 
-    /// An end of it for a child.
+    /// The child's side.
     pub fn held(&self) -> LifelineHeld {
         LifelineHeld(self.0.subscribe())
     }
@@ -60,20 +59,21 @@ impl Default for Lifeline {
 }
 
 impl LifelineHeld {
-    /// Waits until it is cut, or dropped.
+    /// Waits until it is cut or dropped.
     pub async fn cut(&mut self) {
-        // An error says that it was dropped.
+        // An error means that it was dropped.
         self.0.wait_for(|is_cut| *is_cut).await.ok();
     }
 }
 
-/// What is known of the lives of one actor. It outlives all of them.
+/// The restarts of one actor. Outlives its incarnations.
 #[derive(Debug, Default)]
 pub struct SupervisionHistory {
     incarnations: AtomicU64,
-    in_row: AtomicU32,
+    failures_in_row: AtomicU32,
     mark: IntendedStop,
-    /// Whether a life has yet to work off what waited for it. Asked at every start, so not under the lock.
+    /// Whether the current incarnation has not yet processed what waited for it. Read often, so it is not under the
+    /// lock.
     recovering: AtomicBool,
     history: Mutex<IncarnationHistory>,
 }
@@ -82,20 +82,20 @@ pub struct SupervisionHistory {
 struct IncarnationHistory {
     ends: IncarnationEnds,
     last: Option<(IncarnationEnd, Timestamp)>,
-    died: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
     recoveries: RecoveryTimes,
 }
 
-/// How a life ended.
+/// How an incarnation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncarnationEnd {
-    /// By a panic of its own.
+    /// By a panic.
     Panicked,
-    /// By a panic, or a stop, that somebody asked for.
+    /// By an intended panic or stop (chaos).
     Killed,
-    /// It stopped: it could not go on.
+    /// It stopped because of an error.
     Stopped,
-    /// Its parent's life ended, and its own with it.
+    /// With its parent.
     Orphaned,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for IncarnationEnd {
     }
 }
 
-/// How often lives ended, by how.
+/// Numbers of ended incarnations, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncarnationEnds {
     /// [`IncarnationEnd::Panicked`].
@@ -123,18 +123,18 @@ pub struct IncarnationEnds {
     pub orphaned: u64,
 }
 
-/// The times from a death to the first useful act of the next life: it has worked off what waited for it.
+/// Times from the end of an incarnation until the next one has processed what waited for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
-    /// How many there were.
+    /// Number of recoveries.
     pub count: u64,
-    /// The longest of all.
+    /// The longest recovery.
     pub longest: Duration,
-    /// The newest of them, oldest first.
+    /// The newest recoveries, oldest first.
     pub newest: VecDeque<Duration>,
 }
 
-/// So many recoveries of an actor are kept: a minute of one that dies every 60 ms.
+/// Recoveries kept per actor: one minute if it ends every 60 ms.
 const RECOVERIES_KEPT: usize = 1_000;
 
 impl RecoveryTimes {
@@ -148,72 +148,72 @@ impl RecoveryTimes {
     }
 }
 
-/// What there is to say of the lives of an actor.
+/// The supervision state of an actor.
 #[derive(Clone, Debug)]
 pub struct Supervision {
-    /// The number of the life that runs.
+    /// Number of the current incarnation.
     pub incarnation: u64,
-    /// How many times it was built again.
+    /// Number of restarts.
     pub restarts: u64,
-    /// How its lives ended.
+    /// Ended incarnations, by cause.
     pub ends: IncarnationEnds,
-    /// How the last one did, and when.
+    /// How and when the last one ended.
     pub last: Option<(IncarnationEnd, Timestamp)>,
-    /// How long it took each time until the next one was at work.
+    /// How long recoveries took.
     pub recoveries: RecoveryTimes,
 }
 
 impl SupervisionHistory {
-    /// The number of the life that runs.
+    /// Number of the current incarnation.
     pub fn incarnation(&self) -> u64 {
         self.incarnations.load(Ordering::Relaxed)
     }
 
-    /// How many times it was built again.
+    /// Number of restarts.
     pub fn restarts(&self) -> u64 {
         self.incarnation().saturating_sub(1)
     }
 
-    /// What there is to say.
+    /// A snapshot of the state.
     pub fn supervision(&self) -> Supervision {
         let IncarnationHistory { ends, last, recoveries, .. } = &*self.history();
-        let (life, restarts) = (self.incarnation(), self.restarts());
-        Supervision { incarnation: life, restarts, ends: *ends, last: *last, recoveries: recoveries.clone() }
+        let (incarnation, restarts) = (self.incarnation(), self.restarts());
+        Supervision { incarnation, restarts, ends: *ends, last: *last, recoveries: recoveries.clone() }
     }
 
-    /// How its lives ended.
+    /// Ended incarnations, by cause.
     pub fn ends(&self) -> IncarnationEnds {
         self.history().ends
     }
 
-    /// Where a death that was asked for is noted: it counts neither for the delay nor against an event.
+    /// Where an intended end is noted. It counts neither for the delay nor against an event.
     pub fn intended_stop(&self) -> IntendedStop {
         self.mark.clone()
     }
 
-    /// Something was achieved: the next death is the first again.
-    pub fn thrive(&self) {
-        self.in_row.store(0, Ordering::Relaxed);
+    /// Notes progress: the next restart is immediate again.
+    pub fn note_progress(&self) {
+        self.failures_in_row.store(0, Ordering::Relaxed);
     }
 
-    /// The life that runs has worked off what waited for it.
-    pub fn acted(&self, clock: &Clock) {
-        // Read first: it is asked at every wake of a topic, and mostly there is nothing to note.
+    /// Notes that the current incarnation has processed what waited for it.
+    pub fn note_recovered(&self, clock: &Clock) {
+        // Read first: called at every wake of a topic, usually with nothing to note.
         if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel) {
             let mut history = self.history();
-            if let Some(died) = history.died.take() {
-                history.recoveries.add(clock.now().since(died));
+            if let Some(ended_at) = history.ended_at.take() {
+                history.recoveries.add(clock.now().since(ended_at));
             }
         }
     }
 
-    /// When the last life died, where the one that runs has not come so far as to replace it.
-    pub fn died(&self) -> Option<Timestamp> {
-        if self.recovering.load(Ordering::Acquire) { self.history().died } else { None }
+    /// When the last incarnation ended, until the current one has recovered.
+    pub fn down_since(&self) -> Option<Timestamp> {
+        if self.recovering.load(Ordering::Acquire) { self.history().ended_at } else { None }
     }
 
-    /// Its parent died at `at`, and its own life with it.
-    pub fn orphaned(&self, at: Timestamp) {
+    /// Notes that the actor ended at `at` with its parent.
+    pub fn note_orphaned(&self, at: Timestamp) {
         if self.incarnation() > 0 {
             self.note(IncarnationEnd::Orphaned, at);
         }
@@ -242,18 +242,20 @@ impl SupervisionHistory {
             IncarnationEnd::Orphaned => history.ends.orphaned += 1,
         }
         history.last = Some((end, at));
-        // One that dies before it has recovered has been away since the first death.
-        history.died.get_or_insert(at);
+        // An incarnation that ends before it has recovered extends the same outage.
+        history.ended_at.get_or_insert(at);
         self.recovering.store(true, Ordering::Release);
     }
 
     fn delay(&self, end: IncarnationEnd) -> Duration {
         match end {
             IncarnationEnd::Killed | IncarnationEnd::Orphaned => Duration::ZERO,
-            IncarnationEnd::Panicked | IncarnationEnd::Stopped => match self.in_row.fetch_add(1, Ordering::Relaxed) {
-                0 => Duration::ZERO,
-                before => DELAY.saturating_mul(1 << (before - 1).min(16)).min(DELAY_MAX),
-            },
+            IncarnationEnd::Panicked | IncarnationEnd::Stopped => {
+                match self.failures_in_row.fetch_add(1, Ordering::Relaxed) {
+                    0 => Duration::ZERO,
+                    before => DELAY.saturating_mul(1 << (before - 1).min(16)).min(DELAY_MAX),
+                }
+            }
         }
     }
 
@@ -262,40 +264,40 @@ impl SupervisionHistory {
     }
 }
 
-/// Who is supervised: how a life is built, and who is told.
+/// An actor that is supervised.
 pub trait Supervised: 'static {
     /// The actor.
     type Actor: Actor<Context = Context<Self::Actor>>;
 
-    /// What it is called in the log.
+    /// Its name in the log.
     fn name(&self) -> String;
 
-    /// What is known of its lives.
+    /// Its restarts.
     fn history(&self) -> &SupervisionHistory;
 
-    /// What time it is.
+    /// The clock.
     fn clock(&self) -> &Clock;
 
-    /// Builds a fresh one. [`None`] where there is nothing left to do: supervision ends.
+    /// Builds a new incarnation. [`None`] ends supervision: there is nothing left to do.
     fn build(&self) -> impl Future<Output = Option<Self::Actor>>;
 
-    /// It runs.
+    /// Called when it runs.
     fn started(&self, _address: Addr<Self::Actor>) {}
 
-    /// It runs no more.
+    /// Called when it has ended.
     fn on_end(&self, _how: IncarnationEnd) {}
 
-    /// Whether the actor that ended has nothing left to do, and whoever has something for it builds another.
+    /// Whether the actor stopped because it has nothing to do. New work builds another one.
     fn is_retired(&self) -> bool {
         false
     }
 }
 
-/// Keeps an actor alive until its lifeline is cut or there is nothing left to build. To be spawned on the arbiter that it
-/// is to live on.
+/// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it on the arbiter on
+/// which the actor runs.
 pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
     loop {
-        // Apart: what building needs for a moment would lie here for as long as the actor lives.
+        // Boxed, so that the state of building does not take memory for as long as the actor runs.
         let built = tokio::select! {
             built = Box::pin(supervised.build()) => built,
             () = held.cut() => return,
@@ -303,9 +305,9 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
         let Some(actor) = built else { return };
         supervised.history().begin();
         let mut context = Context::new();
-        // Nothing but wakes comes by mail, and at most one of each kind: a bound would only lose one.
+        // The mailbox carries only wakes, at most one of each kind. A limit could only lose one.
         context.set_mailbox_capacity(0);
-        // An actor without addresses stops, and this one may have given none away.
+        // An actor without an address stops, and the actor may not have handed one out.
         let address = context.address();
         supervised.started(address.clone());
         let mut task = actix_rt::spawn(context.into_future(actor));
@@ -313,7 +315,7 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
             ended = &mut task => ended,
             () = held.cut() => {
                 task.abort();
-                // It is dropped before whoever cut the line may go on in its place.
+                // Dropped before the parent may start a successor.
                 task.await.ok();
                 return;
             }
@@ -326,12 +328,7 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
         let how = supervised.history().end(panicked, supervised.clock().now());
         supervised.on_end(how);
         let delay = supervised.history().delay(how);
-        tracing::warn!(
-            actor = supervised.name(),
-            ?how,
-            delay_ms = delay.as_millis(),
-            "an actor ended and is built again"
-        );
+        tracing::warn!(actor = supervised.name(), ?how, delay_ms = delay.as_millis(), "actor ended; restarting it");
         tokio::time::sleep(delay).await;
     }
 }

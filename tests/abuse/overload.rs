@@ -164,8 +164,10 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
 #[test]
 fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
     let rate = TAKEN.to_string();
-    let (server, sink) =
-        (Server::start(&[("PUBLISH__EVENTS_PER_SECOND", &rate), ("TOPIC__RECENT_EVENTS_BYTES", "4 MiB")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("PUBLISH__EVENTS_PER_SECOND", &rate), ("TOPIC__RECENT_EVENTS_BYTES", "4 MiB")]),
+        Sink::start(),
+    );
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(100));
     let long = std::env::var_os("GRIDHOOK_SOAK").is_some();

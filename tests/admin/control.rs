@@ -160,7 +160,7 @@ impl SubscriptionDirectory for Nobody {
         None
     }
 
-    fn recast(&self, _: SubscriptionKey, _: &DeadLetterEvent) -> Result<SealedChunk, String> {
+    fn convert(&self, _: SubscriptionKey, _: &DeadLetterEvent) -> Result<SealedChunk, String> {
         Err("there is none".to_owned())
     }
 

@@ -344,7 +344,7 @@ async fn a_domain_can_leave_its_topics_to_their_makers() {
     let control = Plane::new(ChaosMode::Disabled).with_domain(manual).await;
     let subscription = format!("{NORTH}/eventSubscriptions/one");
     let refused = control.ask("PUT", &subscription, hook()).await;
-    expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"there is no topic 'north' in the domain, and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&refused.brief());
+    expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"the domain has no topic 'north', and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&refused.brief());
     assert_eq!(control.ask("PUT", NORTH, Value::Null).await.status, 201);
     assert_eq!(control.ask("PUT", &subscription, hook()).await.status, 201);
     assert_eq!(control.ask("DELETE", &subscription, Value::Null).await.status, 204);
@@ -360,7 +360,7 @@ async fn a_domain_has_no_more_topics_than_the_setting_says() {
     }
     let by_hand = control.ask("PUT", NORTH, Value::Null).await;
     let by_subscription = control.ask("PUT", &format!("{NORTH}/eventSubscriptions/one"), hook()).await;
-    expect![[r#"409 {"error":{"code":"Conflict","message":"The domain 'shop' has 5 topics, as many as it may have (the setting topic.domain_topics).","target":null,"details":[]}}"#]].assert_eq(&by_hand.brief());
+    expect![[r#"409 {"error":{"code":"Conflict","message":"The domain 'shop' has the maximum of 5 topics (topic.domain_topics).","target":null,"details":[]}}"#]].assert_eq(&by_hand.brief());
     assert_eq!(by_subscription.brief(), by_hand.brief());
     assert_eq!(control.ask("PUT", "domains/shop/topics/topic-0", Value::Null).await.status, 201, "what is there stays");
 }

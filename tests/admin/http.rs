@@ -157,7 +157,7 @@ async fn errors_of_the_registry_have_their_statuses() {
     control.store.fail(control.store.writes()..u64::MAX, WriteFault::Failed);
     put("http://127.0.0.1:9000/hook").await;
     expect![[r#"
-        None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved; the server's setting delivery.allow_networks lets a network through","target":null,"details":[]}}
+        None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network","target":null,"details":[]}}
         Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The disk of the data folder is full; nothing was changed. Try again when there is room.","target":null,"details":[]}}
         Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The journal is closed; nothing was changed. Try again later.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }

@@ -286,10 +286,10 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is no URL (empty host); allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl has a user name or a password in it; put a secret into the query
-        properties.destination.properties.endpointUrl has a user name or a password in it; put a secret into the query
-        properties.destination.properties.endpointUrl has a backslash in it; allowed is / in a path and %5C elsewhere
-        properties.destination.properties.endpointUrl has no host behind "://"; allowed is such as https://example.com/hook
+        properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
+        properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
+        properties.destination.properties.endpointUrl contains a backslash; allowed is / in a path and %5C elsewhere
+        properties.destination.properties.endpointUrl has no host after "://"; example: https://example.com/hook
         properties.destination.properties.endpointUrl has a fragment (#), which is never sent; leave it out
         properties.destination.properties.maxEventsPerBatch is 0; allowed is 1 to 5000
         properties.destination.properties.maxEventsPerBatch is 5001; allowed is 1 to 5000

@@ -34,7 +34,7 @@ async fn control() -> (Plane, ManualClock) {
         window: Duration::from_secs(600),
     };
     let manners = ValidationSettings { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
-    registry.greet_with(EndpointValidator::new(client, clock, manners));
+    registry.set_validator(EndpointValidator::new(client, clock, manners));
     (Plane::over(store, Arc::clone(&registry), running, hand, ChaosMode::Disabled).with_topic().await, greeters)
 }
 

@@ -146,7 +146,7 @@ fn a_folder_out_of_reach_is_tried_again_until_it_heals_and_others_do_not_wait() 
         let begun = world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
         world.notice(subscription_key(2), target("whole"), START);
         world.until(subscription_key(2), written(4)).await;
-        let still = world.letters.totals(subscription_key(1)).await.expect("read");
+        let still = world.dead_letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
         assert_eq!((still.lost, world.waiting(subscription_key(1)).await), (0, 4), "and nothing is lost");
 
@@ -205,7 +205,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         world.notice(subscription_key(2), target("broken"), START);
         world.until(subscription_key(2), |totals| totals.outage.is_some()).await;
         actix_rt::time::sleep(Duration::from_millis(50)).await;
-        let totals = world.letters.totals(subscription_key(1)).await.expect("read");
+        let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 7));
 
         world.hand.hold_expiry(false);
@@ -238,7 +238,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
             let _actor = world.actor();
             world.notice(subscription_key(1), target("broken"), START);
             actix_rt::time::sleep(Duration::from_millis(50)).await;
-            let totals = world.letters.totals(subscription_key(1)).await.expect("read");
+            let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
             assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 3), "after {now} hours");
             assert!(totals.outage.is_some_and(|outage| outage.since < hours(1)), "it began with the first process");
             world.stop().await;

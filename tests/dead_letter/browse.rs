@@ -19,7 +19,7 @@ use super::{
 use crate::support::memory_store::MemoryStore;
 
 /// Of [`target`].
-fn shelf(subscription_key: SubscriptionKey) -> DeadLetterLocation {
+fn location(subscription_key: SubscriptionKey) -> DeadLetterLocation {
     let owner = Some(target("c").owner());
     DeadLetterLocation {
         subscription_key,
@@ -50,7 +50,7 @@ async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> Wor
 async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> {
     let (mut found, mut at) = (Vec::new(), Some(BrowseCursor::START));
     while let Some(from) = at {
-        let page = world.letters.page(&shelf(subscription_key(1)), query, from, top).await.expect("read");
+        let page = world.dead_letters.page(&location(subscription_key(1)), query, from, top).await.expect("read");
         assert!(page.found.len() <= top && page.problems.is_empty(), "{page:?}");
         found.extend(ids(&page).into_iter().map(str::to_owned));
         // As a client has it.
@@ -89,8 +89,8 @@ fn those_that_wait_and_those_in_files_are_found_on_pages_of_any_size() {
         }
         assert_eq!(
             world
-                .letters
-                .page(&shelf(subscription_key(2)), &waiting, BrowseCursor::START, 9)
+                .dead_letters
+                .page(&location(subscription_key(2)), &waiting, BrowseCursor::START, 9)
                 .await
                 .expect("read")
                 .found,
@@ -106,17 +106,21 @@ fn each_one_is_found_by_its_key_alone() {
     run(async {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let page = world
-            .letters
-            .page(&shelf(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
+            .dead_letters
+            .page(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
             .await
             .expect("read");
         for found in page.found {
             let key: DeadLetterId = found.key.to_string().parse().expect("a key");
-            let one = world.letters.one(&shelf(subscription_key(1)), key).await.expect("read");
+            let one = world.dead_letters.one(&location(subscription_key(1)), key).await.expect("read");
             assert_eq!(one, Ok(Some(found)));
         }
         for none in ["waiting~1~1~0", "2020~8~13~18~nothing.json~0"] {
-            let one = world.letters.one(&shelf(subscription_key(1)), none.parse().expect("a key")).await.expect("read");
+            let one = world
+                .dead_letters
+                .one(&location(subscription_key(1)), none.parse().expect("a key"))
+                .await
+                .expect("read");
             assert_eq!(one, Ok(None), "{none}");
         }
         for bad in ["", "~", "a", "..~..~etc~0", "a~", "waiting~1~1~x", "a~-1", "a/b~0"] {
@@ -132,9 +136,12 @@ fn what_is_purged_is_gone_once_and_counted_once() {
     run(async {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let purge = |query: DeadLetterQuery, dry_run| {
-            let letters = world.letters.clone();
+            let dead_letters = world.dead_letters.clone();
             async move {
-                letters.purge(&shelf(subscription_key(1)), &query, BrowseCursor::START, dry_run).await.expect("purged")
+                dead_letters
+                    .purge(&location(subscription_key(1)), &query, BrowseCursor::START, dry_run)
+                    .await
+                    .expect("purged")
             }
         };
         assert_eq!(purge(DeadLetterQuery::default(), true).await.dead_letters, 7, "a dry run only counts");
@@ -150,7 +157,7 @@ fn what_is_purged_is_gone_once_and_counted_once() {
         assert_eq!(purge(DeadLetterQuery::default(), false).await.dead_letters, 6);
         assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 0);
         assert_eq!(files(folder.path()).len(), 0, "files of which nothing is left go, and what stood beside them");
-        let totals = world.letters.totals(subscription_key(1)).await.expect("read");
+        let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!((totals.written, totals.purged, totals.lost), (6, 1, 0), "written is written");
         assert_eq!(world.waiting(subscription_key(1)).await, 0);
         world.stop().await;
@@ -163,8 +170,8 @@ fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() 
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         world.put_aside(subscription_key(1), 6, START).await;
-        let (shelf, query) = (shelf(subscription_key(1)), DeadLetterQuery::default());
-        let mut counting = Box::pin(world.letters.purge(&shelf, &query, BrowseCursor::START, true));
+        let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
+        let mut counting = Box::pin(world.dead_letters.purge(&location, &query, BrowseCursor::START, true));
         assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
         let _actor = world.actor();
         world.notice(subscription_key(1), target("c"), START);
@@ -181,7 +188,7 @@ fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() 
         assert_eq!((counted.dead_letters, counted.next), (6, None));
         drop(counting);
         world.until(subscription_key(1), |totals| totals.written == 6).await;
-        let counted = world.letters.purge(&shelf, &query, BrowseCursor::START, true).await.expect("counted");
+        let counted = world.dead_letters.purge(&location, &query, BrowseCursor::START, true).await.expect("counted");
         assert_eq!(counted.dead_letters, 6, "in their files");
         world.stop().await;
     });
@@ -197,8 +204,8 @@ fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
         fs::write(own.join("0-not.json"), r#"[{"id":"a"}]"#).expect("a file");
         fs::write(own.join("0~name.json"), "[]").expect("a file");
         let page = world
-            .letters
-            .page(&shelf(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
+            .dead_letters
+            .page(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
             .await
             .expect("read");
         assert_eq!(page.found.len(), 7);
@@ -208,8 +215,8 @@ fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
         assert!(told[1].0.ends_with("0-not.json~0") && told[1].1.contains("no dead letter"), "{told:?}");
         assert!(told[2].0.ends_with("0~name.json") && told[2].1.contains('~'), "{told:?}");
         let purged = world
-            .letters
-            .purge(&shelf(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, false)
+            .dead_letters
+            .purge(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, false)
             .await
             .expect("purged");
         assert_eq!((purged.dead_letters, purged.problems.len()), (7, 3));
@@ -240,11 +247,14 @@ fn a_folder_that_is_shared_has_the_files_of_each_apart() {
         let of = |number: u32, topic: usize, others: &[&str]| DeadLetterLocation {
             owner: Some(of_topic(topics[topic])),
             others: others.iter().map(|topic| of_topic(topic)).collect(),
-            ..shelf(subscription_key(number))
+            ..location(subscription_key(number))
         };
-        let page = async |shelf: &DeadLetterLocation| {
-            let page =
-                world.letters.page(shelf, &DeadLetterQuery::default(), BrowseCursor::START, 99).await.expect("read");
+        let page = async |location: &DeadLetterLocation| {
+            let page = world
+                .dead_letters
+                .page(location, &DeadLetterQuery::default(), BrowseCursor::START, 99)
+                .await
+                .expect("read");
             let mut found: Vec<String> = ids(&page).into_iter().map(str::to_owned).collect();
             found.sort();
             (found, page.problems.into_iter().map(|problem| problem.why).collect::<Vec<_>>())
@@ -259,23 +269,30 @@ fn a_folder_that_is_shared_has_the_files_of_each_apart() {
 
         // A file from elsewhere: its events say whose they are, or nobody knows.
         let fate = r#""deadLetterReason":"x","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound""#;
-        let letter =
+        let dead_letter =
             |id: &str, topic: &str| format!(r#"{{"id":"{id}","topic":"{topic}","eventType":"T","data":1,{fate}}}"#);
-        let letters = [letter("a", "/TOPICS/heat"), letter("b", "/topics/cold"), letter("c", "/from/elsewhere")];
+        let dead_letters =
+            [dead_letter("a", "/TOPICS/heat"), dead_letter("b", "/topics/cold"), dead_letter("c", "/from/elsewhere")];
         let name = "c/MY-SUBSCRIPTION/2020/8/13/18/c33cc2e5-54a8-49bf-98d7-1b2c3d4e5f60.json";
-        fs::write(folder.path().join(name), format!("[{}]", letters.join(","))).expect("written");
+        fs::write(folder.path().join(name), format!("[{}]", dead_letters.join(","))).expect("written");
         let (found, problems) = page(&heat).await;
         assert_eq!(found, ["1-0", "1-1", "1-2", "a"]);
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert!(problems[0].contains("/topics/cold") && problems[0].contains("whose it is"), "{problems:?}");
+        assert!(
+            problems[0].contains("/topics/cold") && problems[0].contains("identifies its event subscription"),
+            "{problems:?}"
+        );
         assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
         // Where the folder is one subscription's alone, what comes from elsewhere is its own.
         let (found, _) = page(&of(1, 0, &[])).await;
         assert_eq!(found, ["1-0", "1-1", "1-2", "a", "b", "c"]);
 
         // A purge takes what is its own and leaves the rest.
-        let purged =
-            world.letters.purge(&heat, &DeadLetterQuery::default(), BrowseCursor::START, false).await.expect("purged");
+        let purged = world
+            .dead_letters
+            .purge(&heat, &DeadLetterQuery::default(), BrowseCursor::START, false)
+            .await
+            .expect("purged");
         assert_eq!(purged.dead_letters, 4);
         assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
         assert_eq!(page(&heat).await.0, Vec::<String>::new());

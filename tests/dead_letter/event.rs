@@ -13,9 +13,9 @@ const CLOUD: &str = r#""specversion":"1.0","type":"com.example.someevent","sourc
 const PUBLISHED: Timestamp = Timestamp(1_687_217_288_306_389);
 
 fn one(file: &str, custom: bool) -> DeadLetterEvent {
-    let mut letters = read(file.as_bytes(), custom).expect("a file");
-    assert_eq!(letters.len(), 1, "{file}");
-    letters.remove(0).expect("a letter")
+    let mut dead_letters = read(file.as_bytes(), custom).expect("a file");
+    assert_eq!(dead_letters.len(), 1, "{file}");
+    dead_letters.remove(0).expect("a letter")
 }
 
 fn basic() -> DeadLetterFate {
@@ -44,22 +44,22 @@ const NAMESPACE_FATE: &str = r#"{"deadletterreason":"Undeliverable due to client
 #[test]
 fn an_event_grid_event_is_read_as_it_was() {
     let event = r#""id":"a","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"","subject":"/s","data":{ "n" : 1.0 }"#;
-    let letter = one(&format!("[{{{event},{BASIC_FATE}}}]"), false);
-    assert_eq!((letter.event, letter.schema), (format!("{{{event}}}"), Schema::EventGrid));
+    let dead_letter = one(&format!("[{{{event},{BASIC_FATE}}}]"), false);
+    assert_eq!((dead_letter.event, dead_letter.schema), (format!("{{{event}}}"), Schema::EventGrid));
     assert_eq!(
-        (letter.id.as_deref(), letter.event_type.as_deref(), letter.subject.as_deref()),
+        (dead_letter.id.as_deref(), dead_letter.event_type.as_deref(), dead_letter.subject.as_deref()),
         (Some("a"), Some("T"), Some("/s"))
     );
-    assert_eq!(letter.fate, basic());
+    assert_eq!(dead_letter.fate, basic());
 }
 
 #[test]
 fn a_cloud_event_is_read_as_it_was_also_where_it_stands_alone() {
     let fate = r#""deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":3,"lastdeliveryoutcome":"NotFound","publishtime":"2023-06-19T23:28:08.3063899Z""#;
     for (before, behind) in [("[", "]"), (" ", "\n")] {
-        let letter = one(&format!("{before}{{{CLOUD},{fate}}}{behind}"), true);
-        assert_eq!((letter.event, letter.schema), (format!("{{{CLOUD}}}"), Schema::CloudEvents));
-        assert_eq!(letter.fate, DeadLetterFate { status: None, tried: None, ..basic() });
+        let dead_letter = one(&format!("{before}{{{CLOUD},{fate}}}{behind}"), true);
+        assert_eq!((dead_letter.event, dead_letter.schema), (format!("{{{CLOUD}}}"), Schema::CloudEvents));
+        assert_eq!(dead_letter.fate, DeadLetterFate { status: None, tried: None, ..basic() });
     }
 }
 
@@ -68,9 +68,9 @@ fn of_a_custom_schema_the_data_is_the_event() {
     let envelope =
         r#""id":"a","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"1.0","topic":"/t","subject":"s""#;
     let file = format!(r#"[{{{envelope},{BASIC_FATE},"data":{{ "my" : [1e3] }}}}]"#);
-    let letter = one(&file, true);
-    assert_eq!((letter.event.as_str(), letter.schema), (r#"{ "my" : [1e3] }"#, Schema::Custom));
-    assert_eq!((letter.id.as_deref(), letter.fate), (Some("a"), basic()), "its envelope says what it is");
+    let dead_letter = one(&file, true);
+    assert_eq!((dead_letter.event.as_str(), dead_letter.schema), (r#"{ "my" : [1e3] }"#, Schema::Custom));
+    assert_eq!((dead_letter.id.as_deref(), dead_letter.fate), (Some("a"), basic()), "its envelope says what it is");
     assert_eq!(one(&file, false).schema, Schema::EventGrid, "in another topic it is an event like any");
 }
 
@@ -78,9 +78,13 @@ fn of_a_custom_schema_the_data_is_the_event() {
 fn the_form_of_a_namespace_is_read_under_each_of_its_names() {
     for name in ["deadletterProperties", "deadLetterProperties", "brokerProperties"] {
         for delivery in [r#""customDeliveryProperties":{"custom-header-1":"value1"},"#, ""] {
-            let letter = one(&format!(r#"[{{"event":{{{CLOUD}}},{delivery}"{name}":{NAMESPACE_FATE}}}]"#), false);
-            assert_eq!((letter.event, letter.schema), (format!("{{{CLOUD}}}"), Schema::CloudEvents), "{name}");
-            assert_eq!((letter.id.as_deref(), letter.fate), (Some("A234"), namespace()), "{name}");
+            let dead_letter = one(&format!(r#"[{{"event":{{{CLOUD}}},{delivery}"{name}":{NAMESPACE_FATE}}}]"#), false);
+            assert_eq!(
+                (dead_letter.event, dead_letter.schema),
+                (format!("{{{CLOUD}}}"), Schema::CloudEvents),
+                "{name}"
+            );
+            assert_eq!((dead_letter.id.as_deref(), dead_letter.fate), (Some("A234"), namespace()), "{name}");
         }
     }
 }
@@ -88,15 +92,18 @@ fn the_form_of_a_namespace_is_read_under_each_of_its_names() {
 #[test]
 fn the_flat_form_of_a_namespace_is_read_without_what_it_was_given() {
     let file = format!(r#"{{{CLOUD},"customDeliveryProperties":{{"a":"b"}},"deadletterProperties":{NAMESPACE_FATE}}}"#);
-    let letter = one(&file, false);
-    assert_eq!((letter.event, letter.schema, letter.fate), (format!("{{{CLOUD}}}"), Schema::CloudEvents, namespace()));
+    let dead_letter = one(&file, false);
+    assert_eq!(
+        (dead_letter.event, dead_letter.schema, dead_letter.fate),
+        (format!("{{{CLOUD}}}"), Schema::CloudEvents, namespace())
+    );
 }
 
 #[test]
 fn an_event_of_the_binary_mode_keeps_its_base64() {
     let event = r#"{"specversion":"1.0","type":"t","source":"/s","id":"b","datacontenttype":"application/vnd.apache.thrift.binary","data_base64":"AAEC"}"#;
-    let letter = one(&format!(r#"[{{"event":{event},"deadletterProperties":{NAMESPACE_FATE}}}]"#), false);
-    assert_eq!((letter.event.as_str(), letter.schema), (event, Schema::CloudEvents));
+    let dead_letter = one(&format!(r#"[{{"event":{event},"deadletterProperties":{NAMESPACE_FATE}}}]"#), false);
+    assert_eq!((dead_letter.event.as_str(), dead_letter.schema), (event, Schema::CloudEvents));
 }
 
 #[test]
@@ -104,16 +111,16 @@ fn what_is_damaged_is_told_and_hides_nothing_beside_it() {
     let good = format!(r#"{{"id":"a","eventType":"T",{BASIC_FATE}}}"#);
     let table = [
         ("17", "invalid type"),
-        (r#"{"id":"a"}"#, "it is no dead letter"),
+        (r#"{"id":"a"}"#, "it is not a dead letter"),
         (r#"{"deadLetterReason":"x"}"#, "its event has no id"),
         (r#"{"event":{"id":"a"},"deadletterProperties":{}}"#, "it has no specversion"),
         (r#"{"event":{"specversion":"1.0"},"deadletterProperties":{}}"#, "has no id"),
         (r#"{"specversion":"1.0","id":"a","deadletterProperties":[]}"#, "deadletterProperties: invalid type"),
     ];
     for (bad, problem) in table {
-        let letters = read(format!("[{good},{bad},{good}]").as_bytes(), false).expect("a file");
-        assert!(letters[0].is_ok() && letters[2].is_ok(), "{bad}");
-        let why = letters[1].as_ref().expect_err(bad);
+        let dead_letters = read(format!("[{good},{bad},{good}]").as_bytes(), false).expect("a file");
+        assert!(dead_letters[0].is_ok() && dead_letters[2].is_ok(), "{bad}");
+        let why = dead_letters[1].as_ref().expect_err(bad);
         assert!(why.contains(problem), "{bad}: {why}");
     }
     let without_data = read(format!("[{good}]").as_bytes(), true).expect("a file").remove(0);

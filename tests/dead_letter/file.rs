@@ -181,12 +181,12 @@ fn an_event_of_a_custom_schema_that_is_delivered_as_a_cloud_event_is_put_aside_a
     let event = event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]);
     let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
     let text = file(FileFormat { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
-    let letter = text.trim_start_matches('[').trim_end_matches(']');
+    let dead_letter = text.trim_start_matches('[').trim_end_matches(']');
     let fate = r#","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}"#;
     let sent = std::str::from_utf8(&sent).expect("JSON is UTF-8");
-    assert_eq!(letter, format!("{}{fate}", sent.strip_suffix('}').expect("an object")));
+    assert_eq!(dead_letter, format!("{}{fate}", sent.strip_suffix('}').expect("an object")));
     // It is read as the event that was to be delivered.
-    let read = gridhook::dead_letter::event::DeadLetterEvent::read(letter, true).expect("a dead letter");
+    let read = gridhook::dead_letter::event::DeadLetterEvent::read(dead_letter, true).expect("a dead letter");
     assert_eq!((read.event.as_str(), read.schema), (sent, Schema::CloudEvents));
 }
 
@@ -216,11 +216,11 @@ fn the_specification_s_custom_event_is_delivered_bare_and_put_aside_in_its_envel
     assert_eq!(delivered(&event, Schema::Custom).expect("it is of that schema"), own);
 
     let text = file(FileFormat { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
-    let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
+    let [dead_letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
     let id = text.split('"').nth(3).expect("the id comes first");
     assert!(id.parse::<uuid::Uuid>().is_ok() && !own.contains(id), "a GUID that the event does not have: {id}");
     expect![[r#"{"id":"<guid>","eventTime":"2020-08-13T17:18:14.0265750Z","eventType":"myEventType","dataVersion":"1.0","metadataVersion":"1","topic":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic","subject":"subjectDefault","deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","data":<the event>}"#]]
-        .assert_eq(&letter.get().replace(id, "<guid>").replace(own, "<the event>"));
+        .assert_eq(&dead_letter.get().replace(id, "<guid>").replace(own, "<the event>"));
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn the_event_of_a_dead_letter_is_what_it_was_before() {
     let own = r#"{ "deadLetterReason": "mine", "data": 5 }"#;
     for (schema, wire) in [(Schema::EventGrid, wire), (Schema::CloudEvents, cloud), (Schema::Custom, own)] {
         let text = file(FileFormat { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
-        let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
-        assert_eq!(event_of(letter.get(), schema == Schema::Custom).expect("a dead letter"), wire);
+        let [dead_letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
+        assert_eq!(event_of(dead_letter.get(), schema == Schema::Custom).expect("a dead letter"), wire);
     }
     assert!(event_of(r#"{"id":"no envelope"}"#, true).is_err());
     assert!(event_of("[1]", false).is_err());

@@ -200,7 +200,10 @@ fn a_file_has_several_events_and_one_that_is_none_changes_nothing() {
         draft.add(form, &cloud(r#"{"specversion""#), Lane::LIVE, &unauthorized()).expect_err("it is no object");
     }
     let read: Vec<serde_json::Value> = serde_json::from_str(&draft.finish()).expect("an array");
-    assert_eq!(read.iter().map(|letter| letter["event"]["id"] == "A234-1234-1234").collect::<Vec<_>>(), [true, true]);
+    assert_eq!(
+        read.iter().map(|dead_letter| dead_letter["event"]["id"] == "A234-1234-1234").collect::<Vec<_>>(),
+        [true, true]
+    );
 }
 
 #[test]

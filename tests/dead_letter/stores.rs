@@ -46,16 +46,16 @@ async fn until(
     of: SubscriptionKey,
     enough: impl Fn(&DeadLetterTotals) -> bool,
 ) -> DeadLetterTotals {
-    let letters = stores.get("a").expect("a store");
+    let dead_letters = stores.get("a").expect("a store");
     for _ in 0..500 {
-        let totals = letters.totals(of).await.expect("a journal that works");
+        let totals = dead_letters.totals(of).await.expect("a journal that works");
         if enough(&totals) {
             return totals;
         }
         world.hand.advance(Duration::from_millis(20));
         actix_rt::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never came to that: {:?}", letters.totals(of).await);
+    panic!("it never came to that: {:?}", dead_letters.totals(of).await);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_store_out_of_reach_keeps_no_other_waiting() {
     run(async {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
-        let _actors: Vec<_> = stores.all().map(|(_, letters)| letters.build().start()).collect();
+        let _actors: Vec<_> = stores.all().map(|(_, dead_letters)| dead_letters.build().start()).collect();
         break_store(folder.path());
         // As many as make a store's files at once.
         for subscription in 1..=OPTIONS.rules.at_once as u32 {
@@ -98,7 +98,7 @@ fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_
         let (world, targets) =
             (World::start(&MemoryStore::new(), &folder.path().join("none"), START), Targets::default());
         let stores = stores(&world, folder.path(), &targets);
-        let _actors: Vec<_> = stores.all().map(|(_, letters)| letters.build().start()).collect();
+        let _actors: Vec<_> = stores.all().map(|(_, dead_letters)| dead_letters.build().start()).collect();
         break_store(folder.path());
         targets.lock().expect("no panic").insert(subscription_key(1), at("a", "letters"));
         world.put_aside(subscription_key(1), 5, START).await;

@@ -40,7 +40,7 @@ pub(super) const OPTIONS: WriterOptions = WriterOptions {
 
 pub(super) struct World {
     pub(super) journal: Journal,
-    pub(super) letters: DeadLetters,
+    pub(super) dead_letters: DeadLetters,
     pub(super) hand: ManualClock,
     pub(super) clock: Clock,
     writer: WriterThread,
@@ -83,8 +83,8 @@ impl World {
         let options = journal::JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
         let (journal, writer) = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
             .expect("a store that is whole");
-        let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, notifier(journal.clone()), OPTIONS);
-        Self { journal, letters, hand, clock, writer }
+        let dead_letters = DeadLetters::new(journal.clone(), clock.clone(), sink, notifier(journal.clone()), OPTIONS);
+        Self { journal, dead_letters, hand, clock, writer }
     }
 
     /// Publishes `count` events for `subscription_key` and puts them all aside, due at `due`.
@@ -123,11 +123,11 @@ impl World {
     }
 
     pub(super) fn notice(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
-        self.letters.waiting(PendingNotice { subscription_key, target, due });
+        self.dead_letters.waiting(PendingNotice { subscription_key, target, due });
     }
 
     pub(super) fn actor(&self) -> Addr<DeadLetterActor> {
-        self.letters.build().start()
+        self.dead_letters.build().start()
     }
 
     /// Lets the clock run, until `subscription_key`'s account is as `enough` says.
@@ -137,14 +137,14 @@ impl World {
         enough: impl Fn(&DeadLetterTotals) -> bool,
     ) -> DeadLetterTotals {
         for _ in 0..500 {
-            let totals = self.letters.totals(subscription_key).await.expect("a journal that works");
+            let totals = self.dead_letters.totals(subscription_key).await.expect("a journal that works");
             if enough(&totals) {
                 return totals;
             }
             self.hand.advance(Duration::from_millis(20));
             actix_rt::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it never came to that: {:?}", self.letters.totals(subscription_key).await);
+        panic!("it never came to that: {:?}", self.dead_letters.totals(subscription_key).await);
     }
 
     pub(super) async fn waiting(&self, subscription_key: SubscriptionKey) -> usize {
@@ -153,7 +153,7 @@ impl World {
 
     /// Ends it as a server ends.
     pub(super) async fn stop(self) {
-        assert!(self.letters.settle(Duration::from_secs(5)).await, "files end");
+        assert!(self.dead_letters.settle(Duration::from_secs(5)).await, "files end");
         self.journal.close();
         self.writer.join();
     }

@@ -108,7 +108,7 @@ async fn names_lead_nowhere_that_their_addresses_may_not() {
         let client = WebhookClient::new(ClientOptions { rules: strict(), ..one(found) });
         let refused = post_to(&client, "http://inner.test/", AMPLE).await;
         show(name, "inner.test", &refused.detail);
-        assert!(refused.detail.contains("inner.test leads to"), "{name}: {}", refused.detail);
+        assert!(refused.detail.contains("inner.test resolves to"), "{name}: {}", refused.detail);
     }
     assert_eq!(endpoint.connections(), 0);
 
@@ -123,7 +123,7 @@ async fn names_lead_nowhere_that_their_addresses_may_not() {
     assert_eq!(asked.load(Ordering::SeqCst), 1, "between the check and the connection nobody is asked again");
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
     show("a name that changes its answer", "rebinding.test", &second.detail);
-    assert!(second.detail.contains("leads to 127.0.0.2"), "{}", second.detail);
+    assert!(second.detail.contains("resolves to 127.0.0.2"), "{}", second.detail);
 }
 
 #[actix_rt::test]

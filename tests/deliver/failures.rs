@@ -36,10 +36,10 @@ async fn silence_in_any_place_is_a_timeout_within_the_wait() {
         crate::spec::shows(&["S000-021", "S000-022", "S000-141", "S002-007", "S002-008", "S003-041", "S003-042"]);
     let pause = Duration::from_millis(20);
     let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();
-    check(vec![Step::Hang], Outcome::TimedOut, None, "no answer within 200ms").await;
-    check(vec![Step::Trickle(slow_head, pause)], Outcome::TimedOut, None, "no answer within").await;
+    check(vec![Step::Hang], Outcome::TimedOut, None, "no response within 200ms").await;
+    check(vec![Step::Trickle(slow_head, pause)], Outcome::TimedOut, None, "no response within").await;
     let interim = Step::Trickle(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec(), pause);
-    check(vec![interim, Step::Hang], Outcome::TimedOut, None, "no answer within").await;
+    check(vec![interim, Step::Hang], Outcome::TimedOut, None, "no response within").await;
 }
 
 #[actix_rt::test]
@@ -87,7 +87,7 @@ async fn a_large_request_that_nobody_reads_is_a_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
     let answer = post_large(&endpoint.url(), BRIEF).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
-    assert!(answer.detail.contains("not taken whole"), "{}", answer.detail);
+    assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
 }
 
 #[actix_rt::test]
@@ -120,9 +120,9 @@ async fn a_name_service_that_hangs_is_a_timeout_that_says_so() {
 
 #[actix_rt::test]
 async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
-    check(vec![Step::Close], Outcome::SocketError, None, "closed without an answer").await;
-    check(vec![Step::Reset], Outcome::SocketError, None, "broke before the answer").await;
-    check(vec![say("HTTP/1.1 20"), Step::Close], Outcome::SocketError, None, "broke before the answer").await;
+    check(vec![Step::Close], Outcome::SocketError, None, "closed without a response").await;
+    check(vec![Step::Reset], Outcome::SocketError, None, "broke before the response").await;
+    check(vec![say("HTTP/1.1 20"), Step::Close], Outcome::SocketError, None, "broke before the response").await;
 }
 
 #[actix_rt::test]

@@ -6,7 +6,7 @@ use expect_test::expect;
 use gridhook::{
     deliver::{
         AddressRules, ClientOptions, Destination, OutgoingRequest, WebhookClient,
-        handshake::{ValidationEventKind, farewell, permission_request, validation_request},
+        handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
     },
     event::{Schema, Timestamp},
     policy::{
@@ -25,9 +25,9 @@ fn destination(url: &str, schema: Schema) -> Destination {
     Destination::new(url, "to-shop", schema, schema, false).expect("a good URL")
 }
 
-fn occasion() -> ValidationEventKind<'static> {
+fn occasion() -> EventEnvelope<'static> {
     // 2021-03-10T21:02:56Z
-    ValidationEventKind { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
+    EventEnvelope { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
 }
 
 fn outgoing(handshake: Handshake, destination: &Destination) -> OutgoingRequest {
@@ -142,29 +142,35 @@ async fn every_way_of_not_answering_has_its_name() {
     check(options(), &format!("http://{gone}/"), AMPLE, Outcome::SocketError, &refused).await;
 
     let unknown = with_names(|_, _| Some(Err(io::Error::other("no such name"))));
-    let said = "the name nowhere.test could not be looked up: no such name";
+    let said = "cannot resolve the name nowhere.test: no such name";
     check(unknown, "http://nowhere.test/", AMPLE, Outcome::ResolutionError, said).await;
     let empty = with_names(|_, _| Some(Ok(Vec::new())));
     check(empty, "http://empty.test/", AMPLE, Outcome::ResolutionError, "the name empty.test has no address").await;
 
     let inner: SocketAddr = "10.1.2.3:80".parse().expect("an address");
     let trick = with_names(move |_, _| Some(Ok(vec![inner])));
-    check(trick, "http://trick.test/", AMPLE, Outcome::SocketError, "trick.test leads to 10.1.2.3, which is private")
-        .await;
+    check(
+        trick,
+        "http://trick.test/",
+        AMPLE,
+        Outcome::SocketError,
+        "trick.test resolves to 10.1.2.3, which is private",
+    )
+    .await;
     check(options(), "http://10.1.2.3/", AMPLE, Outcome::SocketError, "the address 10.1.2.3 is private").await;
     let strict = ClientOptions { rules: AddressRules { allow_http: false, ..AddressRules::loopback() }, ..options() };
-    check(strict, "http://127.0.0.1/", AMPLE, Outcome::SocketError, "http is not allowed here").await;
+    check(strict, "http://127.0.0.1/", AMPLE, Outcome::SocketError, "http is not allowed").await;
 
     let start = |step: Step| Endpoint::start(vec![vec![step]] as Vec<Script>);
     let plain = start(Step::Say(b"HTTP/1.1 400 No\r\n\r\n".to_vec()));
     let tls = format!("https://127.0.0.1:{}/", plain.address().port());
     check(options(), &tls, BRIEF, Outcome::TimedOut, "no TLS with 127.0.0.1").await;
     let silent = start(Step::Hang);
-    check(options(), &silent.url(), BRIEF, Outcome::TimedOut, "no answer within 200ms").await;
+    check(options(), &silent.url(), BRIEF, Outcome::TimedOut, "no response within 200ms").await;
     let rude = start(Step::Close);
-    check(options(), &rude.url(), AMPLE, Outcome::SocketError, "closed without an answer").await;
+    check(options(), &rude.url(), AMPLE, Outcome::SocketError, "closed without a response").await;
     let reset = start(Step::Reset);
-    check(options(), &reset.url(), AMPLE, Outcome::SocketError, "broke before the answer").await;
+    check(options(), &reset.url(), AMPLE, Outcome::SocketError, "broke before the response").await;
     let other = Endpoint::start(vec![vec![Step::Say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), Step::Hang]]);
     check(options(), &other.url(), AMPLE, Outcome::GenericError, "not understood").await;
 }
@@ -184,7 +190,7 @@ async fn each_question_has_a_connection_of_its_own() {
 #[test]
 fn a_farewell_is_said_in_the_schema_that_the_endpoint_knows() {
     let said = |schema| {
-        let outgoing = farewell(&destination("https://x.test/", schema), &occasion(), "/subscriptions/s/es");
+        let outgoing = deletion_notice(&destination("https://x.test/", schema), &occasion(), "/subscriptions/s/es");
         let headers: Vec<_> = outgoing.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         format!("{}\n{}", headers.join("\n"), String::from_utf8_lossy(&outgoing.body))
     };

@@ -46,7 +46,7 @@ async fn check(script: Script, expected: Option<bool>) {
         None => None,
     };
     assert_eq!(taken, expected);
-    assert_eq!(client.lingering(), 0, "its place is free again");
+    assert_eq!(client.late_requests(), 0, "its place is free again");
     assert!(eventually(|| endpoint.closed() == 1).await, "its connection is closed");
     assert_eq!(endpoint.requests().len(), 1, "it is not sent again");
 }
@@ -94,7 +94,7 @@ async fn silence_ends_with_the_wait_for_late_answers() {
     let start = Instant::now();
     let (_, lingering) = call(&client, &destination).await;
     let lingering = lingering.expect("it was sent whole");
-    assert_eq!(client.lingering(), 1);
+    assert_eq!(client.late_requests(), 1);
     assert!(!lingering.is_taken(2 * WAIT).await);
     assert!((2 * WAIT..AMPLE.response).contains(&start.elapsed()), "counted from when it left");
     assert!(eventually(|| endpoint.closed() == 1).await);
@@ -108,7 +108,7 @@ async fn what_was_not_sent_whole_when_the_wait_is_over_is_cut() {
     let large =
         OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
     let (answer, lingering) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
-    assert!(answer.detail.contains("not taken whole"), "{}", answer.detail);
+    assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
     assert!(lingering.is_none());
 
     let client = WebhookClient::new(with_names(|_, _| None));
@@ -134,7 +134,7 @@ async fn a_reused_connection_that_breaks_after_the_wait_is_not_replaced() {
 #[actix_rt::test]
 async fn so_many_linger_and_the_newcomer_is_cut() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
-    let client = WebhookClient::new(ClientOptions { lingering_max: 2, ..options() });
+    let client = WebhookClient::new(ClientOptions { late_requests_max: 2, ..options() });
     let destination = destination(&endpoint.url());
     let mut lingering = Vec::new();
     for _ in 0..3 {
@@ -143,6 +143,6 @@ async fn so_many_linger_and_the_newcomer_is_cut() {
     assert_eq!(lingering.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
     assert!(eventually(|| endpoint.closed() == 1).await, "the third");
     lingering.clear();
-    assert_eq!(client.lingering(), 0);
+    assert_eq!(client.late_requests(), 0);
     assert!(eventually(|| endpoint.closed() == 3).await, "who is forgotten is closed");
 }

@@ -192,9 +192,9 @@ fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
         let error = Destination::new(url, "s", EventGrid, EventGrid, false).expect_err(url).to_string();
         assert!(error.contains(expected), "{url}: {error}");
     };
-    check("nonsense", "is no URL");
+    check("nonsense", "is not a URL");
     check("ftp://example.com/", "begins with `ftp:`");
-    check("https:///", "is no URL");
+    check("https:///", "is not a URL");
     check("https://good@example.com/", "user name or a password");
     check("https://:pw@example.com/", "user name or a password");
     check("https://good.test\\@example.com/", "backslash");

@@ -39,7 +39,11 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
     assert!((40..80).contains(&taken), "{taken} events of some 4 KiB were taken");
     assert_eq!(publish(&server, "bills", &bills, 0).status, 200, "its neighbour takes events");
     let status = server.topic_status("orders");
-    assert_eq!((&status["full"], &status["largestBacklog"]["subscription"]), (&true.into(), &"slow".into()), "{status}");
+    assert_eq!(
+        (&status["full"], &status["largestBacklog"]["subscription"]),
+        (&true.into(), &"slow".into()),
+        "{status}"
+    );
     assert_eq!(server.topic_status("bills")["full"], false);
     let ready = Client::new(server.at()).ask("GET", "/readyz", &[], b"").expect("it answers");
     assert_eq!(ready.status, 200, "one topic is full, the server is not: {}", ready.text());

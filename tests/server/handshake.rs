@@ -126,9 +126,9 @@ fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
     expect![[r#"
         400 Url validation, UnexpectedStatus: Webhook validation handshake failed for http://… Http POST request failed with response code 404. Activity id:…, timestamp: … (UTC). What happened: the endpoint answered 404; allowed is 200, with {"validationResponse": the validationCode} as its body.
         400 Url validation, UnexpectedStatus: Webhook validation handshake failed for http://… Http OPTIONS request failed with response code 404. Activity id:…, timestamp: … (UTC). What happened: the endpoint answered 404; allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked by callback.
-        400 Url validation, TimedOut: Webhook validation handshake failed for http://… Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: no answer within 300ms.
+        400 Url validation, TimedOut: Webhook validation handshake failed for http://… Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: no response within 300ms.
         400 Url validation, SocketError: Webhook validation handshake failed for http://… Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: no connection to GONE: Connection refused (os error 111).
-        400 Url validation, SocketError: Webhook validation handshake failed for http://10.0.0.1/. Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the server's setting delivery.allow_networks lets a network through."#]]
+        400 Url validation, SocketError: Webhook validation handshake failed for http://10.0.0.1/. Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network."#]]
     .assert_eq(&text);
     assert_eq!(silent.requests().len(), 2, "who is silent is asked once more");
     assert_eq!(sink.handshakes("/no").len(), 2, "who answers is not");

@@ -108,7 +108,9 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
         server.publish("orders", &key, &load::body(&ids, "/a"));
         let before = sink.taken("/hook");
         // The longest wait of the tests' edition is a second: there is time for a command in the later ones.
-        wait_for("two strikes", LONG, || server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2));
+        wait_for("two strikes", LONG, || {
+            server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
+        });
         sink.set("/hook", Manner::Answer(200));
         // Its own probe may be quicker: then the command has no sense any more, and says so.
         let status = server.try_to("orders", "hook", verb);

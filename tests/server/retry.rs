@@ -50,7 +50,9 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
-    wait_for("a second strike", LONG, || server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2));
+    wait_for("a second strike", LONG, || {
+        server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
+    });
     sink.set("/hook", Manner::Answer(200));
     wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
     wait_until_settled(&server, "orders", "hook");

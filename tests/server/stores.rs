@@ -105,7 +105,7 @@ impl Stage {
     fn outage(&mut self, range: std::ops::Range<usize>, killed: bool) {
         self.cloud.stop();
         self.give_up(range);
-        wait_for("a file to be refused", LONG, || self.server.said().contains("a dead-letter file is not written"));
+        wait_for("a file to be refused", LONG, || self.server.said().contains("cannot store dead-letter file"));
         if killed {
             self.server.kill_9();
             self.server.restart();

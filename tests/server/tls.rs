@@ -83,7 +83,8 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
     let unknown = server.ask_for("orders", "hook", &wish("elsewhere"));
     let said = unknown.text();
     assert!(
-        unknown.status == 400 && said.contains("clientCertificate is \\\"elsewhere\\\"; allowed is one of shop"),
+        unknown.status == 400
+            && said.contains("clientCertificate is \\\"elsewhere\\\", which does not exist; allowed is one of shop"),
         "{said}"
     );
     assert_eq!(endpoint.requests().len(), 0);

@@ -120,7 +120,7 @@ fn the_story_of_an_event_reads_like_this() {
 
         gone: dropped: MaxDeliveryAttemptsExceeded; there is no dead-letter destination
           TIME  attempt 1: SocketError after … ms
-            because: the connection was closed without an answer
+            because: the connection was closed without a response
           TIME  given up: MaxDeliveryAttemptsExceeded; dropped
 
         narrow: filtered by subjectBeginsWith of version 1

@@ -64,10 +64,7 @@ fn top_shows_the_busiest_and_the_sickest_once_for_scripts() {
     let well = &report["top"][1];
     assert_eq!((&well["subscription"], &well["health"]["state"]), (&"well".into(), &"healthy".into()), "{report}");
     let table = done(&server, &["top", "--once", "--limit", "1", "--by", "health"]);
-    assert!(
-        table.contains("by health") && table.contains("orders/sick") && !table.contains("orders/well"),
-        "{table}"
-    );
+    assert!(table.contains("by health") && table.contains("orders/sick") && !table.contains("orders/well"), "{table}");
     let refused = operator(&server, &["top", "--every", "1ms"]).expect_err("a refusal");
     assert!(refused.contains("500ms to 30s"), "{refused}");
 }

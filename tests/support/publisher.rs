@@ -21,7 +21,7 @@ use gridhook::{
     },
     deliver::{AddressRules, ClientOptions, trust::TlsTrust},
     event::{Event, Name, PartitionId, Schema, Seq, Timestamp},
-    fanout::LOOK,
+    fanout::CHECK_INTERVAL,
     journal::{self, Journal},
     publish::{
         PublishLimits,
@@ -114,17 +114,23 @@ pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
 
 /// A registry on `store` whose actors run on the arbiter of the test.
 pub(crate) fn running_registry(store: &MemoryStore) -> (Arc<Registry>, Clock, ManualClock) {
-    looking_registry(store, LOOK)
+    registry_with_check_interval(store, CHECK_INTERVAL)
 }
 
 /// The same where topics look after their subscriptions so often.
-pub(crate) fn looking_registry(store: &MemoryStore, look: Duration) -> (Arc<Registry>, Clock, ManualClock) {
-    let (registry, _journal, clock, hand) = journaled_registry(store, look);
+pub(crate) fn registry_with_check_interval(
+    store: &MemoryStore,
+    check_interval: Duration,
+) -> (Arc<Registry>, Clock, ManualClock) {
+    let (registry, _journal, clock, hand) = journaled_registry(store, check_interval);
     (registry, clock, hand)
 }
 
 /// The same with its journal: what is published there is heard of at the next look.
-pub(crate) fn journaled_registry(store: &MemoryStore, look: Duration) -> (Arc<Registry>, Journal, Clock, ManualClock) {
+pub(crate) fn journaled_registry(
+    store: &MemoryStore,
+    check_interval: Duration,
+) -> (Arc<Registry>, Journal, Clock, ManualClock) {
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
@@ -132,14 +138,14 @@ pub(crate) fn journaled_registry(store: &MemoryStore, look: Duration) -> (Arc<Re
         journal: journal.clone(),
         clock: clock.clone(),
         client,
-        put_aside: Arc::new(|_, _| {}),
+        on_dead_letter: Arc::new(|_, _| {}),
         response_faults: Arc::default(),
         tracer: Default::default(),
         feed: Arc::default(),
         read_budget: ReadBudget::new(16 << 20),
     };
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
-    let hosts = ActorHosts { arbiters, world: Arc::new(world), look };
+    let hosts = ActorHosts { arbiters, world: Arc::new(world), check_interval };
     actix_rt::spawn(actor_factory::run(starts, hosts));
     (Arc::new(registry), journal, clock, hand)
 }

@@ -303,7 +303,7 @@ impl From<registry::Error> for AdminError {
             registry::Error::Refused(why) => Self::Refused(why),
             registry::Error::Validation(refusal) => Self::Validation(refusal),
             registry::Error::Stale(why) => Self::Conflict(why),
-            registry::Error::Senseless(why) => Self::Conflict(format!("Nothing was done: {why}.")),
+            registry::Error::CommandRefused(why) => Self::Conflict(format!("Nothing was done: {why}.")),
             registry::Error::Full(why) => Self::Conflict(why),
             registry::Error::Journal(error) => match error {
                 journal::Error::Full => Self::Unavailable(

@@ -243,7 +243,7 @@ async fn save(
     basis: Option<Arc<SubscriptionRecord>>,
 ) -> Result<HttpResponse, AdminError> {
     let key = topic.key();
-    if control.registry.must_ask(&key, &wished) {
+    if control.registry.needs_validation(&key, &wished) {
         drop(turn);
         let saved = control.registry.validate(&key, wished, basis).await?;
         return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));

@@ -218,7 +218,7 @@ impl FaultInjector {
             Fault::FailWrites => self.targets.faults.fail(0),
             Fault::Responses => self.targets.response_faults.end(number),
             Fault::Clock => self.targets.skew.ahead(Duration::ZERO),
-            Fault::Poison { topic, subscription } => registry.spare(&topic, &subscription),
+            Fault::Poison { topic, subscription } => registry.clear_faults(&topic, &subscription),
         }
         warn!(number, fault = on.fault, "chaos: a fault ends");
     }

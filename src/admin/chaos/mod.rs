@@ -220,7 +220,8 @@ impl Control {
             ActorKind::Subscription => Victim::Actor(ChaosVictim::Subscription(named(topic), named(subscription))),
             ActorKind::DeadLetter => Victim::DeadLetters,
             ActorKind::Delivery | ActorKind::Random => {
-                let mut living: Vec<Victim> = self.registry.living(topic)?.into_iter().map(Victim::Actor).collect();
+                let mut living: Vec<Victim> =
+                    self.registry.running_actors(topic)?.into_iter().map(Victim::Actor).collect();
                 living.extend(topic.is_none().then_some(Victim::DeadLetters));
                 if living.is_empty() {
                     return Err(AdminError::Refused("no actor of this topic runs at present".to_owned()));

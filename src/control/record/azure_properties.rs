@@ -1,8 +1,8 @@
-//! What Azure's clients set on a topic or a domain and this server has no use for: it is checked, kept and given back, so
-//! that a description written for Azure can be applied and compared again.
+//! Azure properties of a topic or a domain that have no effect here: they are checked, stored and returned, so that a
+//! template written for Azure can be applied and compared again.
 //!
-//! Only what promises nothing stands here. What would be a promise (who may reach the topic, how it is encrypted at rest)
-//! is refused by name where it is read.
+//! Only properties that promise nothing are here. A property that would be a promise (network access, encryption at
+//! rest) is rejected by name where it is read.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What is kept.
+/// Stored properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StoredTopicProperties {
-    /// `sku`: there is one tier whatever it says.
+    /// `sku`: there is only one tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<Sku>,
     /// `kind`: where Azure hosts it.
@@ -23,16 +23,16 @@ pub struct StoredTopicProperties {
     /// `extendedLocation`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
-    /// `identity`: it has an id, and nothing is ever done in its name.
+    /// `identity`: it has an id, and is never used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// `dataResidencyBoundary`: events stay in the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_residency_boundary: Option<DataResidency>,
-    /// `minimumTlsVersionAllowed`: the server, like any proxy in front of it, has one version for all.
+    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
-    /// `eventTypeInfo`: told as the topic's event types.
+    /// `eventTypeInfo`: returned as the topic's event types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type_info: Option<EventTypeInfo>,
 }
@@ -82,7 +82,7 @@ pub struct Identity {
     /// Whose it is.
     #[serde(rename = "type", default)]
     pub kind: IdentityKind,
-    /// Given by the server where the kind has the system's: the same as long as the topic is there.
+    /// Assigned by the server if `type` has a system-assigned identity, and constant for the topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal_id: Option<String>,
     /// Id of the tenant, always the nil UUID
@@ -109,7 +109,7 @@ pub enum IdentityKind {
 }
 
 impl IdentityKind {
-    /// Whether the server gives it an id.
+    /// Whether the server assigns an id.
     pub fn has_system(self) -> bool {
         match self {
             Self::SystemAssigned | Self::Both => true,

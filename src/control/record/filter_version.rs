@@ -1,4 +1,4 @@
-//! The versions of a subscription's filter, as they are kept: the ledger says which one stopped an event, and they say why.
+//! The stored versions of a subscription's filter. The ledger refers to the version that filtered an event out.
 
 use std::collections::BTreeMap;
 
@@ -24,33 +24,33 @@ pub struct FilterVersion {
 }
 
 impl FilterVersion {
-    /// The one that `record` has.
+    /// The version of `record`.
     pub fn of(record: &SubscriptionRecord) -> Self {
         Self { name: record.name.clone(), filter: record.filter.clone() }
     }
 }
 
-/// The versions of one subscription's filter, by number: those that changed it. [`None`]: its record cannot be read.
+/// The versions of one subscription's filter, by number: those that changed it. [`None`] if a version cannot be read.
 pub type Versions = BTreeMap<u32, Option<FilterVersion>>;
 
-/// The version in force where the ledger says `version`: the last one that is not later. [`None`] where there is none, or it
-/// cannot be read: an earlier one would give a wrong reason.
+/// The version in force at subscription version `version`: the last one that is not later. [`None`] if there is none or
+/// it cannot be read: an earlier one would give a wrong reason.
 pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
     versions.range(..=version).next_back().and_then(|(_, found)| found.as_ref())
 }
 
-/// The versions of everybody's filters.
+/// The filter versions of all subscriptions.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(journal.reads().meta_from(MetaKind::Filter, String::new()).await?))
 }
 
-/// The versions of the filters of all who subscribe to a partition, or did.
+/// The filter versions of all current and deleted subscriptions of a partition.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub async fn of_partition(
     journal: &Journal,
     partition: PartitionId,
@@ -61,7 +61,7 @@ pub async fn of_partition(
 /// The versions of one subscription's filter.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub async fn of(journal: &Journal, subscription_key: SubscriptionKey) -> Result<Versions, journal::Error> {
     let found = journal.reads().meta_from(MetaKind::Filter, keys::filters_of(subscription_key)).await?;
     Ok(read(found).remove(&subscription_key).unwrap_or_default())
@@ -71,13 +71,14 @@ fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
     let mut found: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
     for (name, value) in records {
         let Some((subscription_key, version)) = keys::parse_filter_name(&name) else {
-            tracing::warn!(name, "a record of a filter has a name that cannot be read");
+            tracing::warn!(name, "cannot read the name of a filter version");
             continue;
         };
-        // An event that it filtered out is told of without a reason. Nothing else depends on it, so the server goes on.
+        // An event that this version filtered out is reported without a reason. Nothing else depends on it, so the
+        // server continues.
         let filter = serde_json::from_slice(&value).inspect_err(|error| {
             let (partition, subscription) = (subscription_key.partition.0, subscription_key.subscription.0);
-            tracing::warn!(partition, subscription, version, %error, "a version of a filter cannot be read");
+            tracing::warn!(partition, subscription, version, %error, "cannot read a filter version");
         });
         found.entry(subscription_key).or_default().insert(version, filter.ok());
     }

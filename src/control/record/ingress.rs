@@ -1,7 +1,7 @@
-//! What a topic asks of its publishers beside a key: who may come, from where, and how a custom event is read.
+//! Ingress settings of a topic: which publishers may connect, and how a custom event is mapped.
 //!
-//! The shapes are Azure's own, so that a record and the control plane say the same. An address mask is checked when it is
-//! read, and kept as it was written.
+//! The types are Azure's own, so that the record and the control plane agree. An address mask is checked when it is
+//! read, and stored as it was written.
 
 use std::net::IpAddr;
 
@@ -9,17 +9,17 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who may publish, from where, and how.
+/// Ingress settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IngressSettings {
-    /// Keys and SAS tokens are refused: only access tokens are good.
+    /// Access keys and SAS tokens are rejected. Only access tokens are accepted.
     pub disable_local_auth: bool,
-    /// Whether publishers may come from everywhere.
+    /// `publicNetworkAccess`.
     pub public_network_access: PublicNetworkAccess,
-    /// Where publishers may come from; everywhere where there is no rule.
+    /// Addresses that may publish. An empty list allows all.
     pub inbound_ip_rules: Vec<IpRule>,
-    /// Where a custom event's properties are found; nothing in the other schemas.
+    /// How the properties of a custom event are found. Unused for the other schemas.
     pub mapping: Option<InputSchemaMapping>,
 }
 
@@ -45,7 +45,7 @@ pub struct IpRule {
     pub action: IpAction,
 }
 
-/// `action` of a rule. There is no other in Azure: what no rule allows is refused.
+/// `action` of a rule. Azure has no other: an address that no rule allows is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IpAction {
     /// They may publish.
@@ -53,7 +53,7 @@ pub enum IpAction {
     Allow,
 }
 
-/// A network or an address, as it was written.
+/// A network or an address, stored as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IpMask {
@@ -62,7 +62,7 @@ pub struct IpMask {
 }
 
 impl IpMask {
-    /// Whether `address` is in it. An IPv4 address is one, however it is written.
+    /// Whether the network contains `address`. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.net.contains(&address.to_canonical())
     }

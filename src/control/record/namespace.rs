@@ -1,7 +1,6 @@
-//! A namespace, as an operator set it up: a name that topics share, with the keys that open all of them and the rules on
-//! who may come from where.
+//! The stored record of a namespace: a name that topics share, with access keys and ingress settings for all of them.
 //!
-//! It has no log and no actor. Its topics are topics like others, which say in their records that they are its.
+//! A namespace has no log and no actor. Its topics are topics like others, with the namespace in their records.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +17,8 @@ use crate::{
     event::Name,
 };
 
-/// The word for namespaces in ARM's paths and in the path that is published to.
-pub const WORD: &str = "namespaces";
+/// The path segment for namespaces, in ARM's paths and in the publish path.
+pub const PATH_SEGMENT: &str = "namespaces";
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,17 +26,17 @@ pub const WORD: &str = "namespaces";
 pub struct NamespaceRecord {
     /// Its name, unique among the server's namespaces, compared without case.
     pub name: Name,
-    /// Where it is said to live, and its topics with it.
+    /// The ARM scope of the namespace and its topics.
     pub scope: ArmScope,
-    /// Its access keys, good for each of its topics.
+    /// Access keys, valid for each of its topics.
     pub keys: AccessKeys,
-    /// Who may come, and from where.
+    /// Ingress settings.
     pub ingress: IngressSettings,
-    /// `location`, kept and given back.
+    /// `location`, stored and returned.
     pub location: String,
-    /// `tags`, kept and given back.
+    /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
-    /// What is kept and given back, and nothing else is done with it.
+    /// Properties that are only stored and returned.
     #[serde(default)]
     pub kept: StoredNamespaceProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
@@ -46,30 +45,30 @@ pub struct NamespaceRecord {
 }
 
 impl NamespaceRecord {
-    /// How it is looked up.
+    /// The key under which it is registered.
     pub fn key(&self) -> String {
         self.name.key()
     }
 
     /// Its resource id.
     pub fn resource_id(&self) -> String {
-        self.scope.resource_id(WORD, &self.name)
+        self.scope.resource_id(PATH_SEGMENT, &self.name)
     }
 }
 
-/// What Azure's clients set on a namespace and this server has no use for.
+/// Azure properties of a namespace that have no effect here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StoredNamespaceProperties {
-    /// `sku`: throughput units cost nothing here and buy nothing.
+    /// `sku`: throughput units have no effect.
     pub sku: NamespaceSku,
-    /// `identity`: it has an id, and nothing is ever done in its name.
+    /// `identity`: it has an id, and is never used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// `isZoneRedundant`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_zone_redundant: Option<bool>,
-    /// `minimumTlsVersionAllowed`: the server, like any proxy in front of it, has one version for all.
+    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
 }

@@ -1,9 +1,9 @@
-//! A subscription as it is wished, while its endpoint has yet to agree.
+//! A subscription, new or changed, whose endpoint has not passed validation.
 //!
-//! A proposal lies beside the subscription that it would make or change, not in it: until the endpoint agrees nothing of
-//! it runs, no event is read for it, and what is in force goes on as it was. When it agrees, the proposal becomes the
-//! subscription in one write; a new one begins behind the newest event of that moment. It ends with the next wish for the
-//! same subscription, and with its deletion; if its time passes it stays, as the failure that it is.
+//! A proposal is stored beside the subscription that it would create or change. Until the endpoint confirms, no actor
+//! runs for it, no event is read for it, and the current subscription continues. On confirmation, the proposal becomes
+//! the subscription in one write; a new subscription begins behind the newest event of that moment. The next change or
+//! deletion of the subscription removes the proposal. A proposal that times out stays and is shown as failed.
 
 use std::sync::Arc;
 
@@ -14,40 +14,40 @@ use crate::{
     subscription::ValidationCode,
 };
 
-/// A wish that waits for its endpoint.
+/// A subscription that waits for the validation of its endpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
-    /// By which the endpoint gives its word.
+    /// The code by which the endpoint confirms.
     pub ticket: ValidationCode,
-    /// What is wished; the number and the version are given when it comes into force.
+    /// The proposed record. The number and the version are assigned on confirmation.
     pub record: Arc<SubscriptionRecord>,
 }
 
-/// How far a wish has come: `provisioningState`.
+/// The state of a change: `provisioningState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProvisioningState {
     /// It is in force.
     Succeeded,
-    /// Its endpoint has yet to agree.
+    /// The endpoint has not confirmed yet.
     AwaitingManualAction,
-    /// Its endpoint did not agree in time.
+    /// The endpoint did not confirm in time.
     Failed,
 }
 
 /// A subscription as a client of the control plane sees it.
 #[derive(Clone, Debug)]
 pub struct Provisioned {
-    /// What was wished last, unless that failed and something else is in force.
+    /// The last requested record, unless it failed and another one is in force.
     pub record: Arc<SubscriptionRecord>,
-    /// How far that has come.
+    /// The state of that record.
     pub state: ProvisioningState,
-    /// What events are delivered by at present. [`None`]: they are not.
+    /// The record by which events are delivered. [`None`] if they are not.
     pub in_force: Option<Arc<SubscriptionRecord>>,
 }
 
 impl Provisioned {
-    /// What is told of what is in force and what is proposed; nothing where there is neither.
+    /// The view of a subscription and its proposal. [`None`] if there is neither.
     pub fn of(in_force: Option<Arc<SubscriptionRecord>>, proposal: Option<&Proposal>, now: Timestamp) -> Option<Self> {
         let Some(Proposal { ticket, record }) = proposal else {
             let record = in_force?;

@@ -1,4 +1,4 @@
-//! An event subscription as an operator set it up: what the control plane writes and the store keeps.
+//! The stored record of an event subscription.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
@@ -22,63 +22,63 @@ pub struct SubscriptionRecord {
     pub version: u32,
     /// Its name, unique in its topic, in its domain or in its domain's topic, compared without case.
     pub name: Name,
-    /// Where events are sent; to no address, where clients pull them.
+    /// The webhook. Empty with pull delivery.
     #[serde(default)]
     pub webhook: Webhook,
-    /// How clients pull them. [`None`]: they are pushed.
+    /// Settings of pull delivery. [`None`] with push delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueSettings>,
-    /// Which events.
+    /// Which events are delivered.
     pub filter: Filter,
-    /// In which schema.
+    /// The schema of delivered events.
     pub delivery_schema: Schema,
-    /// How often and for how long delivery is tried.
+    /// How often and for how long delivery is attempted.
     pub retry: RetryPolicy,
-    /// Where events go that are given up. [`None`]: they are dropped, counted and in the ledger.
+    /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and recorded in the ledger.
     pub dead_letter: Option<StorageBlobDestination>,
-    /// In whose names Azure would deliver and put aside; kept and given back.
+    /// Identities that Azure would use for delivery and dead-lettering; stored and returned.
     #[serde(default, skip_serializing_if = "ManagedIdentities::is_none")]
     pub identities: ManagedIdentities,
-    /// `deadLetterInProbation`, a property of ours: while the endpoint is left alone for an error of the client's, what falls
-    /// due becomes a dead letter at once.
+    /// `deadLetterInProbation`, an extension: while the endpoint is suspended for a client error, due events are
+    /// dead-lettered at once.
     #[serde(default)]
     pub dead_letter_in_probation: bool,
-    /// `onGone`, a property of ours.
+    /// `onGone`, an extension.
     #[serde(default)]
     pub on_gone: OnGone,
-    /// `labels`, kept and given back.
+    /// `labels`, stored and returned.
     pub labels: Vec<String>,
-    /// `startsFrom`, a property of ours: when it was made it was given what had been published from then on.
+    /// `startsFrom`, an extension: the subscription began with events that were published earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<StartsFrom>,
-    /// When it is deleted by itself.
+    /// When it is deleted automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    /// `systemData`. [`None`] if the last change was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }
 
-/// Who made a resource, who changed it last, and when.
+/// Creation and last change of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemData {
-    /// [`None`]: it was made before this was recorded.
+    /// [`None`] if it was created before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<ChangeStamp>,
     /// The last change, or the creation.
     pub modified: ChangeStamp,
 }
 
-/// Who did something, and when.
+/// Identity and time of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeStamp {
-    /// Whose name it was done in.
+    /// The identity.
     pub by: String,
-    /// What kind of identity that is.
+    /// The kind of identity.
     pub kind: IdentityType,
-    /// When it was done, by the server's clock.
+    /// The time of the server's clock.
     pub at: Timestamp,
 }
 
@@ -99,8 +99,7 @@ impl SubscriptionRecord {
         self.queue.is_some()
     }
 
-    /// How it is looked up in its topic or domain: its name in lower case; for one of a domain's topic, that topic's name
-    /// and a slash before it.
+    /// The key in its topic or domain: its name in lower case, after the domain topic's name and a slash if it has one.
     pub fn key(&self) -> String {
         match &self.filter.domain_topic {
             Some(domain_topic) => format!("{}/{}", domain_topic.to_ascii_lowercase(), self.name.key()),
@@ -109,7 +108,7 @@ impl SubscriptionRecord {
     }
 }
 
-/// The identities of a subscription of a namespace topic: they are told, and nothing is ever done in their names.
+/// Identities of a subscription of a namespace topic. They are stored and returned, and never used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagedIdentities {
@@ -127,7 +126,7 @@ impl ManagedIdentities {
     }
 }
 
-/// An identity, as a subscription names it.
+/// An identity that a subscription refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionIdentity)]
@@ -150,22 +149,22 @@ pub enum ResourceIdentityKind {
     UserAssigned,
 }
 
-/// Where a subscription begins that was made to begin in the past.
+/// Where in the past a new subscription begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartsFrom {
-    /// With what was appended then or later, or with what was stored of it.
+    /// It begins with the first event appended then or later, or with the oldest stored one.
     pub at: Timestamp,
-    /// When it was made: what is older is as old as the subscription, as far as its time to live is concerned.
+    /// When the subscription was created. Older events count as being this old for the time to live.
     #[serde(default)]
     pub made: Timestamp,
 }
 
-/// How clients pull: `deliveryMode` `QueueSettings`. How often and for how long an event is handed out says [`RetryPolicy`].
+/// Pull delivery: `queue` of `deliveryConfiguration`. Attempts and time to live are in [`RetryPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSettings {
-    /// For so long a client has an event that it received: 60 to 300 seconds.
+    /// How long a client holds a received event: 60 to 300 seconds.
     pub receive_lock_duration_in_seconds: u32,
 }
 
@@ -174,7 +173,7 @@ impl QueueSettings {
     pub const LOCK_SECONDS_MIN: u32 = 60;
     /// The longest lock.
     pub const LOCK_SECONDS_MAX: u32 = 300;
-    /// The lock where nothing is said.
+    /// The default lock.
     pub const LOCK_SECONDS_DEFAULT: u32 = 60;
 }
 
@@ -182,36 +181,36 @@ impl QueueSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// Its address, with the query: a secret may be in it, so only `getFullUrl` gives it back.
+    /// Its URL with the query, which may contain a secret: only `getFullUrl` returns it.
     pub endpoint_url: String,
-    /// How many events one request may have: 1 to 5,000.
+    /// Maximum events per request: 1 to 5,000.
     pub max_events_per_batch: u32,
-    /// How many kilobytes one request should have: 1 to 1,024.
+    /// Preferred size of a request in kilobytes: 1 to 1,024.
     pub preferred_batch_size_in_kilobytes: u32,
-    /// How many requests a minute the endpoint allowed in the handshake, if it gave a number.
+    /// Requests per minute that the endpoint allowed in the handshake, if it gave a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_rate: Option<NonZeroU32>,
-    /// The name of the certificate that an endpoint is shown that asks for one.
+    /// Name of the client certificate to present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
-    /// How requests are signed. [`None`]: not at all.
+    /// How requests are signed. [`None`]: not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
-    /// `deliveryAttributeMappings`: secrets may be in them, so only `getDeliveryAttributes` gives these back.
+    /// `deliveryAttributeMappings`. They may contain secrets: only `getDeliveryAttributes` returns them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delivery_properties: Vec<DeliveryProperty>,
 }
 
 impl Webhook {
-    /// Whether every reader reads the address alike. Whether it may be called is asked elsewhere.
+    /// Checks that every URL parser reads the address alike. Another check decides whether it may be called.
     ///
     /// # Errors
-    /// Where two readers could take it for two addresses; the text never repeats it.
+    /// If two parsers could read two addresses. The error text never repeats the address.
     pub fn check_endpoint_url(address: &str) -> Result<(), AmbiguousAddress> {
         check_unambiguous(address)
     }
 
-    /// Its address without what may be secret in it: query, fragment, user and password.
+    /// The URL without parts that may be secret: query, fragment, user and password.
     pub fn base_url(&self) -> String {
         let Ok(url) = Url::parse(&self.endpoint_url) else { return String::new() };
         match url.port() {
@@ -221,11 +220,11 @@ impl Webhook {
     }
 }
 
-/// The secrets that requests are signed with, all of them at once: `whsec_…` or `whsk_…`.
+/// The secrets that requests are signed with, all of them at once: `whsec_…` or `whsk_…`
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Signing {
-    /// The newest first, by custom.
+    /// Secrets, usually newest first
     pub secrets: Vec<String>,
 }
 
@@ -239,20 +238,20 @@ impl fmt::Debug for Signing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Attempts, the first one counted.
+    /// Maximum attempts, including the first.
     pub max_delivery_attempts: u32,
-    /// How long after its publication an event is still tried.
+    /// How long after publication an event is attempted.
     pub event_time_to_live_in_minutes: u32,
 }
 
-/// What 410 means: nothing more than 404, or that the endpoint wants no more events, as CloudEvents' webhooks say it.
+/// The meaning of 410: the same as 404, or that the endpoint wants no more events, as in CloudEvents webhooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnGone {
-    /// The event is tried again.
+    /// The event is retried.
     #[default]
     Retry,
-    /// The event is tried again, but not before somebody resumes the subscription, which is held.
+    /// The subscription is held, and the event is retried once an operator resumes it.
     Disable,
 }
 
@@ -260,22 +259,22 @@ pub enum OnGone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageBlobDestination {
-    /// The storage account's resource id, or the address of a place in a store; kept and given back.
+    /// Resource id of the storage account, or URL of a location in an object store; stored and returned.
     pub resource_id: String,
-    /// The container; empty where the address says it all.
+    /// The container. Empty if the URL includes it.
     pub container: String,
-    /// `deliveryRetryPeriodInDays`: for so long a store that is out of reach is tried again.
+    /// `deliveryRetryPeriodInDays`: how long writes to an unreachable store are retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_period_days: Option<u32>,
 }
 
 impl StorageBlobDestination {
-    /// Whether a `resourceId` is an address instead of a storage account's.
+    /// Whether a `resourceId` is a URL and not the id of a storage account.
     pub fn is_address(resource_id: &str) -> bool {
         dead_letter_store::is_address(resource_id)
     }
 
-    /// For how long a store that is out of reach is tried again; [`None`]: as the edition says.
+    /// How long writes to an unreachable store are retried. [`None`]: the edition's default.
     pub fn retry_period(&self) -> Option<Duration> {
         self.retry_period_days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)))
     }

@@ -1,4 +1,4 @@
-//! A topic, or a domain, as an operator set it up: what the control plane writes and the store keeps.
+//! The stored record of a topic or a domain.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     event::{Name, PartitionId, Schema},
 };
 
-/// Where in an Azure subscription a topic is said to live. Any is accepted; it is kept and given back.
+/// The ARM scope of a topic. Any scope is accepted, stored and returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArmScope {
     /// `subscriptions/{…}`.
@@ -20,21 +20,21 @@ pub struct ArmScope {
 }
 
 impl ArmScope {
-    /// The resource id of something of ours that lives there; `path_segment` says what it is.
-    pub fn resource_id(&self, word: &str, name: &Name) -> String {
+    /// The resource id of a resource with this path segment and name.
+    pub fn resource_id(&self, path_segment: &str, name: &Name) -> String {
         let Self { subscription, resource_group } = self;
         format!(
-            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{word}/{name}"
+            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{path_segment}/{name}"
         )
     }
 }
 
-/// The two access keys of a topic: both are valid, so that one can be changed while the other is in use.
+/// The two access keys of a topic. Both are valid, so that one can be rotated while the other is in use.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessKeys {
-    /// The first.
+    /// The first key.
     pub key1: String,
-    /// The second.
+    /// The second key.
     pub key2: String,
 }
 
@@ -44,19 +44,20 @@ impl std::fmt::Debug for AccessKeys {
     }
 }
 
-/// What takes events. Their paths differ, and what an event must say; the log behind them and its actors are the same.
+/// Resources that accept events. They differ in their paths and in the required event properties. Logs and actors are
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKind {
     /// A topic.
     Topic,
-    /// A domain: one log, whose events each say which topic of the domain they are for.
+    /// A domain: one log. Each event names its topic in the domain.
     Domain,
-    /// A topic of a namespace: a topic like others, whose name is its own within the namespace.
+    /// A topic of a namespace. Its name is unique in the namespace.
     NamespaceTopic,
 }
 
 impl TopicKind {
-    /// The word for it in ARM's paths and in the path that is published to.
+    /// The path segment, in ARM's paths and in the publish path.
     pub fn path_segment(self) -> &'static str {
         match self {
             Self::Topic | Self::NamespaceTopic => "topics",
@@ -65,41 +66,41 @@ impl TopicKind {
     }
 }
 
-/// How a topic or a domain is looked up: by its name without case. Each kind has names of its own, and no name has a
-/// colon: whoever asks for one that does, does not get the other kind.
+/// The key of a topic or a domain: its name in lower case, with a prefix for each kind. No valid name contains a colon,
+/// so a name with one never reaches another kind.
 pub fn key(kind: TopicKind, name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match kind {
         TopicKind::Topic if name.contains(':') => format!("topic:{name}"),
         TopicKind::Topic => name,
         TopicKind::Domain => format!("domain:{name}"),
-        // Without its namespace it is nobody's name.
+        // A namespace topic has no key without its namespace.
         TopicKind::NamespaceTopic => key_in_namespace("", &name),
     }
 }
 
-/// How a topic of a namespace is looked up: by both names, without case.
+/// The key of a namespace topic, in lower case.
 pub fn key_in_namespace(namespace: &str, name: &str) -> String {
     format!("namespace:{}:{}", namespace.to_ascii_lowercase(), name.to_ascii_lowercase())
 }
 
-/// Who makes and deletes the topics of a domain.
+/// How the topics of a domain are created and deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DomainTopics {
-    /// A topic comes with its first subscription.
+    /// A topic is created with its first subscription.
     pub auto_create: bool,
-    /// A topic goes with its last subscription.
+    /// A topic is deleted with its last subscription.
     pub auto_delete: bool,
 }
 
-/// Of a topic of a namespace: where it belongs, and what it has of its own there.
+/// The namespace of a topic, and the topic's own settings in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceMembership {
-    /// The namespace's name.
+    /// The namespace.
     pub name: Name,
-    /// `eventRetentionInDays`: no subscription may take longer for an event.
+    /// `eventRetentionInDays`: the maximum time to live of its subscriptions.
     pub retention_days: u32,
 }
 
@@ -107,34 +108,34 @@ pub struct NamespaceMembership {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicRecord {
-    /// Its name, unique among those of its kind in the server, or in its namespace, compared without case.
+    /// Its name, unique among its kind, or in its namespace, compared without case.
     pub name: Name,
-    /// Where it is said to live.
+    /// The ARM scope.
     pub scope: ArmScope,
     /// The partitions of its log, never empty.
     pub partitions: Vec<PartitionId>,
-    /// The schema that publishers use.
+    /// The input schema.
     pub input_schema: Schema,
-    /// Its access keys.
+    /// Access keys.
     pub keys: AccessKeys,
-    /// Who may publish, from where, and how a custom event is read.
+    /// Ingress settings.
     pub ingress: IngressSettings,
-    /// Which edition of the delivery policy it follows.
+    /// The edition of the delivery policy.
     pub edition: String,
-    /// `location`, kept and given back.
+    /// `location`, stored and returned.
     pub location: String,
-    /// `tags`, kept and given back.
+    /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
-    /// Of a domain: how its topics come and go. A topic has none.
+    /// Set for a domain: how its topics are created and deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainTopics>,
-    /// Of a topic of a namespace: which one.
+    /// Set for a topic of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceMembership>,
-    /// `metricResourceId`: what metrics may call it, however often its name is used again.
+    /// `metricResourceId`: identifies it in metrics, unique even if its name is reused.
     #[serde(default)]
     pub metric_resource_id: String,
-    /// What is kept and given back, and nothing else is done with it.
+    /// Properties that are only stored and returned.
     #[serde(default)]
     pub kept: StoredTopicProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
@@ -143,7 +144,7 @@ pub struct TopicRecord {
 }
 
 impl TopicRecord {
-    /// Which kind it is.
+    /// Its kind.
     pub fn kind(&self) -> TopicKind {
         match (&self.namespace, self.is_domain()) {
             (Some(_), _) => TopicKind::NamespaceTopic,
@@ -157,7 +158,7 @@ impl TopicRecord {
         self.domain.is_some()
     }
 
-    /// How it is looked up.
+    /// The key under which it is registered.
     pub fn key(&self) -> String {
         match &self.namespace {
             Some(namespace) => key_in_namespace(namespace.name.as_str(), self.name.as_str()),
@@ -165,17 +166,17 @@ impl TopicRecord {
         }
     }
 
-    /// Its resource id: what is stamped into its events as `topic`.
+    /// Its resource id, which becomes `topic` in its events.
     pub fn resource_id(&self) -> String {
         match &self.namespace {
             Some(namespace) => {
-                format!("{}/topics/{}", self.scope.resource_id(namespace::WORD, &namespace.name), self.name)
+                format!("{}/topics/{}", self.scope.resource_id(namespace::PATH_SEGMENT, &namespace.name), self.name)
             }
             None => self.scope.resource_id(self.kind().path_segment(), &self.name),
         }
     }
 
-    /// The resource id of one of a domain's topics; its own, where none is named.
+    /// The resource id of one of a domain's topics, or its own if `domain_topic` is [`None`].
     pub fn resource_id_of(&self, domain_topic: Option<&str>) -> String {
         match domain_topic {
             Some(domain_topic) => format!("{}/topics/{domain_topic}", self.resource_id()),

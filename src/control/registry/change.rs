@@ -1,7 +1,7 @@
-//! The control plane's changes: topics and subscriptions come, change and go.
+//! Changes of topics and subscriptions.
 //!
-//! A change is durable before it is in force. Only one is made at a time: the numbers that it gives out are part of it. It
-//! runs to its end, also where whoever asked for it hangs up: what is durable must be in force too.
+//! A change is durable before it takes effect. Changes run one at a time, because each may assign numbers. A change
+//! runs to completion even if its client disconnects: what is durable must also take effect.
 
 use std::{
     num::NonZeroU32,
@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Registry, SubscriptionHandle, TopicHandle, domain, validation::kept_rate};
+use super::{Error, Registry, SubscriptionHandle, TopicHandle, domain, validation::inherited_rate};
 use crate::{
     control::{
         filter_versions,
@@ -22,10 +22,10 @@ use crate::{
     store::keys::MetaKind,
 };
 
-/// The name of the record of the numbers given out.
+/// Name of the record of assigned numbers.
 const NUMBERS: &str = "numbers";
 
-/// The numbers given out so far.
+/// The numbers assigned so far.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NextNumbers {
@@ -39,68 +39,68 @@ impl NextNumbers {
     }
 }
 
-/// By what right an endpoint is called.
+/// Why an endpoint may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidationPermission {
-    /// By what it agreed to before, or because nobody asks.
+    /// An earlier validation is still valid, or validation is off.
     Kept,
-    /// It agreed now, to so many requests a minute.
+    /// The endpoint was validated now, with this many requests per minute.
     Granted(Option<NonZeroU32>),
 }
 
 impl Registry {
-    /// Creates a topic, or puts `record` in place of it. The partitions are given here.
+    /// Creates a topic or replaces its record. Assigns the partition.
     pub async fn put_topic(self: &Arc<Self>, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let registry = Arc::clone(self);
-        to_its_end(async move { registry.make_topic(record).await }).await
+        run_detached(async move { registry.make_topic(record).await }).await
     }
 
-    /// Deletes a topic and its subscriptions. False where there was none.
+    /// Deletes a topic and its subscriptions. False if it does not exist.
     pub async fn delete_topic(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let (registry, name) = (Arc::clone(self), name.to_owned());
-        to_its_end(async move { registry.remove_topic(&name).await }).await
+        run_detached(async move { registry.remove_topic(&name).await }).await
     }
 
-    /// Creates a subscription, which starts behind the newest event, or puts `record` in place of it. Its number and its
-    /// version are given here. Its endpoint is not asked: [`Registry::validate`] does that, where
-    /// [`Registry::must_ask`] says so.
+    /// Creates a subscription, which begins behind the newest event, or replaces its record. Assigns the number and the
+    /// version. Does not validate the endpoint: if [`Registry::needs_validation`] says so, call [`Registry::validate`]
+    /// instead.
     pub async fn put_subscription(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        to_its_end(async move { registry.make_subscription(&topic, record, ValidationPermission::Kept, None).await })
+        run_detached(async move { registry.make_subscription(&topic, record, ValidationPermission::Kept, None).await })
             .await
     }
 
-    /// Deletes a subscription: what it owes is canceled. False where there was none.
+    /// Deletes a subscription and cancels its pending deliveries. False if it does not exist.
     pub async fn delete_subscription(self: &Arc<Self>, topic: &str, name: &str) -> Result<bool, Error> {
         let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
-        to_its_end(async move { registry.remove_subscription(&topic, &name, None).await }).await
+        run_detached(async move { registry.remove_subscription(&topic, &name, None).await }).await
     }
 
-    /// Deletes a subscription, if its time has come. False where it has not, and where there was none.
+    /// Deletes a subscription if it has expired. False if it has not, or does not exist.
     pub async fn expire(self: &Arc<Self>, topic: &str, name: &str, now: Timestamp) -> Result<bool, Error> {
         let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
-        to_its_end(async move { registry.remove_subscription(&topic, &name, Some(now)).await }).await
+        run_detached(async move { registry.remove_subscription(&topic, &name, Some(now)).await }).await
     }
 
-    /// Waits until a subscription is given a time to expire.
+    /// Waits until a subscription gets an expiration time.
     pub async fn expiry_set(&self) {
         self.expiry.notified().await;
     }
 
     async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let mut numbers = self.numbers.lock().await;
-        // Also where no subscription is to be planned yet.
+        // Checked here because a topic without subscriptions makes no plan.
         self.edition(&record)?;
         self.check_namespace(&record)?;
         let key = record.key();
         let Some(topic) = self.topic(&key) else {
-            let most = self.rules.topics_max;
-            if self.topics.read().unwrap_or_else(PoisonError::into_inner).len() >= most {
-                let full = format!("There are {most} topics and domains, and there may be no more (limits.topics).");
+            let max = self.rules.topics_max;
+            if self.topics.read().unwrap_or_else(PoisonError::into_inner).len() >= max {
+                let full = format!("The maximum of {max} topics and domains is reached (limits.topics).");
                 return Err(Error::Full(full));
             }
             let partition = PartitionId(numbers.partitions + 1);
@@ -129,14 +129,14 @@ impl Registry {
     }
 
     async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
-        let _turn = self.numbers.lock().await;
+        let _guard = self.numbers.lock().await;
         let Some(topic) = self.topic(name) else { return Ok(false) };
         self.journal.change(Self::deletion(&topic)).await?;
         self.forget(&topic);
         Ok(true)
     }
 
-    /// What takes a topic, and all that hangs on it, out of the store.
+    /// The changes that delete a topic and everything below it.
     pub(super) fn deletion(topic: &Arc<TopicHandle>) -> Vec<MetaChange> {
         let key = topic.record().key();
         let mut changes =
@@ -147,18 +147,18 @@ impl Registry {
         changes
     }
 
-    /// It is out of the store: nothing of it runs any more, and its endpoints are told.
+    /// Removes a deleted topic from memory, stops its actors and notifies its endpoints.
     pub(super) fn forget(&self, topic: &Arc<TopicHandle>) {
         let (key, children) = (topic.record().key(), topic.children());
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
         topic.end();
         for child in children {
-            self.bid_farewell(topic, &child.shared.plan());
+            self.notify_deleted(topic, &child.shared.plan());
         }
     }
 
-    /// A change that was made from `basis` is refused where the subscription is another by now.
+    /// Creates or changes a subscription. Fails if the subscription is no longer `basis`.
     pub(super) async fn make_subscription(
         &self,
         topic: &str,
@@ -172,11 +172,11 @@ impl Registry {
         self.check_basis(&topic, &key, basis.as_ref())?;
         let name = format!("{}/{key}", topic.record().key());
         let before = topic.child_named(&key);
-        let domain_topic = self.first_of(&topic, &record)?;
+        let domain_topic = self.auto_created_topic(&topic, &record)?;
         record.webhook.allowed_rate = match permission {
             ValidationPermission::Granted(rate) => rate,
             ValidationPermission::Kept => {
-                kept_rate(before.as_ref().map(|child| child.shared.plan().record.clone()).as_deref(), &record)
+                inherited_rate(before.as_ref().map(|child| child.shared.plan().record.clone()).as_deref(), &record)
             }
         };
         let mut changes = Vec::new();
@@ -185,11 +185,11 @@ impl Registry {
             Some(child) => {
                 record.number = child.number();
                 record.version = child.shared.plan().record.version + 1;
-                // It began where it began.
+                // The beginning never changes.
                 record.starts_from = child.shared.plan().record.starts_from;
             }
             None => {
-                self.check_room(&topic, &key)?;
+                self.check_subscription_limit(&topic, &key)?;
                 next.subscriptions += 1;
                 record.number = SubscriptionId(next.subscriptions);
                 record.version = 1;
@@ -225,22 +225,22 @@ impl Registry {
         Ok(record)
     }
 
-    /// Whether a topic may have one more subscription. What is proposed counts: it needs no more than its endpoint's word.
-    pub(super) fn check_room(&self, topic: &TopicHandle, key: &str) -> Result<(), Error> {
-        let most = self.rules.subscriptions_max;
+    /// Checks the maximum number of subscriptions of a topic. Proposals count: each needs only a confirmation.
+    pub(super) fn check_subscription_limit(&self, topic: &TopicHandle, key: &str) -> Result<(), Error> {
+        let max = self.rules.subscriptions_max;
         let proposed = topic.proposals().iter().filter(|proposal| proposal.record.key() != key).count();
-        if topic.child_named(key).is_some() || topic.children().len() + proposed < most {
+        if topic.child_named(key).is_some() || topic.children().len() + proposed < max {
             return Ok(());
         }
         let (kind, name) = (if topic.record().is_domain() { "domain" } else { "topic" }, topic.record().name.clone());
         Err(Error::Full(format!(
-            "The {kind} {name} has {most} event subscriptions, and may have no more (limits.subscriptions_per_topic)."
+            "The {kind} {name} has the maximum of {max} event subscriptions (limits.subscriptions_per_topic)."
         )))
     }
 
-    /// Removes a subscription and what is proposed for it; where a time is given, only what of them has expired by then.
+    /// Removes a subscription and its proposal; with `by`, only what has expired by then.
     async fn remove_subscription(&self, topic: &str, name: &str, by: Option<Timestamp>) -> Result<bool, Error> {
-        let _turn = self.numbers.lock().await;
+        let _guard = self.numbers.lock().await;
         let topic = self.known(topic)?;
         let is_gone = |expires: Option<Timestamp>| by.is_none_or(|by| expires.is_some_and(|expires| expires <= by));
         let (in_force, proposed) = (topic.child_named(name), topic.proposal(name));
@@ -253,7 +253,7 @@ impl Registry {
             return Ok(false);
         }
         let stays = in_force.is_some() != child.is_some() || proposed.is_some() != proposal.is_some();
-        let domain_topic = if stays { None } else { domain::last_of(&topic, name) };
+        let domain_topic = if stays { None } else { domain::auto_deleted_topic(&topic, name) };
         changes.extend(domain_topic.iter().map(|name| domain::delete(&topic, name)));
         self.journal.change(changes).await?;
         if proposal.is_some() {
@@ -265,17 +265,17 @@ impl Registry {
         if let Some(child) = child {
             topic.remove_child(name);
             topic.changed();
-            self.bid_farewell(&topic, &child.shared.plan());
+            self.notify_deleted(&topic, &child.shared.plan());
         }
         Ok(true)
     }
 }
 
-/// Runs a change in a task of its own: a handler is dropped with its connection, and would leave the change half done.
-pub(super) async fn to_its_end<T: 'static>(
+/// Runs a change in a task of its own. A handler is dropped with its connection and would leave the change half done.
+pub(super) async fn run_detached<T: 'static>(
     change: impl Future<Output = Result<T, Error>> + 'static,
 ) -> Result<T, Error> {
-    // A change that panics may have been made; the journal knows.
+    // A change that panicked may have been written to the journal.
     actix_rt::spawn(change).await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
 

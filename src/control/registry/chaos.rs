@@ -1,16 +1,16 @@
-//! What chaos may do to topics and subscriptions: let their actors and their requests suffer, and poison events.
+//! Fault injection into topics, subscriptions and their requests.
 //!
-//! A death that was asked for counts neither for the delay of the next life nor against an event.
+//! An intended end counts neither for the delay of the next restart nor against an event.
 
 use std::sync::Arc;
 
 use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
 pub use crate::chaos::response_faults::{
-    FaultCount, FaultCounts, FaultInjection, FaultRule, FaultTarget as WhoseAnswers, ResponseFault,
+    FaultCount, FaultCounts, FaultInjection, FaultRule, FaultTarget, ResponseFault,
 };
-use crate::chaos::{ActorFault, Inject, response_faults::FaultTarget};
+use crate::chaos::{ActorFault, Inject};
 
-/// What suffers.
+/// The actor that a fault is injected into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChaosVictim {
     /// A topic's actor.
@@ -19,35 +19,35 @@ pub enum ChaosVictim {
     Subscription(String, String),
 }
 
-/// How chaos kills the task of a request.
+/// How chaos ends the task of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskKill {
-    /// By a panic: the next one.
+    /// The next task panics.
     Panic,
-    /// By force: one that is on its way.
+    /// A running task is aborted.
     Stop,
 }
 
 impl Registry {
-    /// Lets an actor suffer.
-    #[expect(clippy::disallowed_methods, reason = "sent once, and an actor that is gone needs none")]
-    pub fn inject(&self, victim: &ChaosVictim, ordeal: ActorFault) -> Result<(), Error> {
+    /// Injects a fault into an actor.
+    #[expect(clippy::disallowed_methods, reason = "sent once; an actor that has ended needs no fault")]
+    pub fn inject(&self, victim: &ChaosVictim, fault: ActorFault) -> Result<(), Error> {
         match victim {
             ChaosVictim::Topic(topic) => {
                 let topic = self.known(topic)?;
                 let mailbox = topic.mailbox().ok_or_else(|| idle("actor of this topic"))?;
-                mailbox.do_send(Inject { fault: ordeal, mark: topic.history().intended_stop() });
+                mailbox.do_send(Inject { fault, mark: topic.history().intended_stop() });
             }
             ChaosVictim::Subscription(topic, name) => {
                 let child = known_child(&*self.known(topic)?, name)?;
                 let mailbox = child.shared.mailbox().ok_or_else(|| idle("actor of this subscription"))?;
-                mailbox.do_send(Inject { fault: ordeal, mark: child.history.intended_stop() });
+                mailbox.do_send(Inject { fault, mark: child.history.intended_stop() });
             }
         }
         Ok(())
     }
 
-    /// Kills the task of a request.
+    /// Ends the task of a request.
     pub fn kill_delivery(&self, topic: &str, subscription: &str, by: TaskKill) -> Result<(), Error> {
         let child = known_child(&*self.known(topic)?, subscription)?;
         match by {
@@ -58,26 +58,26 @@ impl Registry {
         Ok(())
     }
 
-    /// The actors that live now, of one topic or of all, one for each subscription and each topic.
-    pub fn living(&self, topic: Option<&str>) -> Result<Vec<ChaosVictim>, Error> {
+    /// The running actors of one topic or of all topics.
+    pub fn running_actors(&self, topic: Option<&str>) -> Result<Vec<ChaosVictim>, Error> {
         let topics = match topic {
             Some(topic) => vec![self.known(topic)?],
             None => self.topics(),
         };
-        let living = |topic: &Arc<TopicHandle>| {
+        let running = |topic: &Arc<TopicHandle>| {
             let key = topic.record().key();
             let children = topic.children().into_iter().filter(|child| child.shared.mailbox().is_some());
             let name = |child: Arc<SubscriptionHandle>| {
                 ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
             };
-            let mut living: Vec<ChaosVictim> = children.map(name).collect();
-            living.extend(topic.mailbox().map(|_| ChaosVictim::Topic(key.clone())));
-            living
+            let mut running: Vec<ChaosVictim> = children.map(name).collect();
+            running.extend(topic.mailbox().map(|_| ChaosVictim::Topic(key.clone())));
+            running
         };
-        Ok(topics.iter().flat_map(living).collect())
+        Ok(topics.iter().flat_map(running).collect())
     }
 
-    /// Whose answers are meant: those of all, of a topic, or of a subscription.
+    /// The target of response faults: all subscriptions, those of a topic, or one.
     pub fn fault_target(&self, topic: Option<&str>, subscription: Option<&str>) -> Result<FaultTarget, Error> {
         let Some(topic) = topic else { return Ok(FaultTarget::All) };
         let topic = self.known(topic)?;
@@ -87,15 +87,15 @@ impl Registry {
         })
     }
 
-    /// Lets an event kill the actor that takes it in hand, so many times.
+    /// Makes an event panic the actor that processes it, this many times.
     pub fn poison(&self, topic: &str, subscription: &str, event_id: &str, times: u32) -> Result<(), Error> {
         known_child(&*self.known(topic)?, subscription)?.shared.poison(event_id, times);
         Ok(())
     }
 
-    /// Takes the poison out of a subscription's event, where it is there still.
-    pub fn spare(&self, topic: &str, subscription: &str) {
-        // One that is gone needs none.
+    /// Removes the faults of a subscription.
+    pub fn clear_faults(&self, topic: &str, subscription: &str) {
+        // A deleted subscription has none.
         if let Some(child) = self.topic(topic).and_then(|topic| topic.child_named(subscription)) {
             child.shared.clear_faults();
         }
@@ -103,5 +103,5 @@ impl Registry {
 }
 
 fn idle(what: &str) -> Error {
-    Error::Refused(format!("no {what} runs at present"))
+    Error::Refused(format!("no {what} is running"))
 }

@@ -1,4 +1,4 @@
-//! How all subscriptions of a topic are, in one look: for those who count. It asks no actor and reads no disk.
+//! Snapshots of all subscriptions of a topic, for metrics. Sends nothing to actors and reads no disk.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,62 +14,62 @@ use crate::{
     supervision::IncarnationEnds,
 };
 
-/// A subscription, as it is now.
+/// A snapshot of a subscription.
 #[derive(Clone, Debug)]
 pub struct SubscriptionCensus {
-    /// As it was set up.
+    /// Its record.
     pub record: Arc<SubscriptionRecord>,
-    /// Its cursor, without the open events.
+    /// The cursor, without the open events.
     pub cursor: Cursor,
-    /// Its endpoint, beside what the cursor says of it.
+    /// The endpoint, beyond what the cursor says of it.
     pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
     /// The first of them.
     pub unread: Option<Seq>,
-    /// How old an event may become before it is given up.
+    /// Time to live of events.
     pub time_to_live: Duration,
-    /// Requests on their way, or back and not durable.
+    /// Requests that are in flight, or answered and not yet durable.
     pub in_flight: usize,
-    /// Requests that may be answered yet though their wait is over.
+    /// Requests that timed out and may still be answered.
     pub late_requests: usize,
-    /// The number of the life that its actor is in.
+    /// Number of the current incarnation of its actor.
     pub incarnation: u64,
-    /// How its lives ended.
+    /// Ended incarnations, by cause.
     pub ends: IncarnationEnds,
-    /// Events that were put aside for killing it, since the process started.
+    /// Events that were quarantined since the process started.
     pub quarantined: u64,
-    /// How long its requests took; [`None`] where none has left since the process started.
+    /// Durations of its requests; [`None`] if none was sent since the process started.
     pub measured: Option<SubscriptionMeasures>,
 }
 
 impl TopicHandle {
-    /// All of its subscriptions, by the key of their records.
+    /// All subscriptions, by the key of their records.
     pub fn census(&self) -> Vec<SubscriptionCensus> {
         self.children().iter().map(|child| self.counted(child)).collect()
     }
 
-    /// One of them, by the key of its record in any case.
+    /// One subscription, by the key of its record in any case.
     pub fn count(&self, name: &str) -> Option<SubscriptionCensus> {
         self.child_named(name).map(|child| self.counted(&child))
     }
 
-    /// How many events, and how many bytes of them, it has taken since it was made.
+    /// Number and bytes of the events that the topic has accepted since it was created.
     pub fn taken(&self) -> LogTail {
         self.journal.end(self.partition()).map(|end| end.running).unwrap_or_default()
     }
 
-    /// What is counted of its publishers.
+    /// Counters of its publishers.
     pub fn meter(&self) -> &TopicMeter {
         &self.meter
     }
 
-    /// When the journal took the event at `seq`, or the next one that the log still has.
+    /// When the event at `seq` was appended, or the next one that the log still has.
     ///
     /// # Errors
-    /// Where the log cannot be read.
+    /// If the log cannot be read.
     pub async fn appended_at(&self, seq: Seq) -> Result<Option<Timestamp>, journal::Error> {
-        // One chunk, found by a seek.
+        // Reads one chunk by a seek.
         let slice = self.journal.reads().log(self.partition(), seq, seq.plus(1), 1).await?;
         Ok(slice.chunks.first().map(|chunk| chunk.appended))
     }

@@ -1,8 +1,8 @@
-//! The topics of a domain: names that subscriptions hang on.
+//! The topics of a domain.
 //!
-//! A domain is one log with one actor, and each of its events says which topic it is for; so a topic of a domain costs a
-//! record and no more, and an event for one that is not there is taken all the same. What is here is what the control
-//! plane tells of them, and how they come with their first subscription and go with their last.
+//! A domain is one log with one actor, and each of its events names its topic. A domain topic costs only a record, and
+//! an event for a topic that does not exist is accepted. Domain topics may be created with their first subscription and
+//! deleted with their last.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{json, to_its_end, unsubscribe},
+    change::{json, run_detached, unsubscribe},
 };
 use crate::{
     control::record::{
@@ -31,7 +31,7 @@ use crate::{
 pub struct DomainTopic {
     /// Its name, unique in its domain, compared without case.
     pub name: Name,
-    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    /// `systemData`. [`None`] if the last change was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
 }
@@ -45,7 +45,7 @@ impl TopicHandle {
         self.domain_topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// One of the topics of this domain.
+    /// A topic of this domain, by name.
     pub fn domain_topic(&self, name: &str) -> Option<DomainTopic> {
         let topics = self.domain_topics.read().unwrap_or_else(PoisonError::into_inner);
         topics.get(&name.to_ascii_lowercase()).cloned()
@@ -61,19 +61,19 @@ impl TopicHandle {
 }
 
 impl Registry {
-    /// Creates or updates a topic of a domain, which keeps the name as it was first given.
+    /// Creates or updates a topic of a domain. The name keeps its original case.
     pub async fn put_domain_topic(
         self: &Arc<Self>,
         domain: &str,
         mut topic: DomainTopic,
     ) -> Result<DomainTopic, Error> {
         let (registry, domain) = (Arc::clone(self), domain.to_owned());
-        to_its_end(async move {
-            let _turn = registry.numbers.lock().await;
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
             let domain = registry.known(&domain)?;
             match domain.domain_topic(topic.name.as_str()) {
                 Some(known) => topic.name = known.name,
-                None => registry.room_for_domain_topic(&domain)?,
+                None => registry.check_domain_topic_limit(&domain)?,
             }
             registry.journal.change(vec![put(&domain, &topic)]).await?;
             domain.set_domain_topic(topic.clone());
@@ -82,11 +82,11 @@ impl Registry {
         .await
     }
 
-    /// Deletes a topic of a domain and its subscriptions. False where there was none.
+    /// Deletes a topic of a domain and its subscriptions. False if it does not exist.
     pub async fn delete_domain_topic(self: &Arc<Self>, domain: &str, name: &str) -> Result<bool, Error> {
         let (registry, domain, name) = (Arc::clone(self), domain.to_owned(), name.to_owned());
-        to_its_end(async move {
-            let _turn = registry.numbers.lock().await;
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
             let domain = registry.known(&domain)?;
             let Some(DomainTopic { name, .. }) = domain.domain_topic(&name) else { return Ok(false) };
             let key = domain.record().key();
@@ -107,23 +107,23 @@ impl Registry {
             domain.remove_domain_topic(&name);
             domain.changed();
             for child in &gone {
-                registry.bid_farewell(&domain, &child.shared.plan());
+                registry.notify_deleted(&domain, &child.shared.plan());
             }
             Ok(true)
         })
         .await
     }
 
-    /// The subscriptions of a topic, or of a domain, as a client sees them; those of one of a domain's topics where one is
-    /// named.
+    /// The subscriptions of a topic or a domain, as clients see them; with `domain_topic`, those of this topic of the
+    /// domain.
     pub fn provisioned_of(&self, topic: &TopicHandle, domain_topic: Option<&str>) -> Vec<Provisioned> {
         let mut all = self.all_provisioned(topic);
         all.retain(|one| is_of(&one.record, domain_topic));
         all
     }
 
-    /// The topic that comes with this subscription, if it is the first of one: the same identity creates both.
-    pub(super) fn first_of(
+    /// The domain topic that is created with its first subscription, by the same identity.
+    pub(super) fn auto_created_topic(
         &self,
         domain: &TopicHandle,
         subscription: &SubscriptionRecord,
@@ -134,11 +134,10 @@ impl Registry {
         }
         if !domain.record().domain.is_some_and(|topics| topics.auto_create) {
             return Err(Error::Unknown(format!(
-                "there is no topic '{name}' in the domain, and autoCreateTopicWithFirstSubscription is false: PUT the \
-                 topic first"
+                "the domain has no topic '{name}', and autoCreateTopicWithFirstSubscription is false: PUT the topic first"
             )));
         }
-        self.room_for_domain_topic(domain)?;
+        self.check_domain_topic_limit(domain)?;
         let system_data = subscription.system_data.as_ref().map(|SystemData { modified, .. }| SystemData {
             created: Some(modified.clone()),
             modified: modified.clone(),
@@ -146,28 +145,28 @@ impl Registry {
         Ok(Some(DomainTopic { name: Name::new(name), system_data }))
     }
 
-    fn room_for_domain_topic(&self, domain: &TopicHandle) -> Result<(), Error> {
-        let most = self.rules.domain_topics_max;
-        if domain.domain_topics.read().unwrap_or_else(PoisonError::into_inner).len() < most {
+    fn check_domain_topic_limit(&self, domain: &TopicHandle) -> Result<(), Error> {
+        let max = self.rules.domain_topics_max;
+        if domain.domain_topics.read().unwrap_or_else(PoisonError::into_inner).len() < max {
             return Ok(());
         }
         Err(Error::Full(format!(
-            "The domain '{}' has {most} topics, as many as it may have (the setting topic.domain_topics).",
+            "The domain '{}' has the maximum of {max} topics (topic.domain_topics).",
             domain.record().name
         )))
     }
 }
 
-/// The topic that goes with the subscription of this key, if it is the last of one.
-pub(super) fn last_of(domain: &TopicHandle, key: &str) -> Option<Name> {
+/// The domain topic that is deleted with its last subscription.
+pub(super) fn auto_deleted_topic(domain: &TopicHandle, key: &str) -> Option<Name> {
     // A subscription's name has no slash.
     let (name, _) = key.rsplit_once('/')?;
     let name = domain.domain_topic(name)?.name;
     let goes = domain.record().domain.is_some_and(|topics| topics.auto_delete);
-    let mut wished = domain.subscriptions();
-    wished.extend(domain.proposals().iter().map(|proposal| Arc::clone(&proposal.record)));
+    let mut records = domain.subscriptions();
+    records.extend(domain.proposals().iter().map(|proposal| Arc::clone(&proposal.record)));
     let is_other = |one: &SubscriptionRecord| is_of(one, Some(name.as_str())) && !one.key().eq_ignore_ascii_case(key);
-    let alone = !wished.iter().any(|one| is_other(one));
+    let alone = !records.iter().any(|one| is_other(one));
     (goes && alone).then_some(name)
 }
 

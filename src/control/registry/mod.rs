@@ -1,7 +1,5 @@
-//! What topics and subscriptions there are: changed by the control plane ([`Registry::put_topic`] and its like), looked up
-//! by everybody.
-//!
-//! The records are JSON, so that a later field is a default and not a new format.
+//! The registry of topics and subscriptions: the control plane changes them ([`Registry::put_topic`] and others), all
+//! modules look them up.
 
 mod change;
 mod chaos;
@@ -24,7 +22,7 @@ use tokio::sync::{Notify, mpsc};
 use self::change::NextNumbers;
 pub(crate) use self::change::json;
 pub use self::{
-    chaos::{ChaosVictim, FaultCount, FaultCounts, FaultInjection, FaultRule, ResponseFault, TaskKill, WhoseAnswers},
+    chaos::{ChaosVictim, FaultCount, FaultCounts, FaultInjection, FaultRule, FaultTarget, ResponseFault, TaskKill},
     counts::SubscriptionCensus,
     domain::DomainTopic,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
@@ -59,49 +57,49 @@ pub use crate::{
 /// Why a change was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nothing of that name.
+    /// The resource does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// It cannot be served as it is asked for.
+    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
-    /// Its endpoint did not agree to be called.
+    /// The endpoint failed validation.
     #[error("{}", .0.cause)]
     Validation(Box<ValidationRefusal>),
-    /// It was made from what is no longer so.
+    /// The subscription was changed in the meantime.
     #[error("{0}")]
     Stale(String),
-    /// The command has no sense as the subscription is; nothing was changed.
+    /// The command is not valid in the subscription's current state. Nothing was changed.
     #[error("{0}")]
-    Senseless(CommandRefused),
-    /// There are as many as there may be.
+    CommandRefused(CommandRefused),
+    /// A limit is reached.
     #[error("{0}")]
     Full(String),
-    /// It could not be made durable.
+    /// The change could not be made durable.
     #[error(transparent)]
     Journal(#[from] journal::Error),
     /// A record of the store cannot be read.
-    #[error("the record {name} of the store cannot be read: {why}")]
+    #[error("cannot read the record {name} in the store: {reason}")]
     Unreadable {
-        /// Which.
+        /// The record.
         name: String,
-        /// Why not.
-        why: String,
+        /// The reason.
+        reason: String,
     },
 }
 
-/// The rules that every topic follows.
+/// Settings for all topics.
 #[derive(Clone)]
 pub struct RegistryRules {
-    /// The editions of the delivery policy, by name.
+    /// Editions of the delivery policy, by name.
     pub editions: BTreeMap<String, Arc<Edition>>,
-    /// How requests are made.
+    /// Delivery settings.
     pub delivery: DeliveryContext,
-    /// The topics that one domain may have.
+    /// Maximum topics of a domain.
     pub domain_topics_max: usize,
-    /// Topics and domains.
+    /// Maximum topics and domains.
     pub topics_max: usize,
-    /// The event subscriptions that one of them may have.
+    /// Maximum event subscriptions of a topic or a domain.
     pub subscriptions_max: usize,
 }
 
@@ -115,18 +113,18 @@ pub struct Registry {
     /// By name, in lower case.
     namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
     numbers: tokio::sync::Mutex<NextNumbers>,
-    /// Who asks endpoints, from the moment on that the server's own address is known.
+    /// Validates endpoints. Set once the server's own address is known.
     validator: OnceLock<Arc<EndpointValidator>>,
     starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     expiry: Notify,
     feed: Arc<EventFeed>,
 }
 
-/// Topics whose actor is to be started: to be given to [`keeper::run`](crate::supervision::actor_factory::run).
+/// Topics whose actor must be started, for [`actor_factory::run`](crate::supervision::actor_factory::run).
 pub type StartPlan = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
 
 impl Registry {
-    /// The topics as the store has them. Blocks: for the start.
+    /// Reads all records from the store. Blocks; for the start.
     pub fn recover(journal: Journal, rules: RegistryRules, tail_bytes: usize) -> Result<(Self, StartPlan), Error> {
         let (starts, started) = mpsc::unbounded_channel();
         let reads = journal.reads();
@@ -160,7 +158,7 @@ impl Registry {
         let mut cursors: HashMap<SubscriptionKey, Cursor> = reads.all_cursors()?.into_iter().collect();
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {
             let record: SubscriptionRecord = parse(&name, &value)?;
-            let unreadable = |why: &str| Error::Unreadable { name: name.clone(), why: why.to_owned() };
+            let unreadable = |reason: &str| Error::Unreadable { name: name.clone(), reason: reason.to_owned() };
             let topic = registry.owner_of(&name)?;
             let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
             let cursor = cursors.remove(&subscription_key).ok_or_else(|| unreadable("its cursor is missing"))?;
@@ -176,10 +174,10 @@ impl Registry {
         Ok((registry, started))
     }
 
-    /// The topic or the domain below which a record lies, by the record's name.
+    /// The topic or the domain of a record, by the record's name.
     fn owner_of(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
         let topic = name.split_once('/').and_then(|(topic, _)| self.topic(topic));
-        topic.ok_or_else(|| Error::Unreadable { name: name.to_owned(), why: "its topic is missing".to_owned() })
+        topic.ok_or_else(|| Error::Unreadable { name: name.to_owned(), reason: "its topic is missing".to_owned() })
     }
 
     /// A topic by its name, or a domain by the [key](crate::control::record::topic::key) of its name, in any case.
@@ -195,36 +193,35 @@ impl Registry {
         topics.into_iter().map(|(_, topic)| Arc::clone(topic)).collect()
     }
 
-    /// The topic that a partition belongs to.
+    /// The topic of a partition.
     pub fn owner(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
         self.partitions.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
     }
 
-    /// Hears of what became durable.
+    /// Passes durable chunks on to the topic and the feed.
     pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
         self.feed.publish(|| FeedEvent::Published(partition, chunks.clone()));
-        // A topic that was deleted meanwhile needs it no more.
+        // The topic may have been deleted.
         if let Some(topic) = self.owner(partition) {
             topic.appended(chunks);
         }
     }
 
-    /// The slot of a subscription, by number.
+    /// The shared state of a subscription, by number.
     pub fn shared(&self, SubscriptionKey { partition, subscription }: SubscriptionKey) -> Option<Arc<SharedState>> {
         Some(Arc::clone(&self.owner(partition)?.child(subscription)?.shared))
     }
 
-    /// Gives a command to a subscription; it is durable when this returns.
+    /// Passes a command to a subscription. It is durable when this returns.
     pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<CommandResult, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let done = child.shared.command(command);
         topic.changed();
-        done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
+        done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)
     }
 
-    /// Hands a subscription dead letters that one of its redrives is to send again; they are owed, durably, when the answer
-    /// is there.
+    /// Passes dead letters to a redrive job of a subscription. They are durably pending when the future completes.
     pub fn take_back(
         &self,
         subscription_key: SubscriptionKey,
@@ -239,16 +236,16 @@ impl Registry {
         async move {
             let unknown = || Error::Unknown("there is no such event subscription".to_owned());
             let done = handed.ok_or_else(unknown)?;
-            done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
+            done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)
         }
     }
 
-    /// Where it is told what happens.
+    /// The feed of events and outcomes.
     pub fn feed(&self) -> &Arc<EventFeed> {
         &self.feed
     }
 
-    /// Nothing new leaves any more: the server stops.
+    /// Stops all sending: the server stops.
     pub fn close(&self) {
         self.feed.close();
         for child in self.topics().iter().flat_map(|topic| topic.children()) {
@@ -256,7 +253,7 @@ impl Registry {
         }
     }
 
-    /// How many requests are on their way, or back and not durable.
+    /// How many requests are in flight, or answered and not yet durable.
     pub fn in_flight(&self) -> usize {
         self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.shared.in_flight()).sum()
     }
@@ -268,11 +265,11 @@ impl Registry {
     fn edition(&self, record: &TopicRecord) -> Result<Arc<Edition>, Error> {
         self.rules.editions.get(&record.edition).cloned().ok_or_else(|| {
             let known = self.rules.editions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            Error::Refused(format!("there is no edition '{}'; there are {known}", record.edition))
+            Error::Refused(format!("the edition '{}' does not exist; allowed: {known}", record.edition))
         })
     }
 
-    /// How a subscription of a topic is served.
+    /// The delivery plan of a subscription.
     fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<DeliveryPlan>, Error> {
         let plan = DeliveryPlan::new(record, topic.input_schema, self.edition(topic)?, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
@@ -295,10 +292,10 @@ fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle
     topic.child_named(name).ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 
-/// Whether a record of the control plane can be read; if not, why. Records of other kinds are not looked at.
+/// Checks that a record of the control plane can be read. Records of other kinds are not checked.
 ///
 /// # Errors
-/// Where it cannot be.
+/// The reason, if it cannot be read.
 pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     fn check<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
         serde_json::from_slice::<T>(value).map(drop).map_err(|error| error.to_string())
@@ -317,11 +314,11 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
 
 fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(value).map_err(|error| {
-        let mut why = error.to_string();
-        // Left out, it would be lost with the next change of the record.
-        if why.contains("unknown field") {
-            why += ". A newer gridhook wrote it: run that version, or restore a backup that this one made";
+        let mut reason = error.to_string();
+        // The next change of the record would lose the unknown field.
+        if reason.contains("unknown field") {
+            reason += ". A newer gridhook wrote it: run that version, or restore a backup made by this version";
         }
-        Error::Unreadable { name: name.to_owned(), why }
+        Error::Unreadable { name: name.to_owned(), reason }
     })
 }

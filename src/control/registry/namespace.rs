@@ -1,10 +1,10 @@
-//! Namespaces: they come, change, and go with their topics.
+//! Changes and lookups of namespaces.
 
 use std::sync::{Arc, PoisonError};
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{json, to_its_end},
+    change::{json, run_detached},
 };
 use crate::{
     control::record::{namespace::NamespaceRecord, topic::TopicRecord},
@@ -24,7 +24,7 @@ impl Registry {
         self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The only namespace, where there is one and no other.
+    /// The only namespace, if there is exactly one.
     pub fn sole_namespace(&self) -> Option<Arc<NamespaceRecord>> {
         let namespaces = self.namespaces.read().unwrap_or_else(PoisonError::into_inner);
         namespaces.values().next().filter(|_| namespaces.len() == 1).cloned()
@@ -37,14 +37,14 @@ impl Registry {
         topics
     }
 
-    /// Creates a namespace, or puts `record` in place of it.
+    /// Creates a namespace or replaces its record.
     pub async fn put_namespace(self: &Arc<Self>, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, Error> {
         let registry = Arc::clone(self);
-        to_its_end(async move {
-            let _turn = registry.numbers.lock().await;
-            let (key, most) = (record.key(), registry.rules.topics_max);
-            if registry.namespace(&key).is_none() && registry.namespaces().len() >= most {
-                let full = format!("There are {most} namespaces, and there may be no more (limits.topics).");
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
+            let (key, max) = (record.key(), registry.rules.topics_max);
+            if registry.namespace(&key).is_none() && registry.namespaces().len() >= max {
+                let full = format!("The maximum of {max} namespaces is reached (limits.topics).");
                 return Err(Error::Full(full));
             }
             let put = MetaChange::Put(MetaKind::Namespace, key, json(&record));
@@ -54,11 +54,11 @@ impl Registry {
         .await
     }
 
-    /// Deletes a namespace, its topics and their subscriptions. False where there was none.
+    /// Deletes a namespace, its topics and their subscriptions. False if it does not exist.
     pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let (registry, name) = (Arc::clone(self), name.to_ascii_lowercase());
-        to_its_end(async move {
-            let _turn = registry.numbers.lock().await;
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
             if registry.namespace(&name).is_none() {
                 return Ok(false);
             }
@@ -82,7 +82,7 @@ impl Registry {
         record
     }
 
-    /// A topic of a namespace comes and changes while that is there.
+    /// Checks that the namespace of a topic exists.
     pub(super) fn check_namespace(&self, topic: &TopicRecord) -> Result<(), Error> {
         match &topic.namespace {
             Some(namespace) if self.namespace(namespace.name.as_str()).is_none() => {

@@ -1,7 +1,7 @@
-//! Replays: which part of the log one is of, how many events that is, and what becomes of it.
+//! Replays of a part of the log.
 //!
-//! The part is found and kept before the subscription is told: the floor does not move below a hold. From the moment that the
-//! job's beginning is durable its lane keeps it.
+//! The part is found and held before the subscription gets the command: the log is not trimmed below a hold. Once the
+//! start of the job is durable, the job's lane holds it.
 
 use std::sync::Arc;
 
@@ -17,43 +17,48 @@ use crate::{
     subscription::SubscriptionState,
 };
 
-/// A dry run reads the log in slices of about so many bytes, so that others read in between.
+/// Bytes per read of a preview, so that other reads run in between.
 const SLICE_BYTES: usize = 512 * 1024;
 
-/// A place in a log, as somebody asks for it.
+/// A position in the log, as a client gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayPoint {
     /// The event with this sequence.
     At(Seq),
-    /// The first event that was appended then or later.
+    /// The first event that was appended at this time or later.
     Since(Timestamp),
 }
 
-/// The part of a log that somebody asks for.
+/// A part of the log, as a client gives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayRange {
-    /// From here on; [`None`] for all that is stored.
+    /// The beginning; [`None`] for the oldest stored event.
     pub from: Option<ReplayPoint>,
-    /// Up to before here; [`None`] for all that is stored by now.
+    /// The end, exclusive; [`None`] for the newest event.
     pub to: Option<ReplayPoint>,
 }
 
-/// What is in a part of a log.
+/// The content of a part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayContent {
-    /// From this event on …
+    /// First sequence …
     pub from: Seq,
-    /// … to before this one.
+    /// … and end, exclusive.
     pub end: Seq,
-    /// So many events are stored.
+    /// Stored events.
     pub events: u64,
-    /// So many of them match the subscription's filter.
+    /// Events that match the subscription's filter.
     pub matching: u64,
 }
 
 impl Registry {
-    /// What a replay of this part would send.
-    pub async fn look_at(&self, topic: &str, subscription: &str, part: ReplayRange) -> Result<ReplayContent, Error> {
+    /// Counts the events that a replay of this part would send.
+    pub async fn preview_replay(
+        &self,
+        topic: &str,
+        subscription: &str,
+        part: ReplayRange,
+    ) -> Result<ReplayContent, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let (hold, end) = topic.find(part).await?;
@@ -70,13 +75,13 @@ impl Registry {
                     content.matching += u64::from(plan.filter().matches(event));
                 }
             }
-            // A log that has nothing more says so by its end; one that says nothing is not asked again.
+            // Guards against a slice that does not advance.
             from = upto.max(from.plus(1));
         }
         Ok(content)
     }
 
-    /// Begins a replay of this part, at most so many events in a second; it is durable when this returns.
+    /// Begins a replay of this part, at max `rate` events per second. It is durable when this returns.
     pub async fn replay(
         &self,
         topic: &str,
@@ -86,7 +91,7 @@ impl Registry {
     ) -> Result<Job, Error> {
         let (key, topic) = (topic, self.known(topic)?);
         known_child(&topic, subscription)?;
-        // Kept until this returns.
+        // Held until this returns.
         let (hold, end) = topic.find(part).await?;
         let kind = JobKind::Replay { from: hold.from, end };
         let begun = self.command(key, subscription, Command::Job(JobCommand::Start { kind, rate })).await?;
@@ -94,14 +99,14 @@ impl Registry {
         self.job(key, subscription, lane).await
     }
 
-    /// The jobs of a subscription, the latest last: those that go on, and those that have ended and are kept yet.
+    /// The jobs of a subscription, newest last: those that run, and those that have ended and are still stored.
     pub async fn jobs(&self, topic: &str, subscription: &str) -> Result<Vec<Job>, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         all_jobs(&topic, &child).await
     }
 
-    /// One of them.
+    /// One job of a subscription.
     pub async fn job(&self, topic: &str, subscription: &str, lane: Lane) -> Result<Job, Error> {
         let jobs = self.jobs(topic, subscription).await?;
         jobs.into_iter().find(|job| job.lane == lane).ok_or_else(|| {
@@ -110,7 +115,7 @@ impl Registry {
     }
 }
 
-/// Read in this order, a job that ends meanwhile is told twice and not missed: as it went on, and as it ended, which counts.
+/// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
     let SubscriptionState { cursor, ending, .. } = child.shared.state();
     let mut jobs = topic.journal.reads().ended_jobs(child.shared.subscription_key).await?;
@@ -121,13 +126,13 @@ async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Resul
 }
 
 impl TopicHandle {
-    /// Finds a part of its log and keeps it, up to the end that is given with it.
+    /// Finds a part of the log and holds it. Returns the end of the part, too.
     async fn find(&self, part: ReplayRange) -> Result<(LogHold, Seq), Error> {
         let next = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?.next;
         let all = self.journal.hold(self.partition(), Seq::FIRST).await?;
         if all.from >= next {
             return Err(Error::Refused(
-                "nothing is stored: journal.retention says how long the log is kept".to_owned(),
+                "the log is empty; the setting journal.retention limits how long events are kept".to_owned(),
             ));
         }
         let from = match part.from {
@@ -138,7 +143,7 @@ impl TopicHandle {
             None => next,
             Some(place) => self.place(place, next).await?.min(next),
         };
-        // An asker by time means what was appended then, also if it is gone.
+        // A range by time means the events that were appended then, even if they have been trimmed.
         let gone = match part.from {
             Some(ReplayPoint::At(seq)) => seq < all.from,
             Some(ReplayPoint::Since(at)) => {
@@ -147,20 +152,20 @@ impl TopicHandle {
             None => false,
         };
         if gone || from >= end {
-            let why = if gone { "the log has been given up there" } else { "no event is there" };
-            return Err(Error::Refused(format!("{why}; {}", self.stored(all.from, next).await?)));
+            let reason = if gone { "the log was trimmed there" } else { "the range contains no event" };
+            return Err(Error::Refused(format!("{reason}; {}", self.stored(all.from, next).await?)));
         }
         let hold = self.journal.hold(self.partition(), from).await?;
         Ok((hold, end))
     }
 
-    /// Where a new subscription starts that wants to start in the past; [`None`] for one that does not.
+    /// Where a new subscription with `startsFrom` begins; [`None`] without it.
     pub(super) async fn start(&self, from: Option<StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(StartsFrom { at, .. }) = from else { return Ok(None) };
         let end = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?;
         let start = self.place(ReplayPoint::Since(at), end.next).await?;
         if let Some(bound) = self.journal.limits().backlog {
-            // All that it starts with is its backlog, and must leave the publishers room.
+            // Everything from the start is backlog, which must leave room for publishers.
             let first = self.journal.reads().last_bytes(self.partition(), end, bound.bytes / 2).await?;
             if start < first.at {
                 let since = first.appended.unwrap_or(at);
@@ -173,12 +178,12 @@ impl TopicHandle {
         Ok(Some(start))
     }
 
-    /// What is stored, for people.
+    /// The stored range, for an error text.
     async fn stored(&self, from: Seq, next: Seq) -> Result<String, Error> {
         let (first, last) = (from.0, next.0.saturating_sub(1));
         let (since, upto) = (self.appended_at(from).await?, self.appended_at(Seq(last)).await?);
         let (since, upto) = (since.unwrap_or_default(), upto.unwrap_or_default());
-        Ok(format!("stored are the events {first} to {last}, appended from {since} to {upto}"))
+        Ok(format!("stored events are {first} to {last}, appended from {since} to {upto}"))
     }
 
     async fn place(&self, place: ReplayPoint, next: Seq) -> Result<Seq, Error> {

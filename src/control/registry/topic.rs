@@ -1,7 +1,7 @@
-//! What outlives a topic's actor: its record, its subscriptions, its inbox.
+//! The part of a topic that outlives its actor: its record, its subscriptions and its inbox.
 //!
-//! Whoever has something for the actor puts it here, whether the actor runs or not, and wakes it; the first word asks for
-//! it to be started.
+//! Messages for the actor are put into the inbox, whether the actor runs or not, and wake it. The first message starts
+//! the actor.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,39 +27,39 @@ use crate::{
     supervision::{Lifeline, LifelineHeld, Supervision, SupervisionHistory},
 };
 
-/// So many bytes of chunks wait for a topic's actor at the most: what exceeds it is read from the log instead.
+/// Maximum bytes of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
 const INBOX_BYTES: usize = 8 * 1024 * 1024;
 
-/// The log is read for people in slices of about so many bytes.
+/// Bytes of the log per read, for operators' requests.
 const SLICE_BYTES: usize = 512 * 1024;
 
-/// How a subscription is, for people.
+/// The state of a subscription, for operators.
 #[derive(Clone, Debug)]
 pub struct SubscriptionStatus {
-    /// Its cursor, without the open events.
+    /// The cursor, without the open events.
     pub cursor: Cursor,
-    /// Its endpoint, beside what the cursor says of it.
+    /// The endpoint, beyond what the cursor says of it.
     pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
-    /// Requests on their way, or back and not durable.
+    /// Requests that are in flight, or answered and not yet durable.
     pub in_flight: usize,
-    /// Requests that may be answered yet though their wait is over.
+    /// Requests that timed out and may still be answered.
     pub late_requests: usize,
-    /// When the journal took the oldest event of the backlog; [`None`] where there is none.
+    /// When the oldest event of the backlog was appended; [`None`] if the backlog is empty.
     pub oldest_unread: Option<Timestamp>,
-    /// The lives of its actor.
+    /// Supervision of its actor.
     pub supervision: Supervision,
-    /// What killed them again and again.
+    /// Events that were quarantined.
     pub quarantined: QuarantinedEvents,
 }
 
-/// A subscription, for as long as it is there.
+/// An existing subscription.
 #[derive(Debug)]
 pub struct SubscriptionHandle {
-    /// What outlives its actor.
+    /// The state that outlives its actor.
     pub shared: Arc<SharedState>,
-    /// The lives of its actor.
+    /// Supervision of its actor.
     pub history: SupervisionHistory,
     served: Mutex<Option<Arc<DeliveryPlan>>>,
 }
@@ -74,25 +74,25 @@ impl SubscriptionHandle {
         self.shared.subscription_key.subscription
     }
 
-    /// The actor that runs now was built for another plan: the subscription was changed, or its topic.
+    /// Whether the running actor was built for another plan.
     pub fn is_outdated(&self) -> bool {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
     }
 
-    /// An actor is built for the plan that it has now.
-    pub fn serve_anew(&self) {
+    /// Notes that an actor is built for the current plan.
+    pub fn note_served_plan(&self) {
         *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.shared.plan());
     }
 }
 
-/// A topic or a domain, for as long as it is there.
+/// An existing topic or domain.
 pub struct TopicHandle {
     partition: PartitionId,
     record: RwLock<Arc<TopicRecord>>,
     /// By the key of their records.
     children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
-    /// By the same keys: what is wished of subscriptions whose endpoints have yet to agree.
+    /// By the same keys.
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
     pub(super) domain_topics: RwLock<domain::DomainTopics>,
     recent: Arc<RecentEvents>,
@@ -114,23 +114,24 @@ struct TopicInbox {
     mailbox: Option<Addr<TopicActor>>,
 }
 
-/// What arrived for a topic's actor.
+/// A message for a topic's actor.
 pub enum ArrivedEvents {
-    /// Its subscriptions were changed.
+    /// The subscriptions were changed.
     Changed,
-    /// The next chunk of its log; some may be missing before it.
+    /// The next chunk of the log. Earlier chunks may be missing.
     Chunk(Chunk),
 }
 
 impl TopicHandle {
-    /// As the record has it, without subscriptions. It asks `starts` for its actor when there is something to do.
+    /// A topic without subscriptions. It sends itself to `starts` when its actor must be started.
     pub(super) fn new(
         record: Arc<TopicRecord>,
         budget: Arc<RecentBudget>,
         journal: Journal,
         starts: mpsc::UnboundedSender<Arc<Self>>,
     ) -> Result<Self, Error> {
-        let unreadable = || Error::Unreadable { name: record.name.to_string(), why: "it has no partition".to_owned() };
+        let unreadable =
+            || Error::Unreadable { name: record.name.to_string(), reason: "it has no partition".to_owned() };
         let partition = *record.partitions.first().ok_or_else(unreadable)?;
         Ok(Self {
             partition,
@@ -149,7 +150,7 @@ impl TopicHandle {
         })
     }
 
-    /// As it was set up.
+    /// Its record.
     pub fn record(&self) -> Arc<TopicRecord> {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -163,7 +164,7 @@ impl TopicHandle {
         self.partition
     }
 
-    /// The place of the next event in its log.
+    /// The sequence of the next event in its log.
     pub(super) fn log_end(&self) -> Option<Seq> {
         Some(self.journal.end(self.partition)?.next)
     }
@@ -183,15 +184,15 @@ impl TopicHandle {
         Some(self.child(number)?.shared.plan().record.name.clone())
     }
 
-    /// Whether its backlog is at its bound, or close to it where it is made smaller.
+    /// Whether its backlog is at its limit, or close to it.
     pub fn crowd(&self) -> Option<CrowdedPartition> {
         self.journal.crowd(self.partition)
     }
 
-    /// How one of its subscriptions is.
+    /// The state of one of its subscriptions.
     ///
     /// # Errors
-    /// Where the log cannot be read.
+    /// If the log cannot be read.
     pub async fn status(&self, name: &str) -> Result<Option<SubscriptionStatus>, journal::Error> {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let state = child.shared.state();
@@ -212,18 +213,18 @@ impl TopicHandle {
         }))
     }
 
-    /// The lives of its subscriptions' actors, by the key of their records, and what was put aside for killing them.
+    /// Supervision and quarantined events of its subscriptions, by the key of their records.
     pub fn supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
-        let told = |child: Arc<SubscriptionHandle>| {
+        let state = |child: Arc<SubscriptionHandle>| {
             (child.shared.plan().record.key(), child.history.supervision(), child.shared.quarantined())
         };
-        self.children().into_iter().map(told).collect()
+        self.children().into_iter().map(state).collect()
     }
 
-    /// Why an event waits for one of its subscriptions. [`None`] where there is no such subscription.
+    /// Explains reason an event waits for a subscription. [`None`] if the subscription does not exist.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub async fn explain(
         &self,
         name: &str,
@@ -235,7 +236,7 @@ impl TopicHandle {
         explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
     }
 
-    /// Hands the newest events of its log to `each`, oldest first: up to `count`, and none below the log's beginning.
+    /// Calls `each` with the newest stored events, oldest first, `count` at max.
     pub async fn each_newest(&self, count: u64, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
         let Some(end) = self.log_end() else { return Ok(()) };
         let mut from = Seq(end.0.saturating_sub(count).max(Seq::FIRST.0));
@@ -245,23 +246,23 @@ impl TopicHandle {
                 let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
                 events.into_iter().filter(|event| (from..end).contains(&event.seq)).for_each(&mut *each);
             }
-            // A log that has nothing more says so by its end; one that says nothing is not asked again.
+            // Guards against a slice that does not advance.
             from = slice.upto.max(from.plus(1));
         }
         Ok(())
     }
 
-    /// The lives of its actor.
+    /// Supervision of its actor.
     pub fn history(&self) -> &SupervisionHistory {
         &self.history
     }
 
-    /// An end of the line that its actor hangs on.
+    /// The lifeline of its actor.
     pub(crate) fn held(&self) -> LifelineHeld {
         self.lifeline.held()
     }
 
-    pub(crate) fn tail(&self) -> &Arc<RecentEvents> {
+    pub(crate) fn recent_events(&self) -> &Arc<RecentEvents> {
         &self.recent
     }
 
@@ -274,14 +275,14 @@ impl TopicHandle {
         children.values().find(|child| child.number() == number).cloned()
     }
 
-    /// What outlives the actor of one of its subscriptions, by the key of its record in any case.
+    /// The shared state of one of its subscriptions, by the key of its record in any case.
     pub fn shared(&self, name: &str) -> Option<Arc<SharedState>> {
         Some(Arc::clone(&self.child_named(name)?.shared))
     }
 
-    /// Something lies in a slot: where no actor hears of it, one is built.
-    pub fn rouse(self: &Arc<Self>, shared: &SharedState) {
-        if shared.is_asleep() {
+    /// Starts the actor of a subscription if it does not run.
+    pub fn ensure_actor(self: &Arc<Self>, shared: &SharedState) {
+        if shared.has_no_actor() {
             self.changed();
         }
     }
@@ -291,14 +292,14 @@ impl TopicHandle {
         children.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// Takes a subscription in.
+    /// Adds a subscription.
     pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
         let key = plan.record.key();
         let subscription_key = SubscriptionKey { partition: self.partition, subscription: plan.record.number };
         let end = match &cursor {
             Some(_) => self.log_end().unwrap_or(Seq::FIRST),
-            // The writer has put a new one behind the newest event of that moment, and more may have come since: until its
-            // actor knows better it counts as behind with everything, so that the actor is built.
+            // The journal's writer put the cursor behind the newest event of that moment, and more events may follow.
+            // Until its actor runs, the subscription counts as behind, so that the actor is started.
             None => Seq::FIRST,
         };
         let child = Arc::new(SubscriptionHandle::new(SharedState::new(
@@ -314,22 +315,22 @@ impl TopicHandle {
         self.children.write().unwrap_or_else(PoisonError::into_inner).remove(&name.to_ascii_lowercase());
     }
 
-    /// It was deleted: nothing of it runs any more.
+    /// Stops everything: the topic was deleted.
     pub(super) fn end(&self) {
         self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.proposals.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.lifeline.cut();
     }
 
-    /// Its actor can be woken from now on.
-    pub(crate) fn live(&self, mailbox: Addr<TopicActor>) {
+    /// From now on the actor can be woken.
+    pub(crate) fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
         let mut inbox = self.inbox();
         inbox.mailbox = Some(mailbox);
         inbox.woken = false;
         inbox.wake();
     }
 
-    /// The next of what arrived. Where there is nothing, the actor is woken for what comes then.
+    /// Takes the next message. If there is none, the next one wakes the actor.
     pub(crate) fn take(&self) -> Option<ArrivedEvents> {
         let mut inbox = self.inbox();
         if std::mem::take(&mut inbox.changed) {
@@ -343,19 +344,19 @@ impl TopicHandle {
         chunk.map(ArrivedEvents::Chunk)
     }
 
-    /// Lets its actor end. False where something has arrived for it.
+    /// Lets the actor stop. False if a message has arrived.
     pub(crate) fn retire(&self) -> bool {
         let mut inbox = self.inbox();
         if inbox.changed || !inbox.chunks.is_empty() {
             return false;
         }
         inbox.mailbox = None;
-        // Under the lock: whoever brings something from now on finds that nobody runs.
+        // Under the lock, so that a later message starts a new actor.
         self.running.store(false, Ordering::Release);
         true
     }
 
-    /// Where its actor hears, while one runs.
+    /// The address of the running actor.
     pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
         self.inbox().mailbox.clone()
     }
@@ -364,7 +365,7 @@ impl TopicHandle {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chunks became durable.
+    /// Adds durable chunks.
     pub(super) fn appended(self: &Arc<Self>, chunks: Vec<Chunk>) {
         let mut inbox = self.inbox();
         for chunk in chunks {
@@ -380,7 +381,7 @@ impl TopicHandle {
         self.ensure_running();
     }
 
-    /// Its subscriptions were changed.
+    /// Notes that the subscriptions were changed.
     pub(super) fn changed(self: &Arc<Self>) {
         let mut inbox = self.inbox();
         inbox.changed = true;
@@ -391,14 +392,14 @@ impl TopicHandle {
 
     pub(super) fn ensure_running(self: &Arc<Self>) {
         if !self.running.swap(true, Ordering::AcqRel) {
-            // Nobody starts anything any more where the server ends.
+            // Fails only if the server stops.
             self.starts.send(Arc::clone(self)).ok();
         }
     }
 }
 
 impl TopicInbox {
-    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
+    #[expect(clippy::disallowed_methods, reason = "at max one wake is in the mailbox: `woken` says so")]
     fn wake(&mut self) {
         if let Some(mailbox) = &self.mailbox
             && !self.woken

@@ -1,8 +1,8 @@
-//! An event's whole story: where it is in a topic's log, and what became of it for everybody who subscribes, or did.
+//! Finds an event in a topic's log and collects its delivery history for all current and deleted subscriptions.
 //!
-//! By its sequence it is found exactly. By its id it is searched for: among the events that are held below the log's
-//! beginning, and then in the log, a block after another, of which most are told by their filter not to have it. One answer
-//! looks so far and tells so many subscriptions; where there is more it says where to go on.
+//! A sequence is found exactly. An id is searched for: first among events that are held below the beginning of the log,
+//! then in the log block by block, where max blocks are excluded by their id filter. An answer is limited in blocks
+//! and in subscriptions, and has a token to continue.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -16,15 +16,15 @@ use crate::{
     store::keys,
 };
 
-/// So many looks at the log are made for one answer: a hundred million events, or a quarter of a gigabyte of them.
+/// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did not exclude.
 const LOOKS_MAX: usize = 32;
 
-/// Where a story goes on.
+/// Where a trace continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceToken {
-    /// With this event, or the first one that is found behind it.
+    /// The event, or the first one found behind it.
     pub seq: Seq,
-    /// Behind this subscription.
+    /// The last subscription of the previous answer.
     pub behind: Option<SubscriptionId>,
 }
 
@@ -48,38 +48,38 @@ impl FromStr for TraceToken {
     }
 }
 
-/// What was found.
+/// A page of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct TraceResult {
-    /// The events, in order: an id may be published again.
+    /// The events, in order. An id may have been published more than once.
     pub occurrences: Vec<EventOccurrence>,
-    /// Where the log begins and ends.
+    /// The beginning and the end of the log.
     pub log: (Seq, Seq),
-    /// Where to go on, if there is more.
+    /// Where to continue, if there is more.
     pub next: Option<TraceToken>,
 }
 
-/// An event, and what became of it.
+/// An event and its deliveries.
 #[derive(Clone, Debug)]
 pub struct EventOccurrence {
-    /// Its place in the log.
+    /// Its sequence.
     pub seq: Seq,
-    /// The event; [`None`] where the store does not have it any more.
+    /// The event; [`None`] if the store no longer has it.
     pub event: Option<Event>,
-    /// What became of it for each subscription.
+    /// Its delivery history for each subscription.
     pub subscriptions: Vec<SubscriptionTrace>,
 }
 
 impl TopicHandle {
-    /// Traces an event, for `most` subscriptions at most.
+    /// Traces an event, for at max `max` subscriptions.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub async fn trace(
         &self,
         wanted: &EventSelector,
         from: Option<TraceToken>,
-        most: usize,
+        max: usize,
         now: Timestamp,
     ) -> Result<TraceResult, journal::Error> {
         let reads = self.journal.reads();
@@ -87,7 +87,7 @@ impl TopicHandle {
         let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
         let subscribers = self.subscribers().await?;
         let mut traces = TraceResult { occurrences: Vec::new(), log: (floor, end), next: None };
-        let mut left = most;
+        let mut left = max;
         let mut mark = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
         for _ in 0..LOOKS_MAX {
             let (seqs, upto) = self.look(wanted, mark.seq, floor, end).await?;
@@ -109,7 +109,7 @@ impl TopicHandle {
         Ok(traces)
     }
 
-    /// The events that are wanted from `from` on, as far as one look goes, and where the next one begins.
+    /// Searches one section of the log from `from`. Returns the events found, and where the next section begins.
     async fn look(
         &self,
         wanted: &EventSelector,
@@ -135,7 +135,7 @@ impl TopicHandle {
         seq: Seq,
         subscribers: &BTreeMap<SubscriptionId, Versions>,
         behind: Option<SubscriptionId>,
-        most: usize,
+        max: usize,
         end: Seq,
         now: Timestamp,
     ) -> Result<(EventOccurrence, bool), journal::Error> {
@@ -144,7 +144,7 @@ impl TopicHandle {
         let mut subscriptions = Vec::new();
         let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
         for (number, versions) in rest {
-            if subscriptions.len() == most {
+            if subscriptions.len() == max {
                 return Ok((EventOccurrence { seq, event, subscriptions }, true));
             }
             let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
@@ -159,7 +159,7 @@ impl TopicHandle {
         Ok((EventOccurrence { seq, event, subscriptions }, false))
     }
 
-    /// Everybody who subscribes, or did and has left a version of a filter.
+    /// All current subscriptions, and the deleted ones that have a filter version.
     async fn subscribers(&self) -> Result<BTreeMap<SubscriptionId, Versions>, journal::Error> {
         let known = filter_version::of_partition(&self.journal, self.partition()).await?;
         let mut subscribers: BTreeMap<SubscriptionId, Versions> =
@@ -171,45 +171,46 @@ impl TopicHandle {
     }
 }
 
-/// A part of a subscription's ledger.
+/// A page of a subscription's ledger.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerPeriod {
-    /// The lines, in the order of their times.
+    /// The lines, in order of time.
     pub lines: Vec<LedgerLine>,
-    /// What the endpoint said.
+    /// Excerpts of the endpoint's responses.
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
-    /// When the oldest line of the subscription was written that is still there.
+    /// The time of the oldest stored line.
     pub oldest: Option<Timestamp>,
-    /// Where to go on, if there may be more.
+    /// Where to continue, if there may be more.
     pub next: Option<Vec<u8>>,
 }
 
 impl TopicHandle {
-    /// The lines of one of its subscriptions from `from` to before `to` that are `wanted`, from `place` on: up to `most`, as
-    /// far as some looks go.
+    /// A page of a subscription's ledger: lines from `from` to before `to` that are `wanted`, beginning at `place`,
+    /// `max` at max.
     ///
     /// # Errors
+    /// If the store cannot be read.
     /// Where the store cannot be read.
     pub async fn ledger(
         &self,
         subscription: SubscriptionId,
         (from, to): (Timestamp, Timestamp),
         place: Option<Vec<u8>>,
-        most: usize,
+        max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<LedgerPeriod, journal::Error> {
         let reads = self.journal.reads();
         let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
         let mut range = keys::ledger_between(subscription_key, from, to);
-        // A place that is of another ledger is none.
+        // A place outside this ledger is ignored.
         range.start = place.map_or(range.start.clone(), |place| place.max(range.start));
         let mut period = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
         for _ in 0..LOOKS_MAX {
-            let page = reads.lines_between(range.clone(), most - period.lines.len(), wanted.clone()).await?;
+            let page = reads.lines_between(range.clone(), max - period.lines.len(), wanted.clone()).await?;
             period.lines.extend(page.lines);
             period.next = page.next;
             match &period.next {
-                Some(next) if period.lines.len() < most => range.start.clone_from(next),
+                Some(next) if period.lines.len() < max => range.start.clone_from(next),
                 Some(_) | None => break,
             }
         }

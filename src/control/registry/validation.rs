@@ -1,8 +1,8 @@
-//! Endpoints agree before they are called.
+//! Endpoint validation.
 //!
-//! An endpoint is asked when a subscription is made, and when its address or the schema of its deliveries changes: the
-//! handshake is one of address and schema. What is in force stays in force until the answer is a yes. While an endpoint is
-//! asked nothing is locked, because it takes as long as the endpoint likes.
+//! An endpoint is validated when a subscription is created, and when its address or delivery schema changes. The
+//! current subscription stays in force until validation succeeds. No lock is held meanwhile, because the endpoint may
+//! take its time.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{ValidationPermission, json, to_its_end},
+    change::{ValidationPermission, json, run_detached},
     domain,
 };
 use crate::{
@@ -31,96 +31,99 @@ use crate::{
     subscription::{DeliveryPlan, EndpointValidator},
 };
 
-/// An endpoint's word may come before its own answer is in force. It is held back …
+/// A confirmation may arrive before the handshake's own response is processed. It waits in steps of this time …
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
-/// … so many times at the most, and then told to come again.
+/// … this many times at max, and is then rejected as too early.
 const EARLY_POLLS: u32 = 250;
 
-/// An endpoint said no, or nothing.
+/// Details of a failed validation.
 #[derive(Clone, Debug)]
 pub struct ValidationRefusal {
-    /// Where it is, without what may be secret.
+    /// The endpoint's URL without secrets.
     pub endpoint: String,
-    /// How it was asked.
+    /// The handshake that was used.
     pub handshake: Handshake,
-    /// The status, if there was an answer.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// What happened.
+    /// The cause.
     pub cause: ValidationFailure,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// Under which name the log has it.
+    /// The id of this failure in the log.
     pub activity: String,
 }
 
-/// What became of an endpoint's word.
+/// The result of a confirmation.
 #[derive(Clone, Debug)]
 pub enum ValidationOutcome {
     /// The subscription is in force.
     Taken(Arc<SubscriptionRecord>),
     /// The endpoint has not answered its handshake yet.
     Early,
-    /// There is nothing that waits for it, or its token is another.
+    /// No proposal waits for this code, or the token is wrong.
     Unknown,
-    /// It waited until then.
+    /// The code has expired at this time.
     Late(Timestamp),
 }
 
 impl Registry {
-    /// Asks endpoints from now on, and tells them of deletions.
+    /// Sets how endpoints are validated and notified of deletions.
     ///
     /// # Panics
-    /// At the second call: there is one way of asking.
-    pub fn greet_with(&self, validator: EndpointValidator) {
-        assert!(self.validator.set(Arc::new(validator)).is_ok(), "endpoints are asked in one way");
+    /// If it is called twice.
+    pub fn set_validator(&self, validator: EndpointValidator) {
+        assert!(self.validator.set(Arc::new(validator)).is_ok(), "the validator is set once");
     }
 
-    /// Whether the endpoint must agree before `record` can be in force.
-    pub fn must_ask(&self, topic: &str, record: &SubscriptionRecord) -> bool {
+    /// Whether the endpoint must be validated before `record` can be in force.
+    pub fn needs_validation(&self, topic: &str, record: &SubscriptionRecord) -> bool {
         let before = self.topic(topic).and_then(|topic| topic.subscription(&record.key()));
-        self.asker().is_some() && !record.is_pulled() && !before.is_some_and(|before| is_same_endpoint(&before, record))
+        self.active_validator().is_some()
+            && !record.is_pulled()
+            && !before.is_some_and(|before| is_same_endpoint(&before, record))
     }
 
-    fn asker(&self) -> Option<&Arc<EndpointValidator>> {
+    fn active_validator(&self) -> Option<&Arc<EndpointValidator>> {
         self.validator.get().filter(|validator| validator.validates())
     }
 
-    /// Asks the endpoint of `record` and does what follows: it is in force, or waits for the endpoint's word.
+    /// Validates the endpoint of `record`. On success the subscription is in force; otherwise it may wait for a manual
+    /// confirmation.
     ///
     /// # Errors
-    /// [`Error::Validation`] where the endpoint may not be called; then nothing was changed. [`Error::Stale`] where `basis`
-    /// is given and is no longer what the subscription is.
+    /// [`Error::Validation`] if the endpoint failed validation; nothing was changed. [`Error::Stale`] if `basis` is
+    /// given and the subscription has changed since.
     pub async fn validate(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
         basis: Option<Arc<SubscriptionRecord>>,
     ) -> Result<Provisioned, Error> {
-        let Some(validator) = self.asker().filter(|_| !record.is_pulled()).cloned() else {
+        let Some(validator) = self.active_validator().filter(|_| !record.is_pulled()).cloned() else {
             let record = self.put_subscription(topic, record).await?;
             return Ok(Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force"));
         };
         let (known, record) = (self.known(topic)?, Arc::new(record));
-        self.first_of(&known, &record)?;
-        self.check_room(&known, &record.key())?;
+        self.auto_created_topic(&known, &record)?;
+        self.check_subscription_limit(&known, &record.key())?;
         let plan = self.plan(&known.record(), Arc::clone(&record))?;
         plan.check_certificate(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
-        let answering = match known.record().namespace {
-            Some(_) => ConfirmationMethod::AtOnce,
-            None => ConfirmationMethod::AtLeisure,
+        let confirmation = match known.record().namespace {
+            Some(_) => ConfirmationMethod::Immediate,
+            None => ConfirmationMethod::Deferred,
         };
-        let (greeted, _asking) = validator.validate(&plan, &source(&known, &record), answering).await;
-        let permission = match greeted.verdict {
+        let (result, _in_progress) = validator.validate(&plan, &source(&known, &record), confirmation).await;
+        let permission = match result.verdict {
             ValidationResult::Granted(rate) => ValidationPermission::Granted(rate),
             ValidationResult::Manual => {
-                let proposal = Proposal { ticket: greeted.ticket, record };
+                let proposal = Proposal { ticket: result.code, record };
                 return self.propose(topic, proposal, basis).await;
             }
-            ValidationResult::Refused(cause) => return Err(refused(&plan, greeted.status, cause, validator.now())),
+            ValidationResult::Refused(cause) => return Err(refused(&plan, result.status, cause, validator.now())),
         };
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        let saved = to_its_end(async move {
+        let saved = run_detached(async move {
             registry.make_subscription(&topic, SubscriptionRecord::clone(&record), permission, basis).await
         })
         .await?;
@@ -134,17 +137,17 @@ impl Registry {
         basis: Option<Arc<SubscriptionRecord>>,
     ) -> Result<Provisioned, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        to_its_end(async move {
-            let _turn = registry.numbers.lock().await;
+        run_detached(async move {
+            let _guard = registry.numbers.lock().await;
             let topic = registry.known(&topic)?;
             let key = proposal.record.key();
             registry.check_basis(&topic, &key, basis.as_ref())?;
-            let domain_topic = registry.first_of(&topic, &proposal.record)?;
+            let domain_topic = registry.auto_created_topic(&topic, &proposal.record)?;
             let mut changes = vec![MetaChange::Put(MetaKind::Proposal, proposal_key(&topic, &key), json(&proposal))];
             changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
             registry.journal.change(changes).await?;
             let until = proposal.ticket.until();
-            tracing::info!(topic = topic.record().key(), subscription = key, %until, "the endpoint's word is waited for");
+            tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for endpoint validation");
             if let Some(first) = domain_topic {
                 topic.set_domain_topic(first);
             }
@@ -158,10 +161,10 @@ impl Registry {
         .await
     }
 
-    /// An endpoint, or somebody for it, gives its word for the ticket `id`. It counts once.
+    /// Confirms the proposal with the validation code `id`. A code is valid once.
     ///
     /// # Errors
-    /// Where the subscription cannot be put in force; the word may be given again.
+    /// If the subscription cannot be put in force. The code stays valid.
     pub async fn confirm(
         self: &Arc<Self>,
         id: &str,
@@ -185,14 +188,14 @@ impl Registry {
         }
         let rate = rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
         let registry = Arc::clone(self);
-        let saved = to_its_end(async move {
+        let saved = run_detached(async move {
             let (key, record) = (topic.record().key(), SubscriptionRecord::clone(&proposal.record));
             let basis = Some(Arc::clone(&proposal.record));
             registry.make_subscription(&key, record, ValidationPermission::Granted(rate), basis).await
         });
         match saved.await {
             Ok(saved) => Ok(ValidationOutcome::Taken(saved)),
-            // The same word twice at once, or another wish meanwhile.
+            // The code was used twice at once, or the subscription was changed meanwhile.
             Err(Error::Stale(_)) => Ok(ValidationOutcome::Unknown),
             Err(error) => Err(error),
         }
@@ -206,12 +209,12 @@ impl Registry {
         })
     }
 
-    /// A subscription as a client sees it, by the key of its record: in force, awaiting, or failed.
+    /// A subscription as clients see it, by the key of its record.
     pub fn provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
         Provisioned::of(topic.subscription(name), topic.proposal(name).as_deref(), self.now())
     }
 
-    /// All subscriptions of a topic, or of a domain and its topics, as a client sees them, by key.
+    /// All subscriptions of a topic, or of a domain and its topics, as clients see them, by key.
     pub fn all_provisioned(&self, topic: &TopicHandle) -> Vec<Provisioned> {
         let in_force = topic.subscriptions().into_iter().map(|record| record.key());
         let proposed = topic.proposals().into_iter().map(|proposal| proposal.record.key());
@@ -219,12 +222,12 @@ impl Registry {
         keys.iter().filter_map(|key| self.provisioned(topic, key)).collect()
     }
 
-    /// Where nobody asks, nothing is waited for.
+    /// Without validation there are no deadlines.
     fn now(&self) -> Timestamp {
         self.validator.get().map_or(Timestamp::default(), |validator| validator.now())
     }
 
-    /// Whether a subscription is still what a change was made from.
+    /// Checks that a subscription is still `basis`.
     pub(super) fn check_basis(
         &self,
         topic: &TopicHandle,
@@ -235,21 +238,21 @@ impl Registry {
         match self.provisioned(topic, name) {
             Some(now) if Arc::ptr_eq(&now.record, basis) => Ok(()),
             Some(_) | None => Err(Error::Stale(format!(
-                "the event subscription '{name}' was changed while its endpoint was asked; nothing was changed by this"
+                "the event subscription '{name}' was changed while its endpoint was validated; this request changed nothing"
             ))),
         }
     }
 
-    /// Tells the endpoint of a subscription that was deleted.
-    pub(super) fn bid_farewell(&self, topic: &TopicHandle, plan: &Arc<DeliveryPlan>) {
+    /// Notifies the endpoint of a deleted subscription.
+    pub(super) fn notify_deleted(&self, topic: &TopicHandle, plan: &Arc<DeliveryPlan>) {
         if let Some(validator) = self.validator.get() {
             let topic = source(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
-            validator.bid_farewell(plan, &topic, subscription);
+            validator.notify_deleted(plan, &topic, subscription);
         }
     }
 
-    /// The proposals that the store has.
+    /// Reads the proposals from the store.
     pub(super) fn recover_proposals(&self) -> Result<(), Error> {
         for (name, value) in self.journal.reads().all_meta(MetaKind::Proposal)? {
             let proposal: Proposal = super::parse(&name, &value)?;
@@ -261,12 +264,12 @@ impl Registry {
 }
 
 impl TopicHandle {
-    /// What is proposed for its subscriptions.
+    /// The proposals of its subscriptions.
     pub(crate) fn proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// What is proposed for one of them, by the key of its record.
+    /// The proposal of one subscription, by the key of its record.
     pub(super) fn proposal(&self, name: &str) -> Option<Arc<Proposal>> {
         self.proposals.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
     }
@@ -279,7 +282,7 @@ impl TopicHandle {
         };
     }
 
-    /// The change that takes a proposal away, if there is one.
+    /// The change that deletes a proposal, if there is one.
     pub(super) fn withdraw(&self, name: &str) -> Option<MetaChange> {
         self.proposal(name).map(|_| MetaChange::Delete(MetaKind::Proposal, proposal_key(self, name)))
     }
@@ -289,18 +292,18 @@ fn proposal_key(topic: &TopicHandle, key: &str) -> String {
     format!("{}/{}", topic.record().key(), key.to_ascii_lowercase())
 }
 
-/// What the endpoint of a subscription is told as the topic: the resource that it is a subscription of.
+/// The `topic` in requests to the endpoint: the resource that the subscription belongs to.
 fn source(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
     topic.record().resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
-/// Whether what an endpoint agreed to for `before` holds for `after`.
+/// Whether a validation of `before` is valid for `after`.
 pub(super) fn is_same_endpoint(before: &SubscriptionRecord, after: &SubscriptionRecord) -> bool {
     before.webhook.endpoint_url == after.webhook.endpoint_url && before.delivery_schema == after.delivery_schema
 }
 
-/// What `after` may do at an endpoint that agreed to `before`.
-pub(super) fn kept_rate(before: Option<&SubscriptionRecord>, after: &SubscriptionRecord) -> Option<NonZeroU32> {
+/// The rate that the endpoint allowed, if `after` has the same endpoint.
+pub(super) fn inherited_rate(before: Option<&SubscriptionRecord>, after: &SubscriptionRecord) -> Option<NonZeroU32> {
     before.filter(|before| is_same_endpoint(before, after))?.webhook.allowed_rate
 }
 
@@ -314,6 +317,6 @@ fn refused(plan: &DeliveryPlan, status: Option<u16>, cause: ValidationFailure, a
         activity: uuid::Uuid::new_v4().to_string(),
     };
     let ValidationRefusal { endpoint, cause, activity, .. } = &refusal;
-    tracing::warn!(endpoint, %cause, activity, "an endpoint did not agree to be called");
+    tracing::warn!(endpoint, %cause, activity, "endpoint validation failed");
     Error::Validation(Box::new(refusal))
 }

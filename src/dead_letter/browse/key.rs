@@ -1,4 +1,4 @@
-//! What a dead letter is called, and how far a look through them has come: in words that a client gives back.
+//! Keys of dead letters and cursors of a walk, as text that clients pass back.
 
 use std::{fmt, str::FromStr};
 
@@ -9,25 +9,25 @@ use crate::{
     policy::dead_letter_store::check_part,
 };
 
-/// Stands in a key where a path has a slash.
+/// Replaces the slashes of a path in a key.
 pub(super) const SLASH: &str = "~";
 
-/// Names a dead letter.
+/// The key of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadLetterId {
-    /// One that waits.
+    /// A waiting dead letter.
     Waiting(DeadKey),
-    /// One in a file.
+    /// A dead letter in a file.
     Written {
-        /// The file, below the subscription's folder.
+        /// The file, relative to the subscription's folder.
         file: String,
-        /// Its place in it, from 0 on.
+        /// Index in the file, from 0.
         index: u32,
     },
 }
 
 impl DeadLetterId {
-    /// Where it is.
+    /// The stage.
     pub fn place(&self) -> DeadLetterStage {
         match self {
             Self::Waiting(_) => DeadLetterStage::Waiting,
@@ -45,9 +45,9 @@ impl fmt::Display for DeadLetterId {
     }
 }
 
-/// It names no dead letter.
+/// The text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no key of a dead letter; allowed is a key as the list has it")]
+#[error("is not the key of a dead letter; allowed is a key from the list of dead letters")]
 pub struct InvalidDeadLetterId;
 
 impl FromStr for DeadLetterId {
@@ -71,17 +71,17 @@ impl FromStr for DeadLetterId {
     }
 }
 
-/// How far a look has come.
+/// A position in a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrowseCursor {
-    /// At the dead letters that wait, behind this one.
+    /// Among waiting dead letters, after this one.
     Waiting(Option<DeadKey>),
-    /// At the files: behind this one, or behind a place in it.
+    /// Among files: after this file, or after an index in it.
     Written(Option<(String, Option<u32>)>),
 }
 
 impl BrowseCursor {
-    /// Before everything.
+    /// The beginning.
     pub const START: Self = Self::Waiting(None);
 
     pub(in crate::dead_letter) fn behind(key: &DeadLetterId) -> Self {

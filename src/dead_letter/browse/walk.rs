@@ -1,4 +1,4 @@
-//! A look through all that is meant, a step at a time: a slice of the journal, or one file.
+//! A walk through selected dead letters, in steps of a journal slice or a file.
 
 use std::collections::VecDeque;
 
@@ -18,55 +18,55 @@ use crate::{
     journal::DeadKey,
 };
 
-/// Dead letters that wait are read by so many …
+/// Maximum waiting dead letters per step …
 const SLICE: usize = 512;
 
-/// … and by about so many bytes.
+/// … and their bytes.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// Four times what this server writes into one file: a larger one is none of ours, and is told instead of read.
+/// Four times the maximum that this server writes into a file. A larger file is reported instead of read.
 pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Names are asked of the store by so many.
+/// File names per request to the store.
 const NAMES: usize = 256;
 
-/// What one step met.
+/// The result of a step.
 #[derive(Debug, Default)]
 pub(in crate::dead_letter) struct Step {
     pub(in crate::dead_letter) found: Vec<FoundDeadLetter>,
     pub(in crate::dead_letter) problems: Vec<BrowseProblem>,
-    /// The file that was read, and how many letters it has.
+    /// The file that was read, and its number of dead letters.
     pub(in crate::dead_letter) file: Option<(String, u32)>,
 }
 
-/// A look through all that is meant.
+/// A walk through selected dead letters.
 pub(in crate::dead_letter) struct Walk<'a> {
-    letters: &'a DeadLetters,
-    shelf: &'a DeadLetterLocation,
+    dead_letters: &'a DeadLetters,
+    location: &'a DeadLetterLocation,
     query: &'a DeadLetterQuery,
-    /// Where it is; [`None`] behind everything.
+    /// The position; [`None`] at the end.
     pub(in crate::dead_letter) at: Option<BrowseCursor>,
-    /// What was given up, or written, then or later is passed over.
+    /// Skips what was dead-lettered, or written, at this time or later.
     until: Timestamp,
     names: VecDeque<ListedFile>,
 }
 
 impl<'a> Walk<'a> {
     pub(in crate::dead_letter) fn new(
-        letters: &'a DeadLetters,
-        shelf: &'a DeadLetterLocation,
+        dead_letters: &'a DeadLetters,
+        location: &'a DeadLetterLocation,
         query: &'a DeadLetterQuery,
         at: BrowseCursor,
     ) -> Self {
-        Self { letters, shelf, query, at: Some(at), until: Timestamp::NEVER, names: VecDeque::new() }
+        Self { dead_letters, location, query, at: Some(at), until: Timestamp::NEVER, names: VecDeque::new() }
     }
 
-    /// The same, of what there was before then.
+    /// Limits the walk to dead letters from before `until`.
     pub(in crate::dead_letter) fn until(self, until: Timestamp) -> Self {
         Self { until, ..self }
     }
 
-    /// The next step. Behind the last one there is nothing.
+    /// Takes the next step. Returns an empty step at the end.
     pub(in crate::dead_letter) async fn step(&mut self) -> Result<Step, BrowseError> {
         match self.at.clone() {
             None => Ok(Step::default()),
@@ -88,15 +88,15 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) async fn waiting(&mut self, after: Option<DeadKey>) -> Result<Step, BrowseError> {
-        let reads = self.letters.0.journal.reads();
-        let slice = reads.dead_after(self.shelf.subscription_key, after, SLICE, SLICE_BYTES).await?;
+        let reads = self.dead_letters.0.journal.reads();
+        let slice = reads.dead_after(self.location.subscription_key, after, SLICE, SLICE_BYTES).await?;
         self.at = Some(slice.last().map_or(BrowseCursor::Written(None), |last| BrowseCursor::Waiting(Some(last.key))));
         let mut step = Step::default();
         for waiting in slice.into_iter().filter(|waiting| waiting.dead.given_up < self.until) {
             let key = DeadLetterId::Waiting(waiting.key);
             match DeadLetterEvent::waiting(&waiting) {
-                Some(letter) if self.query.has(&key, &letter) => {
-                    step.found.push(FoundDeadLetter { key, dead_letter: letter })
+                Some(dead_letter) if self.query.has(&key, &dead_letter) => {
+                    step.found.push(FoundDeadLetter { key, dead_letter })
                 }
                 Some(_) => {}
                 None => {
@@ -109,13 +109,13 @@ impl<'a> Walk<'a> {
     }
 
     async fn next_file(&mut self, after: Option<String>) -> Result<Step, BrowseError> {
-        let Some(folder) = &self.shelf.folder else {
+        let Some(folder) = &self.location.folder else {
             self.at = None;
             return Ok(Step::default());
         };
         if self.names.is_empty() {
             let after = after.map(|file| format!("{folder}/{file}"));
-            self.names = self.letters.0.sink.list(folder, after.as_deref(), NAMES).await?.into();
+            self.names = self.dead_letters.0.sink.list(folder, after.as_deref(), NAMES).await?.into();
         }
         let Some(ListedFile { name, modified, .. }) = self.names.pop_front() else {
             self.at = None;
@@ -129,55 +129,62 @@ impl<'a> Walk<'a> {
         self.file(&file, None).await
     }
 
-    /// The letters of a file that are meant, behind a place in it.
+    /// The selected dead letters of a file, after an index in it.
     pub(super) async fn file(&self, file: &str, after: Option<u32>) -> Result<Step, BrowseError> {
         let problem =
             |why: String| Ok(Step { problems: vec![BrowseProblem { at: file.to_owned(), why }], ..Step::default() });
         if file.contains(SLASH) {
             return problem(format!("its name has a `{SLASH}`, which the name of a dead-letter file cannot have"));
         }
-        let DeadLetterLocation { folder, owner, others, custom, .. } = self.shelf;
+        let DeadLetterLocation { folder, owner, others, custom, .. } = self.location;
         let (Some(folder), Some(owner)) = (folder, owner) else { return Ok(Step::default()) };
-        let whose = owner::of_file(owner, others, file);
-        match &whose {
-            FileOwner::Own | FileOwner::Unsaid => {}
+        let file_owner = owner::of_file(owner, others, file);
+        match &file_owner {
+            FileOwner::Own | FileOwner::Unnamed => {}
             FileOwner::Others => return Ok(Step::default()),
-            FileOwner::Nobodys(why) => return problem(why.clone()),
+            FileOwner::Unknown(why) => return problem(why.clone()),
         }
         let name = format!("{folder}/{file}");
-        if self.letters.totals(self.shelf.subscription_key).await?.in_progress.is_some_and(|begun| begun.path() == name)
+        if self
+            .dead_letters
+            .totals(self.location.subscription_key)
+            .await?
+            .in_progress
+            .is_some_and(|begun| begun.path() == name)
         {
-            // What is in it still waits, and is met there.
+            // Its dead letters still wait, and were found there.
             return Ok(Step::default());
         }
-        let text = match self.letters.0.sink.get(&name, FILE_BYTES_MAX).await {
+        let text = match self.dead_letters.0.sink.get(&name, FILE_BYTES_MAX).await {
             Ok(text) => text,
             Err(error @ sink::SinkError::TooLong { .. }) => return problem(error.to_string()),
             Err(error) if error.is_not_found() => return Ok(Step::default()),
             Err(error) => return Err(error.into()),
         };
-        let marker = match self.letters.marker(&name).await? {
+        let marker = match self.dead_letters.marker(&name).await? {
             Ok(marker) => marker,
-            Err(why) => return problem(format!("what is written down beside it can't be read: {why}")),
+            Err(why) => return problem(format!("cannot read the marker beside the file: {why}")),
         };
         let custom = *custom;
-        // Megabytes of JSON.
+        // Parses megabytes of JSON.
         let read = match tokio::task::spawn_blocking(move || event::read(&text, custom)).await? {
             Ok(read) => read,
             Err(why) => return problem(why),
         };
         let mut step = Step { file: Some((file.to_owned(), count(read.len()))), ..Step::default() };
-        for (index, letter) in (0u32..).zip(read) {
+        for (index, dead_letter) in (0u32..).zip(read) {
             if after.is_some_and(|after| index <= after) || marker.has(index) {
                 continue;
             }
             let key = DeadLetterId::Written { file: file.to_owned(), index };
-            match letter {
-                Ok(letter) if self.query.has(&key, &letter) => match owner::of_letter(owner, others, &whose, &letter) {
-                    FileOwner::Own => step.found.push(FoundDeadLetter { key, dead_letter: letter }),
-                    FileOwner::Others | FileOwner::Unsaid => {}
-                    FileOwner::Nobodys(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
-                },
+            match dead_letter {
+                Ok(dead_letter) if self.query.has(&key, &dead_letter) => {
+                    match owner::of_dead_letter(owner, others, &file_owner, &dead_letter) {
+                        FileOwner::Own => step.found.push(FoundDeadLetter { key, dead_letter }),
+                        FileOwner::Others | FileOwner::Unnamed => {}
+                        FileOwner::Unknown(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
+                    }
+                }
                 Ok(_) => {}
                 Err(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
             }
@@ -186,7 +193,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The last key that there can be before this one.
+/// The largest possible key before this one.
 pub(super) fn before(DeadKey { due, seq, lane }: DeadKey) -> Option<DeadKey> {
     match (seq.0.checked_sub(1), lane.0.checked_sub(1)) {
         (_, Some(lane)) => Some(DeadKey { due, seq, lane: Lane(lane) }),
@@ -195,6 +202,6 @@ pub(super) fn before(DeadKey { due, seq, lane }: DeadKey) -> Option<DeadKey> {
     }
 }
 
-fn count(letters: usize) -> u32 {
-    u32::try_from(letters).unwrap_or(u32::MAX)
+fn count(dead_letters: usize) -> u32 {
+    u32::try_from(dead_letters).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,9 @@
-//! A dead letter as namespaces have it: `event`, `customDeliveryProperties` and `deadletterProperties`, in this order
-//! (seed 001).
+//! A dead letter in the form of namespaces: `event`, `customDeliveryProperties` and `deadletterProperties`, in this
+//! order (seed 001).
 //!
-//! The event is a CloudEvent and stands as it was published: `data` where that was JSON, `data_base64` where it was not.
-//! Nothing is added to it, so that it can be published again as it is. The document's examples disagree on the key of the
-//! fate and on whether the event is wrapped; this is what most of them have.
+//! The event is a CloudEvent as it was published: `data` if that was JSON, `data_base64` otherwise. Nothing is added to
+//! it, so it can be published again. The examples of the documentation disagree on the name of the properties and on
+//! wrapping the event; this is the form of most of them.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-pub(super) fn letter(
+pub(super) fn dead_letter(
     out: &mut String,
     wire: &Bytes,
     form: FileFormat<'_>,
@@ -60,7 +60,7 @@ impl DeliveryFate<'_> {
         object.text("deliveryresult", &result(dead));
         object.text("publishutc", &dead.published.to_event_grid());
         if let Some(tried) = dead.tried {
-            // A clock that was set back would put the attempt before the publication, as in the document's own example.
+            // After the clock was set back, the attempt would be before the publication.
             object.text("deliveryattemptutc", &tried.max(dead.published).to_event_grid());
         }
         if lane.is_job() {
@@ -69,7 +69,7 @@ impl DeliveryFate<'_> {
     }
 }
 
-/// How its attempts ended: by an outcome, or, where clients pulled it, in the document's own words.
+/// How delivery ended: by an outcome, or, with pull delivery, in the words of the documentation.
 fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
     match (dead.outcome, dead.reason) {
         (Outcome::Delivering, Reason::Rejected) => "Event was rejected.".into(),
@@ -78,7 +78,7 @@ fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
     }
 }
 
-/// Why, as a sentence: the document's own for the first two, and the like for the others.
+/// The reason as a sentence. The first two are from the documentation.
 fn sentence(reason: Reason) -> Cow<'static, str> {
     let sentence = match reason {
         Reason::Undeliverable(
@@ -102,7 +102,7 @@ fn sentence(reason: Reason) -> Cow<'static, str> {
     sentence.into()
 }
 
-/// The CloudEvent around an event of a custom schema.
+/// The CloudEvent for an event of the custom schema.
 fn custom(wire: &[u8], form: FileFormat<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 256);
@@ -122,11 +122,11 @@ fn custom(wire: &[u8], form: FileFormat<'_>, event: &Event) -> Result<Bytes, ser
     Ok(out.into())
 }
 
-/// The folder of a subscription: the namespace, the topic, the subscription, each as it was named. A domain's topic stands
-/// below its domain, and a topic that is in neither below its resource group.
+/// The folder of a subscription: namespace, topic and subscription, in their original case. A domain topic is below its
+/// domain, any other topic below its resource group.
 pub(super) fn folder(topic: &str, subscription: &str) -> String {
     let parts: Vec<&str> = topic.split('/').collect();
-    // By position, because names may be any word of a resource id:
+    // By position, because a name may be any word of a resource id:
     // /subscriptions/{}/resourceGroups/{}/providers/Microsoft.EventGrid/{kind}/{}, and /topics/{} behind it.
     let (parent, topic) = match parts[..] {
         ["", _, _, _, group, _, _, _, topic] => (group, topic),

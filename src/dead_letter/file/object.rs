@@ -1,4 +1,4 @@
-//! Reading and writing JSON objects without touching what stands in them.
+//! Reads and writes JSON objects without changing their values.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// An object in the making.
+/// Builds a JSON object.
 pub(super) struct JsonObjectBuilder<'a> {
     out: &'a mut String,
     empty: bool,
@@ -20,7 +20,7 @@ impl<'a> JsonObjectBuilder<'a> {
         Self { out, empty: true }
     }
 
-    /// Adds a member whose value is JSON already.
+    /// Adds a member whose value is JSON.
     pub(super) fn put(&mut self, name: &str, json: &str) {
         if !self.empty {
             self.out.push(',');
@@ -54,7 +54,7 @@ fn quoted(text: &str) -> String {
 
 pub(in crate::dead_letter) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// The members of an object, in their order, values as they stand.
+/// The members of an object, in order, with unchanged values.
 pub(in crate::dead_letter) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(wire);
     let members = reader.deserialize_map(MembersOf)?;
@@ -80,6 +80,6 @@ impl<'a> Visitor<'a> for MembersOf {
     }
 }
 
-/// A member's name, borrowed where it has no escapes.
+/// A member's name, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -1,4 +1,4 @@
-//! What a redrive was asked for and how far it has come, as it is written down with each page.
+//! The request and the progress of a redrive, stored with each page.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use crate::{
     event::Timestamp,
 };
 
-/// What an operator asks for.
+/// An operator's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedriveRequest {
-    /// These.
+    /// Which dead letters.
     pub query: DeadLetterQuery,
-    /// Whether files stay also where nothing is left of them.
+    /// Whether files are kept in which nothing is left.
     pub keep: bool,
 }
 
-/// How far a redrive has come, as it is written down.
+/// The stored progress of a redrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RedriveProgress {
@@ -30,26 +30,27 @@ pub(super) struct RedriveProgress {
     pub(super) keep: bool,
     /// Where the next page begins.
     pub(super) at: Option<String>,
-    /// The page that was taken in, where it is of a file.
+    /// The accepted page, if it is of a file.
     pub(super) page: Option<FileBatch>,
 }
 
-/// Letters of a file that are on their way.
+/// Dead letters of a file that are being sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileBatch {
     pub(super) file: String,
-    /// How many letters the file has.
-    pub(super) letters: u32,
+    /// Number of dead letters in the file.
+    #[serde(rename = "letters")]
+    pub(super) dead_letters: u32,
     /// Those of the page.
     pub(super) indexes: Vec<(u32, u32)>,
-    /// What the job had dropped and canceled before it.
+    /// Events that the job had dropped and canceled before this page.
     pub(super) lost_before: u64,
 }
 
 impl RedriveProgress {
-    pub(super) fn new(ask: &RedriveRequest) -> Self {
-        let RedriveRequest { query, keep } = ask;
+    pub(super) fn new(request: &RedriveRequest) -> Self {
+        let RedriveRequest { query, keep } = request;
         let keys = query.keys.as_ref().map(|keys| keys.iter().map(DeadLetterId::to_string).collect());
         Self {
             from: query.from,
@@ -67,7 +68,7 @@ impl RedriveProgress {
     pub(super) fn query(&self) -> DeadLetterQuery {
         let place =
             self.waiting.map(|waiting| if waiting { DeadLetterStage::Waiting } else { DeadLetterStage::Written });
-        // What was written down was a key.
+        // Only valid keys were stored.
         let keys = self.keys.as_ref().map(|keys| keys.iter().filter_map(|key| key.parse().ok()).collect());
         DeadLetterQuery { place, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
     }

@@ -1,9 +1,9 @@
-//! A store of a cloud: S3, Azure Blob Storage, Google Cloud Storage, or what speaks like one of them.
+//! An object store of a cloud: S3, Azure Blob Storage, Google Cloud Storage, or a compatible one.
 //!
-//! Its address may end before the bucket (in Azure's word the container): then the first part of a file's name is one, and
-//! each has a client of its own, made when it is first asked for. There are no more of them than subscriptions name.
+//! Its address may end before the bucket (Azure: container). Then the first part of a file's name is the bucket. Each
+//! bucket has a client of its own, created at the first use. There are at most as many as subscriptions name.
 //!
-//! A request is tried again once by itself, for a connection that broke; what fails then is the caller's to repeat.
+//! A request is retried once, for a broken connection. The caller retries other failures.
 
 use std::{
     collections::HashMap,
@@ -21,27 +21,27 @@ use url::Url;
 use super::SinkError;
 use crate::policy::dead_letter_store::{StoreAddress, StoreKind};
 
-/// Name, connection and TLS.
+/// Time limit for name resolution, connection and TLS.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// A whole request: 16 MiB in it are little more than one megabit in a second.
+/// Time limit for a whole request: 16 MiB at little more than 1 Mbit/s.
 const REQUEST_WAIT: Duration = Duration::from_secs(120);
 
-/// A bucket to try the settings with: no request is made.
-const TRIAL: &str = "bucket";
+/// A bucket name to validate the settings with. No request is sent.
+const TEST_BUCKET: &str = "bucket";
 
-/// How a store of a cloud is reached.
+/// How an object store is reached.
 #[derive(Clone)]
 pub struct CloudSettings {
-    /// Where it is.
+    /// Its address.
     pub address: StoreAddress,
-    /// The server to ask, where it is not that of the cloud.
+    /// The server, if it is not the cloud's own.
     pub endpoint: Option<Url>,
     /// The region of its buckets.
     pub region: Option<String>,
-    /// Whether it may be asked without TLS.
+    /// Whether plain HTTP is allowed.
     pub allow_http: bool,
-    /// Its credentials, by `object_store`'s names. None: those of the environment or the machine.
+    /// Credentials, by `object_store`'s names. Empty: credentials of the environment or the machine.
     pub credentials: Vec<(&'static str, String)>,
 }
 
@@ -58,15 +58,15 @@ pub(super) struct CloudSink {
 }
 
 impl CloudSink {
-    /// Makes no request: a store that is out of reach stops no start. One whose settings cannot be used does.
+    /// Sends no request: an unreachable store does not prevent a start. Invalid settings do.
     pub(super) fn open(settings: CloudSettings) -> Result<Self, SinkError> {
-        // For TLS there is ring, in this program's own clients and in that of the stores. Who came first has set it.
+        // This program's own clients and `object_store` use ring for TLS. Fails if it is already installed.
         rustls::crypto::ring::default_provider().install_default().ok();
-        settings.client(TRIAL)?;
+        settings.client(TEST_BUCKET)?;
         Ok(Self { settings, buckets: Mutex::default() })
     }
 
-    /// The client, and the path there, for the file or folder `name`.
+    /// The client and the path for the file or folder `name`.
     pub(super) fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
         let (bucket, path) = self.split(name).ok_or_else(|| SinkError::Name("the path names no bucket".to_owned()))?;
         let path = Path::parse(path).map_err(|error| SinkError::Name(error.to_string()))?;
@@ -79,12 +79,12 @@ impl CloudSink {
         Ok((client, path))
     }
 
-    /// Whether it can be asked for what follows a name.
+    /// Whether a listing can begin after a name.
     pub(super) fn begins_anywhere(&self) -> bool {
         matches!(self.settings.address.kind, StoreKind::S3 | StoreKind::Google)
     }
 
-    /// The bucket, and the path in it.
+    /// The bucket and the path in it.
     pub(super) fn split(&self, name: &str) -> Option<(String, String)> {
         let mut parts = self.settings.address.path.iter().map(String::as_str);
         let mut own = name.split('/').filter(|part| !part.is_empty());
@@ -92,7 +92,7 @@ impl CloudSink {
         Some((bucket, parts.chain(own).collect::<Vec<_>>().join("/")))
     }
 
-    /// The name of what has the path `key` in the bucket that `folder` is in.
+    /// The name of the object `key` in the bucket of `folder`.
     pub(super) fn name_of(&self, folder: &str, key: &str) -> String {
         match self.settings.address.path.as_slice() {
             [] => format!("{}/{key}", folder.split('/').next().unwrap_or_default()),
@@ -103,7 +103,7 @@ impl CloudSink {
         }
     }
 
-    /// Where a file can be had.
+    /// The URL of a file.
     pub(super) fn url(&self, name: &str) -> Option<String> {
         let (bucket, path) = self.split(name)?;
         let CloudSettings { address, endpoint, region, .. } = &self.settings;
@@ -136,7 +136,7 @@ impl CloudSettings {
         let endpoint = self.endpoint.as_ref().map(|endpoint| endpoint.as_str().trim_end_matches('/'));
         Ok(match self.address.kind {
             StoreKind::Folder => {
-                return Err(SinkError::Name(format!("{} is a folder, and no store of a cloud", self.address)));
+                return Err(SinkError::Name(format!("{} is a folder, not an object store of a cloud", self.address)));
             }
             StoreKind::S3 => {
                 let mut to = if ambient { AmazonS3Builder::from_env() } else { AmazonS3Builder::new() };

@@ -1,11 +1,10 @@
 //! A folder on this machine.
 //!
-//! That a file is there, whole, after a put has answered is kept by `object_store`'s own means (a temporary file beside it,
-//! `name#1`, synced, then renamed, then its folder synced), and by one of ours. `object_store` syncs a *new* folder's
-//! parents only in the put that made it, before that put answers; another put into it may be answered earlier, and a put
-//! that fails between the making and the syncing is never made up for. So every put here syncs all folders from the file's
-//! own up to the root; those that are clean cost nothing. What a kill leaves of a temporary file is taken away when its
-//! file is written again.
+//! Durability of a put comes from `object_store` (a temporary file `name#1` beside the target, synced, renamed, then
+//! its folder synced) and from one addition. `object_store` syncs the parents of a *new* folder only in the put that
+//! created it. Another put into that folder may return earlier, and if the first put fails in between, nothing syncs
+//! the parents later. So every put here syncs all folders from the file's own up to the root; clean ones cost nothing.
+//! A temporary file that a crash left is deleted when its file is written again.
 
 use std::{
     fs::{self, File},
@@ -27,13 +26,13 @@ pub(super) struct FolderSink {
 }
 
 impl FolderSink {
-    /// It is made if it is not there. Blocks: for the start.
+    /// Creates the folder if it does not exist. Blocks; for the start.
     pub(super) fn open(root: &Path) -> Result<Self, SinkError> {
         let failed = |source| SinkError::Root { folder: root.to_owned(), source };
         let new = root.ancestors().take_while(|folder| !folder.exists()).count();
         fs::create_dir_all(root).map_err(failed)?;
         let root = root.canonicalize().map_err(failed)?;
-        // The first one that was there before has a new entry too.
+        // The first existing ancestor has a new entry, too.
         for folder in root.ancestors().take(new + 1) {
             sync_folder(folder).map_err(failed)?;
         }
@@ -57,7 +56,7 @@ impl FolderSink {
         blocking(sync).await.map_err(SinkError::Sync)
     }
 
-    /// A file was taken away; after this also for good.
+    /// Makes the deletion of a file durable.
     pub(super) async fn deleted(&self, name: &str) -> Result<(), SinkError> {
         let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else { return Ok(()) };
         let sync = move || if folder.exists() { sync_folder(&folder) } else { Ok(()) };
@@ -76,7 +75,7 @@ async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io:
     }
 }
 
-/// Takes away what a put that was killed has left beside `target`: `object_store` counts its temporary files from 1.
+/// Deletes the temporary files that an interrupted put left beside `target`. `object_store` numbers them from 1.
 fn remove_left_over(target: &Path) -> io::Result<()> {
     for number in 1u32.. {
         let mut left = target.as_os_str().to_owned();
@@ -90,7 +89,7 @@ fn remove_left_over(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// On Unix a folder is synced like a file; elsewhere there is no such thing.
+/// On Unix a folder is synced like a file. Other systems have no such operation.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

@@ -107,12 +107,10 @@ impl Endpoint {
         let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
         let (health, probe) = match cursor.health {
             health @ Health::Healthy { .. } => (health, None),
-            health @ Health::Suspended { cause, since, until, consecutive_suspensions } => {
-                match probe(until) {
-                    Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
-                    None => (health, None),
-                }
-            }
+            health @ Health::Suspended { cause, since, until, consecutive_suspensions } => match probe(until) {
+                Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
+                None => (health, None),
+            },
             health @ Health::Probing { cause, since, consecutive_suspensions } => {
                 match probe(since.after(Duration::from_micros(1))) {
                     Some(id) => (health, Some(id)),
@@ -351,7 +349,8 @@ impl Endpoint {
                     HealthSignal::Took | HealthSignal::Refused => self.recovered(now),
                     // The same suspension continues for longer. A probe that was due early does not lengthen it.
                     HealthSignal::Failed => {
-                        let consecutive_suspensions = consecutive_suspensions.saturating_add(u32::from(!self.reach.take_hastened()));
+                        let consecutive_suspensions =
+                            consecutive_suspensions.saturating_add(u32::from(!self.reach.take_hastened()));
                         self.health = health::suspended(report.outcome, consecutive_suspensions, since, table, now);
                     }
                     // The probe is no longer awaited.
@@ -410,8 +409,7 @@ impl Endpoint {
             (Command::Job(_), _) => {}
             (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions }) => {
                 self.pace.not_before = None;
-                self.health =
-                    Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions };
+                self.health = Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions };
             }
             (Command::Probe | Command::Release, Health::Healthy { .. }) => self.pace.not_before = None,
             (Command::Probe, Health::Probing { .. }) => {}

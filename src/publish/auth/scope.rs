@@ -48,7 +48,7 @@ impl<'a> KeyScope<'a> {
     /// out.
     pub(super) fn path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let (above, own) = match self.namespace {
-            Some(namespace) => (vec![namespace::WORD, namespace.as_str()], ["topics", self.name.as_str()]),
+            Some(namespace) => (vec![namespace::PATH_SEGMENT, namespace.as_str()], ["topics", self.name.as_str()]),
             None => (vec![self.kind.path_segment(), self.name.as_str()], ["api", "events"]),
         };
         let subscription = request.match_info().get("subscription").map(|name| ["eventsubscriptions", name]);

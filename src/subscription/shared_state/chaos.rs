@@ -1,4 +1,4 @@
-//! What breaks on purpose: only where chaos is switched on does anybody call this.
+//! Fault injection. Only called if chaos is switched on.
 
 use std::sync::atomic::Ordering;
 
@@ -8,23 +8,23 @@ use super::SharedState;
 use crate::subscription::SubscriptionActor;
 
 impl SharedState {
-    /// The actor of the life that runs.
+    /// The actor of the current incarnation.
     pub fn mailbox(&self) -> Option<Addr<SubscriptionActor>> {
         self.lock().mailbox.clone()
     }
 
-    /// The actor panics the next `times` times that it takes this event in hand.
+    /// Makes the actor panic the next `times` times that this event is the current event.
     pub fn poison(&self, event_id: &str, times: u32) {
         self.lock().poison = Some((event_id.to_owned(), times));
     }
 
-    /// No event is poisoned any more, and no task of a request is to panic.
+    /// Removes all faults of this subscription.
     pub fn clear_faults(&self) {
         self.lock().poison = None;
         self.doomed.store(0, Ordering::Relaxed);
     }
 
-    /// Kills the task of a request that is on its way. False where there is none.
+    /// Aborts the task of a request in flight. False if there is none.
     pub fn kill_delivery(&self) -> bool {
         let inner = self.lock();
         let task = inner
@@ -35,14 +35,14 @@ impl SharedState {
         task.inspect(|task| task.abort()).is_some()
     }
 
-    /// The task of the next request panics.
+    /// Makes the task of the next request panic.
     pub fn doom_delivery(&self) {
         self.doomed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether this task is to panic.
+    /// Whether this task must panic.
     pub(in crate::subscription) fn is_doomed(&self) -> bool {
-        // Read first: a write that changes nothing would still be one.
+        // Read first, so that the usual case writes nothing.
         self.doomed.load(Ordering::Relaxed) > 0
             && self.doomed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |doomed| doomed.checked_sub(1)).is_ok()
     }

@@ -1,7 +1,7 @@
-//! Requests: noted before they leave, struck off when what came of them is durable.
+//! Requests in flight: noted before they are sent, removed once their outcome is durable.
 //!
-//! An answer is for the actor's next input and for every life after it, until it is durable. The first one counts; a late
-//! success is a word of its own.
+//! Until then, every incarnation receives the result as an input. The first result counts. A late success is an input
+//! of its own.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::{
 };
 
 impl SharedState {
-    /// A request is about to leave. False where a later life has begun: then it must not.
-    pub(in crate::subscription) fn depart(&self, life: Incarnation, request: Arc<OutgoingBatch>) -> bool {
+    /// Notes a request that is about to be sent. False if a later incarnation has begun: then it must not be sent.
+    pub(in crate::subscription) fn begin_request(&self, incarnation: Incarnation, request: Arc<OutgoingBatch>) -> bool {
         let mut inner = self.lock();
-        if inner.incarnation != life {
+        if inner.incarnation != incarnation {
             return false;
         }
         inner.next_request = inner.next_request.max(RequestId(request.id.0 + 1));
@@ -29,28 +29,28 @@ impl SharedState {
         true
     }
 
-    /// The task that makes the request.
-    pub(in crate::subscription) fn carries(&self, id: RequestId, task: AbortHandle) {
+    /// Sets the task that makes the request.
+    pub(in crate::subscription) fn set_task(&self, id: RequestId, task: AbortHandle) {
         if let Some(in_flight) = self.lock().requests.get_mut(&id) {
             in_flight.task = Some(task);
         }
     }
 
-    /// The request's place in a trace, where that is recorded.
-    pub(in crate::subscription) fn traces(&self, id: RequestId, place: SpanContext) {
+    /// Sets the span of the attempt.
+    pub(in crate::subscription) fn set_span(&self, id: RequestId, place: SpanContext) {
         if let Some(in_flight) = self.lock().requests.get_mut(&id) {
             in_flight.place = Some(place);
         }
     }
 
-    /// Those of these requests that have a place in a trace.
+    /// Those of these requests that have a span.
     pub(in crate::subscription) fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock();
         let found = ids.iter().filter_map(|id| inner.requests.get(id));
         found.filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.place.clone()?))).collect()
     }
 
-    /// A request came back, or is lost. The first word counts.
+    /// Notes the result of a request. Only the first call for a request counts.
     pub(in crate::subscription) fn finished(&self, id: RequestId, answer: RequestResult) {
         let mut inner = self.lock();
         let Some(in_flight) = inner.requests.get_mut(&id).filter(|in_flight| in_flight.answer.is_none()) else {
@@ -58,38 +58,38 @@ impl SharedState {
         };
         self.meter().on_response(&in_flight.request, &answer);
         in_flight.answer = Some(answer.clone());
-        // Its memory goes where it was taken, and not when the outcome is durable.
+        // Frees the task's memory now, not when the outcome is durable.
         in_flight.task = None;
         inner.reports.push(SharedStateMessage::Input(Input::Finished { request: id, answer }));
         inner.wake();
     }
 
-    /// The wait of a request is over, and the request goes on: what comes of it is told by [`SharedState::lingered`].
+    /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its end.
     pub(in crate::subscription) fn mark_late(&self, id: RequestId) {
         let mut inner = self.lock();
         let Some(in_flight) = inner.requests.get_mut(&id) else { return };
         let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
-        let cut = inner.linger.begin(request, task);
+        let cut = inner.late_requests.begin(request, task);
         drop(inner);
         if let Some(cut) = cut {
             cut.abort();
         }
     }
 
-    /// A request lingers no more, and a success came for it or did not.
-    pub(in crate::subscription) fn lingered(&self, id: RequestId, taken: bool) {
+    /// The wait for a late response ended; `taken` says whether a success arrived.
+    pub(in crate::subscription) fn end_late(&self, id: RequestId, taken: bool) {
         let mut inner = self.lock();
-        let Some(request) = inner.linger.end(id).filter(|_| taken) else { return };
-        inner.linger.late_success(Arc::clone(&request));
+        let Some(request) = inner.late_requests.end(id).filter(|_| taken) else { return };
+        inner.late_requests.late_success(Arc::clone(&request));
         inner.reports.push(SharedStateMessage::Input(Input::Late { request }));
         inner.wake();
     }
 
-    /// Durable, written by the life `life`: the outcomes of these flights, these late answers, and that flights carry no
-    /// longer what a late answer has settled.
-    pub(in crate::subscription) fn landed(
+    /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and items that a late success
+    /// settled and that are removed from other requests (`struck`).
+    pub(in crate::subscription) fn on_durable(
         &self,
-        life: Incarnation,
+        incarnation: Incarnation,
         requests: &[RequestId],
         late: &[RequestId],
         struck: &[(RequestId, (Lane, Seq))],
@@ -108,11 +108,11 @@ impl SharedState {
             inner.requests.remove(id);
         }
         for id in late {
-            inner.linger.settled(*id);
+            inner.late_requests.settled(*id);
         }
-        inner.achieved |= !requests.is_empty();
-        if inner.incarnation == life {
-            // A life has one write on its way at a time.
+        inner.progressed |= !requests.is_empty();
+        if inner.incarnation == incarnation {
+            // An incarnation has one write in the journal at a time.
             inner.writing = false;
             inner.state.ending.clear();
             inner.reports.push(SharedStateMessage::Durable);

@@ -1,11 +1,13 @@
-//! Requests of a subscription whose wait is over and that may be answered with success yet, and the successes that came.
+//! Requests of a subscription that timed out and may still be answered with success, and the late successes that
+//! arrived.
 //!
 //! Invariants:
-//! - They are in no place of the subscription's limit and in no flight: nobody waits for them, a stop least of all.
-//! - So many at the most: at the bound the oldest is cut. It has been silent for longest, and what answers late mostly
-//!   answers soon after the wait. Other subscriptions' are not touched: each has a bound of its own.
-//! - A success that was heard is kept until it is durable, and told to every life until then.
-//! - They end with the slot: a subscription that is deleted leaves no request behind.
+//! - They do not count towards the concurrency limit or the requests in flight. Nothing waits for them, not even a
+//!   shutdown.
+//! - Their number is bounded per subscription. At the bound the oldest is aborted: a late response usually arrives soon
+//!   after the timeout.
+//! - A late success is kept until it is durable. Every incarnation until then receives it as an input.
+//! - They end with the shared state: a deleted subscription leaves no request behind.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,15 +15,15 @@ use tokio::task::AbortHandle;
 
 use crate::{event::RequestId, policy::OutgoingBatch};
 
-/// 64 is more than an endpoint that hangs can gather before it is suspended, with requests of 30 s, sixteen at once, that
-/// linger for two and a half minutes more.
-const LINGERING_MAX: usize = 64;
+/// 64 is more than an endpoint that hangs can accumulate before it is suspended: sixteen requests at once, each 30 s,
+/// and two and a half minutes more for a late response.
+const LATE_REQUESTS_MAX: usize = 64;
 
-/// What lingers of a subscription.
+/// The late requests of a subscription.
 #[derive(Debug, Default)]
 pub(super) struct LateRequests {
     waiting: BTreeMap<RequestId, LateRequestEntry>,
-    heard: BTreeMap<RequestId, Arc<OutgoingBatch>>,
+    successes: BTreeMap<RequestId, Arc<OutgoingBatch>>,
 }
 
 #[derive(Debug)]
@@ -31,38 +33,38 @@ struct LateRequestEntry {
 }
 
 impl LateRequests {
-    /// A request lingers from now on. Returns the task of the one that has to go for it.
+    /// Adds a request. Returns the task of the request that must be aborted for it.
     pub(super) fn begin(&mut self, request: Arc<OutgoingBatch>, task: Option<AbortHandle>) -> Option<AbortHandle> {
         self.waiting.insert(request.id, LateRequestEntry { request, task });
-        if self.waiting.len() <= LINGERING_MAX {
+        if self.waiting.len() <= LATE_REQUESTS_MAX {
             return None;
         }
         self.waiting.pop_first()?.1.task
     }
 
-    /// A request lingers no more. [`None`] where it was cut before.
+    /// Removes a request. [`None`] if it was aborted before.
     pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
         Some(self.waiting.remove(&id)?.request)
     }
 
-    /// How many requests linger.
+    /// How many requests wait for a late response.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// A success came for a request that had lingered.
+    /// Notes a late success.
     pub(super) fn late_success(&mut self, request: Arc<OutgoingBatch>) {
-        self.heard.insert(request.id, request);
+        self.successes.insert(request.id, request);
     }
 
-    /// What came for this request is durable.
+    /// The late success of this request is durable.
     pub(super) fn settled(&mut self, id: RequestId) {
-        self.heard.remove(&id);
+        self.successes.remove(&id);
     }
 
-    /// The successes that are not durable.
+    /// The late successes that are not durable.
     pub(super) fn late_successes(&self) -> impl Iterator<Item = &Arc<OutgoingBatch>> {
-        self.heard.values()
+        self.successes.values()
     }
 }
 

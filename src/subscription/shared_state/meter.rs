@@ -1,7 +1,6 @@
-//! What is measured of a subscription's requests, since the process started.
+//! Durations and batch sizes of a subscription's requests since the process started.
 //!
-//! It is made with the first request: a subscription that nothing is sent for has none. How often what happened is counted
-//! in the records, which are exact and survive a restart; here is how long it took.
+//! Created with the first request. Counters are in the records, which are exact and survive a restart.
 
 use super::SharedState;
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
     },
 };
 
-/// The parts of a request, in their order.
+/// The phases of a request, in order.
 pub const PHASE_NAMES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body"];
 
 #[derive(Debug)]
@@ -24,23 +23,24 @@ pub(super) struct SubscriptionMeter {
     delivery: Histogram,
 }
 
-/// What was measured by now.
+/// A snapshot of the histograms.
 #[derive(Clone, Debug)]
 pub struct SubscriptionMeasures {
-    /// From when the oldest event of a request could have left (its append, or its due time) to when it did.
+    /// From the time at which the oldest event of a request could be sent (its append, or its due time) until it was
+    /// sent.
     pub wait: HistogramCounts,
-    /// Events in a request.
+    /// Events per request.
     pub batch: HistogramCounts,
-    /// From the first byte of a request to the last one of the answer.
+    /// From the first byte of a request to the last byte of the response.
     pub response: HistogramCounts,
-    /// The parts of that and of what comes before it, by [`PHASE_NAMES`].
+    /// The phases of the request, by [`PHASE_NAMES`].
     pub phases: [HistogramCounts; PHASE_NAMES.len()],
-    /// From the append of a request's oldest event to the success.
+    /// From the append of a request's oldest event to its success.
     pub delivery: HistogramCounts,
 }
 
 impl SubscriptionMeasures {
-    /// Nothing was.
+    /// Empty histograms.
     pub fn none() -> Self {
         Self {
             wait: HistogramCounts::none(&WAITS),
@@ -63,20 +63,20 @@ impl SubscriptionMeter {
         }
     }
 
-    /// A request leaves.
+    /// A request is sent.
     pub(super) fn sent(&self, request: &OutgoingBatch) {
         self.batch.observe(request.events as u64);
-        // What a job sends waits for the job, and the job for its turn: that is no lateness.
+        // An event of a job waits for its job by design, so it is not late.
         let could = |item: &SendItem| item.due.unwrap_or(item.appended);
         if let Some(first) = request.items.first().filter(|item| !item.lane.is_job()) {
             self.wait.took(request.sent.since(could(first)));
         }
     }
 
-    /// A request came back.
+    /// A request has a result.
     pub(super) fn on_response(&self, request: &OutgoingBatch, answer: &RequestResult) {
         if answer.outcome == Outcome::Aborted {
-            // We ended it ourselves: it says nothing of the endpoint.
+            // gridhook aborted it: it says nothing about the endpoint.
             return;
         }
         self.response.took(answer.latency);
@@ -104,7 +104,7 @@ impl SubscriptionMeter {
 }
 
 impl SharedState {
-    /// What was measured of its requests; [`None`] where none has left since the process started.
+    /// The measurements; [`None`] if no request was sent since the process started.
     pub fn measured(&self) -> Option<SubscriptionMeasures> {
         self.meter.get().map(|meter| meter.measured())
     }

@@ -1,10 +1,10 @@
-//! Clients that pull: those who wait, and the words of those who hold something, on their way to the life that answers them.
+//! Clients that pull: receive requests that wait, and claims on leases that wait for the actor.
 //!
 //! Invariants:
-//! - Who waits costs a place in a map: no task, no timer of the actor's. He waits on through the lives of the actor.
-//! - A word that a life took along when it died is answered by nobody: whether it holds is not known, and its client is told
-//!   so.
-//! - What is handed to a client that is gone by then is taken back at once, and was no attempt.
+//! - A waiting client costs a map entry, no task and no timer. It keeps waiting across incarnations.
+//! - A claim that an incarnation took before it panicked is not answered: it is unknown whether the claim took effect,
+//!   and its client receives an error that says so.
+//! - Events that were handed to a client that has gone are taken back at once and do not count as an attempt.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -22,19 +22,19 @@ use crate::{
     },
 };
 
-/// What a client received.
+/// The events that a client received, with their leases.
 pub type Received = Vec<(Lease, Event)>;
 
-/// Nobody hears what became of this word.
-const NOBODY: u64 = 0;
+/// The id of a claim that needs no reply.
+const NO_REPLY: u64 = 0;
 
-/// Who waits for what.
+/// Waiting clients and their claims.
 #[derive(Debug, Default)]
 pub(super) struct PullQueue {
     last: u64,
     waiting: BTreeMap<ReceiveId, (u32, oneshot::Sender<Received>)>,
-    words: BTreeMap<u64, oneshot::Sender<Vec<LeaseResult>>>,
-    news: VecDeque<Input>,
+    claims: BTreeMap<u64, oneshot::Sender<Vec<LeaseResult>>>,
+    inputs: VecDeque<Input>,
 }
 
 impl PullQueue {
@@ -43,39 +43,39 @@ impl PullQueue {
         self.last
     }
 
-    /// Whether nobody waits for anything.
+    /// Whether no client waits.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.words.is_empty() && self.news.is_empty()
+        self.waiting.is_empty() && self.claims.is_empty() && self.inputs.is_empty()
     }
 
-    /// A new life begins: it hears of all who wait, and of the words that no earlier one has heard.
+    /// A new incarnation begins: it receives all waiting clients, and the claims that no earlier incarnation took.
     pub(super) fn begin(&mut self) {
-        self.news.retain(|input| matches!(input, Input::Claim(_)));
-        let unheard: BTreeSet<u64> = self
-            .news
+        self.inputs.retain(|input| matches!(input, Input::Claim(_)));
+        let untaken: BTreeSet<u64> = self
+            .inputs
             .iter()
             .filter_map(|input| if let Input::Claim(claim) = input { Some(claim.id) } else { None })
             .collect();
-        self.words.retain(|id, _| unheard.contains(id));
-        self.news.extend(self.waiting.iter().map(|(id, (events_max, _))| Input::Receive(*id, *events_max)));
+        self.claims.retain(|id, _| untaken.contains(id));
+        self.inputs.extend(self.waiting.iter().map(|(id, (events_max, _))| Input::Receive(*id, *events_max)));
     }
 
     pub(super) fn take(&mut self) -> VecDeque<Input> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.inputs)
     }
 }
 
 fn taken_back(leases: Vec<Lease>) -> Input {
-    Input::Claim(LeaseClaim { id: NOBODY, verb: LeaseAction::TakeBack, leases })
+    Input::Claim(LeaseClaim { id: NO_REPLY, verb: LeaseAction::TakeBack, leases })
 }
 
-/// The word that gives events back which nobody took.
+/// The claim that returns events that no client received.
 fn give_back(events: Received) -> Input {
     let leases = events.into_iter().map(|(lease, _)| lease).collect();
     taken_back(leases)
 }
 
-/// A client that waits. It waits no more when this is dropped.
+/// A client that waits for events. Dropping it ends the wait.
 #[derive(Debug)]
 pub struct WaitingClient {
     shared: Arc<SharedState>,
@@ -84,9 +84,9 @@ pub struct WaitingClient {
 }
 
 impl WaitingClient {
-    /// The events, when there are any; none where the client shall come again.
+    /// The events, once there are any. Empty if the client must ask again.
     pub async fn events(&mut self) -> Received {
-        // The sender goes with the subscription.
+        // The sender is dropped with the subscription.
         (&mut self.answer).await.unwrap_or_default()
     }
 }
@@ -97,45 +97,45 @@ impl Drop for WaitingClient {
         let left = self.answer.try_recv().unwrap_or_default();
         let mut inner = self.shared.lock();
         if inner.queue.waiting.remove(&self.id).is_some() {
-            inner.queue.news.push_back(Input::Withdraw(self.id));
+            inner.queue.inputs.push_back(Input::Withdraw(self.id));
         }
         if !left.is_empty() {
-            inner.queue.news.push_back(give_back(left));
+            inner.queue.inputs.push_back(give_back(left));
         }
-        if !inner.queue.news.is_empty() {
+        if !inner.queue.inputs.is_empty() {
             inner.wake();
         }
     }
 }
 
 impl SharedState {
-    /// A client waits for up to `events_max` events.
+    /// Waits for up to `events_max` events.
     pub fn receive(self: &Arc<Self>, events_max: u32) -> WaitingClient {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
         let id = ReceiveId(inner.queue.next());
         inner.queue.waiting.insert(id, (events_max, reply));
-        inner.queue.news.push_back(Input::Receive(id, events_max));
+        inner.queue.inputs.push_back(Input::Receive(id, events_max));
         inner.wake();
         WaitingClient { shared: Arc::clone(self), id, answer }
     }
 
-    /// A client says what it did with what it holds. The answer comes when it is durable, and does not where the actor dies
-    /// over it.
+    /// Passes a client's claim on its leases to the actor. The answer arrives once it is durable, and never if the
+    /// actor panics before that.
     pub fn claim(&self, verb: LeaseAction, leases: Vec<Lease>) -> oneshot::Receiver<Vec<LeaseResult>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
         let id = inner.queue.next();
-        inner.queue.words.insert(id, reply);
-        inner.queue.news.push_back(Input::Claim(LeaseClaim { id, verb, leases }));
+        inner.queue.claims.insert(id, reply);
+        inner.queue.inputs.push_back(Input::Claim(LeaseClaim { id, verb, leases }));
         inner.wake();
         answer
     }
 
-    /// The answer with these did not reach its client: they are for another one, and it was no attempt.
+    /// Returns the events of an answer that did not reach its client. They do not count as an attempt.
     pub fn take_back_leases(&self, leases: Vec<Lease>) {
         let mut inner = self.lock();
-        inner.queue.news.push_back(taken_back(leases));
+        inner.queue.inputs.push_back(taken_back(leases));
         inner.wake();
     }
 
@@ -144,12 +144,13 @@ impl SharedState {
         self.lock().queue.waiting.len()
     }
 
-    /// Whether no life hears: the topic's actor builds one where it is told that there is something to do.
-    pub fn is_asleep(&self) -> bool {
+    /// Whether no actor runs. The topic's actor starts one when it learns of work.
+    pub fn has_no_actor(&self) -> bool {
         self.lock().mailbox.as_ref().is_none_or(|mailbox| !mailbox.connected())
     }
 
-    /// Hands events over that are durably the client's own. Where it is gone, what gives them back.
+    /// Hands over events that are durably leased to the client. If the client has gone, returns the input that takes
+    /// them back.
     pub(in crate::subscription) fn hand_over(&self, to: ReceiveId, events: Received) -> Option<Input> {
         let waiting = self.lock().queue.waiting.remove(&to);
         let left = match waiting {
@@ -159,10 +160,10 @@ impl SharedState {
         (!left.is_empty()).then(|| give_back(left))
     }
 
-    /// Tells what became of a word.
+    /// Answers a claim.
     pub(in crate::subscription) fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
-        if let Some(reply) = self.lock().queue.words.remove(&to) {
-            // Whoever asked may have gone; it is done all the same.
+        if let Some(reply) = self.lock().queue.claims.remove(&to) {
+            // The client may have gone. The claim took effect all the same.
             reply.send(verdicts).ok();
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     control::record::{
         azure_properties::{Identity, TlsVersion},
         ingress::{IpRule, PublicNetworkAccess},
-        namespace::{NamespaceRecord, NamespaceSku, WORD},
+        namespace::{NamespaceRecord, NamespaceSku, PATH_SEGMENT},
     },
 };
 
@@ -60,7 +60,7 @@ impl NamespaceView {
     /// What a client is told of `record` by the server that is reached at `public_url`.
     pub fn new(record: &NamespaceRecord, public_url: &str) -> Self {
         let kept = record.kept.clone();
-        let endpoint = format!("{}/{WORD}/{}", public_url.trim_end_matches('/'), record.name);
+        let endpoint = format!("{}/{PATH_SEGMENT}/{}", public_url.trim_end_matches('/'), record.name);
         let hostname = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, rest)| rest).to_owned();
         Self {
             id: record.resource_id(),
