@@ -360,7 +360,7 @@ const PRINTERS: [(&str, &str); 5] = [
     ("cli/print.rs", "the one place"),
     ("cli/top/screen.rs", "a screen, drawn with escapes of its own"),
     ("telemetry/mod.rs", "the log, which escapes"),
-    ("server/mod.rs", "the address of a file, and why the store failed"),
+    ("server/startup.rs", "the path of the admin token, and why the store failed"),
     ("server/listener.rs", "the addresses that the server listens on"),
 ];
 

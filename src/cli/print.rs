@@ -24,13 +24,13 @@ pub enum PipeState {
 /// Standard output takes nothing, and not because nobody reads.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output cannot be written")]
-pub struct Error(#[from] io::Error);
+pub struct PrintError(#[from] io::Error);
 
 /// Prints lines on standard output.
 ///
 /// # Errors
 /// Where it cannot be written, as on a full disk.
-pub fn out(lines: &str) -> Result<PipeState, Error> {
+pub fn out(lines: &str) -> Result<PipeState, PrintError> {
     raw(&escape::lines(lines))
 }
 
@@ -38,7 +38,7 @@ pub fn out(lines: &str) -> Result<PipeState, Error> {
 ///
 /// # Errors
 /// As [`out`].
-pub fn raw(text: &str) -> Result<PipeState, Error> {
+pub fn raw(text: &str) -> Result<PipeState, PrintError> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.trim_end_matches('\n').as_bytes()).and_then(|()| out.write_all(b"\n"));
     match written.and_then(|()| out.flush()) {

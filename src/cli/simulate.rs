@@ -86,7 +86,7 @@ pub enum SimulateError {
     },
     /// The picture.
     #[error(transparent)]
-    Draw(#[from] simulate::DrawError),
+    Draw(#[from] simulate::PlotError),
     /// The picture's file.
     #[error("{} cannot be written: {error}", path.display())]
     Write {

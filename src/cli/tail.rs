@@ -69,7 +69,7 @@ pub enum TailError {
     BrokeOff(String),
     /// The lines cannot be printed.
     #[error(transparent)]
-    Print(#[from] print::Error),
+    Print(#[from] print::PrintError),
 }
 
 /// A server that is alive writes something every few seconds.
@@ -168,7 +168,7 @@ impl TailCommand {
         Ok(format!("/tail?{}", query.finish()))
     }
 
-    fn print(&self, line: &[u8]) -> Result<PipeState, print::Error> {
+    fn print(&self, line: &[u8]) -> Result<PipeState, print::PrintError> {
         match (self.printed.output, serde_json::from_slice::<Value>(line)) {
             (OutputFormat::Table, Ok(value)) => print::out(&format_line(&value)),
             (OutputFormat::Table, Err(_)) | (OutputFormat::Json, _) => {

@@ -34,7 +34,7 @@ use endpoint::SimulatedEndpoint;
 pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
 use fastrand::Rng;
 use log::SimulatedLog;
-pub use plot::{Error as DrawError, draw};
+pub use plot::{PlotError, draw};
 use queue::{EventQueue, ScheduledEvent};
 pub use report::{Distribution, ReportRow, SimulationReport};
 use series::AttemptSeries;

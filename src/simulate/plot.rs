@@ -52,9 +52,9 @@ type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// The plot cannot be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("the plot cannot be drawn: {0}")]
-pub struct Error(String);
+pub struct PlotError(String);
 
-impl Error {
+impl PlotError {
     fn of(error: impl Display) -> Self {
         Self(error.to_string())
     }
@@ -97,7 +97,7 @@ impl Ranged for PlotScale {
 ///
 /// # Errors
 /// The drawing library fails.
-pub fn draw(report: &SimulationReport) -> Result<String, Error> {
+pub fn draw(report: &SimulationReport) -> Result<String, PlotError> {
     // Four panels are arranged two by two, not three and one.
     let columns = if report.models.len() == 4 { 2 } else { COLUMNS.min(report.models.len()) };
     let rows = report.models.len().div_ceil(columns);
@@ -106,7 +106,7 @@ pub fn draw(report: &SimulationReport) -> Result<String, Error> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(Error::of)?;
+        root.fill(&WHITE).map_err(PlotError::of)?;
         let (head, rest) = root.split_vertically(HEAD);
         title(&head, report)?;
         let (panels, _) = rest.split_vertically(PANEL.1 * rows as u32);
@@ -114,7 +114,7 @@ pub fn draw(report: &SimulationReport) -> Result<String, Error> {
         for (area, row) in panels.split_evenly((rows, columns)).iter().zip(&report.models) {
             panel(area, row, &axes)?;
         }
-        root.present().map_err(Error::of)?;
+        root.present().map_err(PlotError::of)?;
     }
     Ok(svg)
 }
@@ -154,7 +154,7 @@ fn rate(row: &ReportRow, attempts: u64) -> f64 {
     attempts as f64 / row.subscriptions as f64 * 3600.0 / row.series.width.as_secs_f64()
 }
 
-fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), Error> {
+fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), PlotError> {
     let bins = report.models.first().map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
     let what = format!(
         "{} subscriptions, {} events for each, {} simulated, seed {}; in bins of {bins}, on a logarithmic axis",
@@ -166,27 +166,27 @@ fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), Error> {
     let bold = ("sans-serif", 17).into_font().style(FontStyle::Bold).color(&INK);
     let plain = ("sans-serif", 12).into_font().color(&FAINT);
     let ink = ("sans-serif", 12).into_font().color(&INK);
-    head.draw_text("Delivery attempts per hour and subscription", &bold, (14, 12)).map_err(Error::of)?;
-    head.draw_text(&what, &plain, (14, 35)).map_err(Error::of)?;
+    head.draw_text("Delivery attempts per hour and subscription", &bold, (14, 12)).map_err(PlotError::of)?;
+    head.draw_text(&what, &plain, (14, 35)).map_err(PlotError::of)?;
     for (color, name, at) in [(DELIVERED, "delivered", 14), (FAILED, "failed", 114)] {
         let line = PathElement::new([(at, 62), (at + 18, 62)], color.stroke_width(3));
-        head.draw(&line).map_err(Error::of)?;
-        head.draw_text(name, &ink, (at + 24, 56)).map_err(Error::of)?;
+        head.draw(&line).map_err(PlotError::of)?;
+        head.draw_text(name, &ink, (at + 24, 56)).map_err(PlotError::of)?;
     }
     let band = Rectangle::new([(194, 55), (212, 69)], DOWN.filled());
-    head.draw(&band).map_err(Error::of)?;
-    head.draw_text("the endpoint is down", &ink, (218, 56)).map_err(Error::of)
+    head.draw(&band).map_err(PlotError::of)?;
+    head.draw_text("the endpoint is down", &ink, (218, 56)).map_err(PlotError::of)
 }
 
-fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Error> {
+fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), PlotError> {
     let subscriptions = number(row.subscriptions);
     let plural = if row.subscriptions == 1 { "" } else { "s" };
     let caption = ("sans-serif", 13).into_font().style(FontStyle::Bold).color(&INK);
     let labels = ("sans-serif", 11).into_font().color(&FAINT);
-    area.draw_text(&row.model, &caption, (52, 8)).map_err(Error::of)?;
+    area.draw_text(&row.model, &caption, (52, 8)).map_err(PlotError::of)?;
     let right = labels.clone().pos(Pos::new(HPos::Right, VPos::Top));
     area.draw_text(&format!("{subscriptions} subscription{plural}"), &right, (PANEL.0 as i32 - 18, 10))
-        .map_err(Error::of)?;
+        .map_err(PlotError::of)?;
 
     let decades = (axes.ground as i32..=axes.top as i32).map(f64::from).collect::<Vec<_>>();
     let mut history = ChartBuilder::on(area)
@@ -198,10 +198,10 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Er
             PlotScale { range: 0.0..axes.hours, ticks: axes.ticks() },
             PlotScale { range: axes.ground..axes.top, ticks: decades },
         )
-        .map_err(Error::of)?;
+        .map_err(PlotError::of)?;
     for (from, until) in downs(row, axes) {
         let band = Rectangle::new([(from, axes.ground), (until, axes.top)], DOWN.filled());
-        history.draw_series([band]).map_err(Error::of)?;
+        history.draw_series([band]).map_err(PlotError::of)?;
     }
     history
         .configure_mesh()
@@ -212,14 +212,14 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Er
         .x_label_formatter(&|hours| axes.time(*hours))
         .y_label_formatter(&|power| decade(*power))
         .draw()
-        .map_err(Error::of)?;
+        .map_err(PlotError::of)?;
     for (color, failed) in [(DELIVERED, false), (FAILED, true)] {
         let attempts = |bin: &SeriesBin| if failed { bin.failed } else { bin.attempts - bin.failed };
         // Two fills would mix to a third color.
         let fill = color.mix(if failed { 0.0 } else { 0.1 });
         for outline in outlines(row, axes, attempts) {
             let area = AreaSeries::new(outline, axes.ground, fill).border_style(color.stroke_width(1));
-            history.draw_series(area).map_err(Error::of)?;
+            history.draw_series(area).map_err(PlotError::of)?;
         }
     }
     Ok(())

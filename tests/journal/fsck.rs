@@ -414,7 +414,7 @@ const LOGS: &[Damage] = &[
             chunk[2 + 8 + 7] += 1;
             put(store, Family::Log, log(13), chunk);
         },
-        "the chunk at 13 has Running { count: 12",
+        "the chunk at 13 follows 12 events of",
     ),
     (
         "the running count of the floor",

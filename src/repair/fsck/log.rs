@@ -85,7 +85,11 @@ impl StoreCheck<'_> {
             if first < end.next {
                 self.report.wrong(format!("{at} begins in the one before, which ends at {}", end.next.0));
             } else if chunk.before != end.running && !(first > end.next && gap_is_known) {
-                self.report.wrong(format!("{at} has {:?} before it and says {:?}", end.running, chunk.before));
+                let (found, written) = (end.running, chunk.before);
+                self.report.wrong(format!(
+                    "{at} follows {} events of {} bytes, but its record says {} events of {} bytes",
+                    found.count, found.bytes, written.count, written.bytes
+                ));
             }
         }
         if let Err(error) = chunk.events() {
