@@ -15,15 +15,15 @@ use gridhook::{
     server, telemetry,
 };
 
-/// The server lives for months and every event allocates: an allocator that does not fragment.
+/// The server runs for months and allocates for every event; mimalloc fragments little.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let parsed = Cli::from_arg_matches(&cli::command().get_matches());
     let run = run(parsed.unwrap_or_else(|error| error.exit()).command).and_then(|CommandOutcome { text, is_ok }| {
-        // A closed pipe does not change what the command came to.
-        let (PipeState::Reads | PipeState::Gone) = text.map_or(Ok(PipeState::Reads), |text| print::out(&text))?;
+        // A closed pipe does not change the exit status.
+        let (PipeState::Open | PipeState::Closed) = text.map_or(Ok(PipeState::Open), |text| print::out(&text))?;
         Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     });
     run.unwrap_or_else(|error| {
@@ -32,16 +32,16 @@ fn main() -> ExitCode {
     })
 }
 
-/// What a command came to.
+/// The result of a command.
 struct CommandOutcome {
-    /// What is printed at its end.
+    /// The text to print.
     text: Option<String>,
     /// Whether the exit status is 0.
     is_ok: bool,
 }
 
 impl CommandOutcome {
-    /// It printed everything itself.
+    /// The command printed everything itself.
     const QUIET: Self = Self { text: None, is_ok: true };
 }
 
@@ -52,8 +52,8 @@ impl From<String> for CommandOutcome {
 }
 
 impl From<Outcome> for CommandOutcome {
-    fn from(Outcome { told, is_sound }: Outcome) -> Self {
-        Self { text: Some(told), is_ok: is_sound }
+    fn from(Outcome { text, is_sound }: Outcome) -> Self {
+        Self { text: Some(text), is_ok: is_sound }
     }
 }
 
@@ -65,14 +65,14 @@ fn run(command: Command) -> anyhow::Result<CommandOutcome> {
             let config = Config::load(&sources)?;
             let log = telemetry::init(&config.log)?;
             for (variable, meant) in config::near_misses(&sources) {
-                tracing::warn!(variable, meant, "an environment variable looks like a setting and is none");
+                tracing::warn!(variable, meant, "unknown environment variable, similar to a setting");
             }
             server::run(config, sources, log)?;
             CommandOutcome::QUIET
         }
         Command::Health(health) => {
-            let told = system().block_on(health.run())?;
-            CommandOutcome { text: Some(told.text), is_ok: told.is_well }
+            let view = system().block_on(health.run())?;
+            CommandOutcome { text: Some(view.text), is_ok: view.is_healthy }
         }
         Command::Clock(clock) => system().block_on(clock.run())?.into(),
         Command::Config(settings) => settings.run(server::check)?.into(),
@@ -91,7 +91,7 @@ fn run(command: Command) -> anyhow::Result<CommandOutcome> {
         }
         Command::Publish(publish) => system().block_on(publish.run(Clock::system()))?.into(),
         Command::Context(contexts) => contexts.run()?.into(),
-        Command::DeadLetters(letters) => system().block_on(letters.run())?.into(),
+        Command::DeadLetters(command) => system().block_on(command.run())?.into(),
         Command::Replay(replay) => system().block_on(replay.run())?.into(),
         Command::Trace(trace) => system().block_on(trace.run())?.into(),
         Command::Ledger(ledger) => system().block_on(ledger.run())?.into(),
@@ -107,11 +107,11 @@ fn run(command: Command) -> anyhow::Result<CommandOutcome> {
         Command::Simulate(simulate) => simulate.run(&Clock::system())?.into(),
         Command::Help(help) => help.run()?.into(),
         Command::Completions(completions) => {
-            let (PipeState::Reads | PipeState::Gone) = print::raw(&completions.run())?;
+            let (PipeState::Open | PipeState::Closed) = print::raw(&completions.run())?;
             CommandOutcome::QUIET
         }
         Command::Manual(manual) => {
-            let pages = manual.run().context("cannot write the pages")?;
+            let pages = manual.run().context("cannot write the manual pages")?;
             format!("{pages} pages written").into()
         }
     })

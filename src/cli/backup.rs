@@ -1,6 +1,6 @@
-//! `gridhook backup` and `gridhook restore`: a running server's store copied to another folder, and brought back.
+//! `gridhook backup` and `gridhook restore`.
 //!
-//! The server makes the backup, where it runs; the folder is one of its machine. Restoring is done without a server.
+//! The server writes the backup, to a folder of its own machine. A restore runs without a server.
 
 use std::{
     ops::ControlFlow,
@@ -32,9 +32,9 @@ use crate::{
 
 /// The flags of `backup`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: gridhook backup /srv/backups/monday\nThe exit status is 1 where something is wrong.")]
+#[command(after_help = "Example: gridhook backup /srv/backups/monday\nThe exit status is 1 if the check of the backup finds damage.")]
 pub struct Backup {
-    /// A folder of the server's machine that is empty or not there yet
+    /// Empty or new folder on the server's machine
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     #[command(flatten)]
@@ -46,50 +46,50 @@ pub struct Backup {
 /// The flags of `restore`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: gridhook restore /srv/backups/monday --data-dir data\nThe exit status is 1 where something is \
-                        wrong."
+    after_help = "Example: gridhook restore /srv/backups/monday --data-dir data\nThe exit status is 1 if the check of \
+                        the store finds damage."
 )]
 pub struct Restore {
-    /// What `gridhook backup` made
+    /// Folder written by gridhook backup
     #[arg(value_name = "BACKUP")]
     backup: PathBuf,
-    /// The settings; without it the defaults hold
+    /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is to be kept (server.data_dir): a folder without a store
+    /// Data folder to restore into (server.data_dir); it must not contain a store
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Take a damaged data folder, or a damaged backup, for what is left of it, and list what is missing
+    /// Salvage what is readable from a damaged backup or data folder, and list what is lost
     #[arg(long)]
     accept_loss: bool,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
-/// Why it was not done.
+/// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupCommandError {
-    /// The settings.
+    /// The settings cannot be used.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// The server did not.
+    /// The server did not make the backup.
     #[error(transparent)]
     Server(#[from] stream::StreamError),
-    /// It was not restored.
+    /// The restore failed.
     #[error(transparent)]
     Store(#[from] backup::BackupError),
 }
 
-/// What was done, as it is printed, and whether the store is sound.
+/// The printed result, and whether the store has no damage.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What is printed.
-    pub told: String,
-    /// Whether nothing is wrong.
+    /// The text to print.
+    pub text: String,
+    /// Whether the check found no damage.
     pub is_sound: bool,
 }
 
-/// A backup as the server tells of it.
+/// A backup, as the server reports it.
 #[derive(Deserialize)]
 struct BackupView {
     folder: String,
@@ -98,28 +98,28 @@ struct BackupView {
 }
 
 impl Backup {
-    /// Has it made. Has to be called where a system of actix runs.
+    /// Requests a backup. Needs a running actix system.
     pub async fn run(&self) -> Result<Outcome, BackupCommandError> {
-        // What is no path of the server's machine is refused there; one below this folder is only written shorter.
+        // A relative path is resolved here, because the server has another working directory.
         let folder = path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
         let session = self.control.session().map_err(stream::StreamError::from)?;
-        let told = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
-        let is_sound = is_sound(&told["report"]);
+        let view = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
+        let is_sound = is_sound(&view["report"]);
         if let OutputFormat::Json = self.printed.output {
-            return Ok(Outcome { told: print::json(&told), is_sound });
+            return Ok(Outcome { text: print::json(&view), is_sound });
         }
-        let made = BackupView::deserialize(&told["backup"])
+        let made = BackupView::deserialize(&view["backup"])
             .map_err(|error| stream::StreamError::from(super::client::ClientError::Answer(error)))?;
         let BackupView { folder, files, bytes } = made;
-        let lines = report(&told["report"]);
-        Ok(Outcome { told: format!("{lines}\nbacked up to {folder}: {files} files, {bytes} bytes"), is_sound })
+        let lines = report(&view["report"]);
+        Ok(Outcome { text: format!("{lines}\nbacked up to {folder}: {files} files, {bytes} bytes"), is_sound })
     }
 }
 
 impl Restore {
-    /// Brings it back.
+    /// Restores the backup.
     pub fn run(&self) -> Result<Outcome, BackupCommandError> {
-        // RocksDB makes its files with the process's umask: they are as private as a server's.
+        // RocksDB creates files with the process's umask; only the owner may read them.
         umask(Mode::from_raw_mode(0o077));
         let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (data_dir, options) = (config.server.data_dir, store_options(&config.journal));
@@ -138,32 +138,32 @@ impl Restore {
         let restored = backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?;
         drop(spinner);
         let backup::RestoreReport { manifest, report } = restored;
-        let told = match self.printed.output {
+        let text = match self.printed.output {
             OutputFormat::Table => {
-                format!("{report}\nrestored to {}: the store of {}", data_dir.display(), manifest.made)
+                format!("{report}\nrestored to {}: backup of {}", data_dir.display(), manifest.made)
             }
             OutputFormat::Json => print::json(&json!({"report": report, "backup": manifest})),
         };
-        Ok(Outcome { told, is_sound: report.is_sound() })
+        Ok(Outcome { text, is_sound: report.is_sound() })
     }
 }
 
 impl Restore {
     fn salvaged(&self, SalvageResult { loss, report }: &SalvageResult, data_dir: &path::Path) -> Outcome {
-        let told = match self.printed.output {
-            OutputFormat::Table => format!("{loss}{report}\nwhat is left of it is in {}", data_dir.display()),
+        let text = match self.printed.output {
+            OutputFormat::Table => format!("{loss}{report}\nsalvaged to {}", data_dir.display()),
             OutputFormat::Json => print::json(&json!({"loss": loss, "report": report})),
         };
-        Outcome { told, is_sound: report.is_sound() }
+        Outcome { text, is_sound: report.is_sound() }
     }
 }
 
-/// Whether a report that came as JSON says that nothing is wrong.
+/// Whether a report in JSON lists no damage.
 pub(super) fn is_sound(report: &Value) -> bool {
     report["findings"].as_array().is_some_and(Vec::is_empty)
 }
 
-/// A report that came as JSON, for people.
+/// Formats a report in JSON as text.
 pub(super) fn report(report: &Value) -> String {
     CheckReport::deserialize(report).map_or_else(|_| print::json(report), |report| report.to_string())
 }

@@ -1,8 +1,7 @@
-//! Events from a file or a pipe, cut into request bodies.
+//! Splits events from a file or a pipe into request bodies.
 //!
-//! The input is read as it comes, so it may be longer than memory: a JSON array, one JSON object, or objects one after
-//! another (JSON lines). An event's own bytes are passed on as they stand; nothing of it is read but where it ends. Of a
-//! dead letter everything is passed on but what it was given when it was put aside.
+//! The input is a JSON array, one JSON object, or JSON lines. It is streamed, so it may be larger than memory. The bytes of
+//! an event are passed on unchanged. From a dead letter, the properties added by dead-lettering are removed.
 
 use std::{
     borrow::Cow,
@@ -16,52 +15,52 @@ use serde_json::{Deserializer, value::RawValue};
 
 use crate::dead_letter::file;
 
-/// What one request may have.
+/// The limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// The most events.
+    /// Maximum number of events.
     pub events: usize,
-    /// The most bytes; an event that has more goes alone.
+    /// Maximum bytes; a larger event is sent alone.
     pub bytes: usize,
 }
 
-/// What stands in the input.
+/// The form of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputForm {
     /// Events.
     Events,
-    /// Dead letters: events with what became of them.
+    /// Dead letters: events with dead-letter properties.
     DeadLetters,
-    /// Dead letters of a topic with a custom schema: envelopes with events in them.
+    /// Dead letters of a topic with a custom schema: envelopes that contain events.
     CustomDeadLetters,
 }
 
 /// The body of one request: an array of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// How many.
+    /// The number of events.
     pub events: usize,
-    /// The array.
+    /// The JSON array.
     pub body: Bytes,
 }
 
-/// The input cannot be read to its end; every event before the place was handed on.
+/// The input cannot be read to its end. All events before the error were sent.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchesError {
-    /// It is not what it should be.
+    /// The input is not valid.
     #[error("event {event}: {error}; allowed is a JSON array, a JSON object, or one object after another")]
     Json {
-        /// Which event, counted from 1.
+        /// The number of the event, from 1.
         event: usize,
-        /// Where in the input, and what.
+        /// The error and its position.
         error: serde_json::Error,
     },
-    /// It cannot be read.
+    /// The input cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Reads `input` to its end and gives each batch to `send`, until that returns false.
+/// Reads `input` to its end and passes each batch to `send`, until `send` returns false.
 pub fn read(
     input: impl Read,
     form: InputForm,
@@ -75,21 +74,21 @@ pub fn read(
             first => break first == Some(&b'['),
         }
     };
-    let mut cutter = BatchReader { form, limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
+    let mut reader = BatchReader { form, limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
     let read = if array {
         let mut input = Deserializer::from_reader(input);
-        input.deserialize_seq(&mut cutter).and_then(|()| input.end())
+        input.deserialize_seq(&mut reader).and_then(|()| input.end())
     } else {
         let events = Deserializer::from_reader(input).into_iter::<Box<RawValue>>();
-        cutter.take_all(events)
+        reader.take_all(events)
     };
-    cutter.flush();
+    reader.flush();
     match read {
-        // The input was left where nobody wanted more of it.
+        // `send` returned false.
         Ok(()) => Ok(()),
-        Err(_) if !cutter.open => Ok(()),
+        Err(_) if !reader.open => Ok(()),
         Err(error) if error.is_io() => Err(BatchesError::Io(error.into())),
-        Err(error) => Err(BatchesError::Json { event: cutter.seen + 1, error }),
+        Err(error) => Err(BatchesError::Json { event: reader.seen + 1, error }),
     }
 }
 
@@ -111,10 +110,10 @@ impl<S: FnMut(Batch) -> bool> BatchReader<S> {
         Ok(())
     }
 
-    /// Takes one event; an error where it is none, or nobody wants more.
+    /// Adds one event. Fails if it is not an object, or if `send` returned false.
     fn take(&mut self, event: &RawValue) -> serde_json::Result<()> {
         if !event.get().starts_with('{') {
-            return Err(serde::de::Error::custom("this is not an object"));
+            return Err(serde::de::Error::custom("an event must be a JSON object"));
         }
         let text = match self.form {
             InputForm::Events => Cow::Borrowed(event.get()),
@@ -122,7 +121,7 @@ impl<S: FnMut(Batch) -> bool> BatchReader<S> {
             InputForm::CustomDeadLetters => Cow::Owned(file::event_of(event.get(), true)?),
         };
         self.seen += 1;
-        // Two brackets, and a comma before all but the first.
+        // 2 bytes for the brackets, or for a comma and the closing bracket.
         if self.events == self.limits.events || self.body.len() + text.len() + 2 > self.limits.bytes {
             self.flush();
         }
@@ -158,7 +157,7 @@ impl<'de, S: FnMut(Batch) -> bool> Visitor<'de> for &mut BatchReader<S> {
     }
 }
 
-/// Takes the next event of an array as soon as it is read.
+/// Adds the next event of an array as soon as it is parsed.
 struct NextElement<'a, S>(&'a mut BatchReader<S>);
 
 impl<'de, S: FnMut(Batch) -> bool> DeserializeSeed<'de> for NextElement<'_, S> {

@@ -1,7 +1,7 @@
-//! A running server's control plane, as the operator's commands ask it: where it is, who asks, and what is shown.
+//! The client of the control plane: the server's address, the operator's token, requests, and resource names.
 //!
-//! A command says what it wants as a path and JSON and gets JSON; what a person sees is a table made of it, what a script
-//! sees (`--output json`) is the JSON itself. A refusal is told in the server's own words.
+//! A command sends a path and JSON, and receives JSON. With `--output json` it prints that JSON, otherwise a table made from
+//! it. An error shows the server's own message.
 
 use std::{
     fmt, fs, io,
@@ -27,56 +27,57 @@ use super::{
 };
 use crate::escape;
 
-/// Where the server is, as flags.
+/// The flags that name the server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerAddressArgs {
-    /// The server's control plane [default: GRIDHOOK_SERVER, or the context in use, or the address in
+    /// URL of the server's control plane [default: GRIDHOOK_SERVER, or the context in use, or the address in
     /// GRIDHOOK_SERVER__LISTEN, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", value_parser = server_url, help_heading = SERVER)]
     server: Option<Url>,
-    /// The server of this context (gridhook context list)
+    /// Use the server of this context (gridhook context list)
     #[arg(long, value_name = "NAME", conflicts_with = "server", help_heading = SERVER)]
     context: Option<String>,
-    /// A PEM file with the authority of the server's certificate, beside the machine's own authorities
+    /// PEM file with a certificate authority to trust, besides those of the machine
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     ca_file: Option<PathBuf>,
 }
 
-/// Where the server is and who asks, as flags.
+/// The flags that name the server and the operator's token.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
     #[command(flatten)]
-    place: ServerAddressArgs,
-    /// A file with the operator's token [default: GRIDHOOK_TOKEN, or the context's, or data/admin-token, or the package's]
+    address: ServerAddressArgs,
+    /// File with the operator's token [default: GRIDHOOK_TOKEN, or the context's file, or data/admin-token, or the
+    /// package's file]
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     token_file: Option<PathBuf>,
 }
 
-/// The heading of these flags in every command's help.
+/// The heading of these flags in the help.
 const SERVER: &str = "Server";
 
-/// The server that is asked where nobody names one.
+/// The server if no flag, variable or context names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
-/// A server's address.
+/// Parses the URL of a server.
 pub(super) fn server_url(text: &str) -> Result<Url, String> {
     let allowed =
-        |example: &str| format!("allowed is an address that begins with http:// or https://, such as {example}");
+        |example: &str| format!("allowed is a URL that begins with http:// or https://, such as {example}");
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
-        // Without a scheme, `localhost:8080` is read as one of the scheme localhost.
+        // `localhost:8080` parses as a URL with the scheme `localhost`.
         let with_scheme = format!("http://{text}");
         let example = if Url::parse(&with_scheme).is_ok() { &with_scheme } else { DEFAULT_SERVER };
         return Err(allowed(example));
     };
     if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
-        return Err(format!("{}, without user, query and fragment", allowed(DEFAULT_SERVER)));
+        return Err(format!("{}, without user, query or fragment", allowed(DEFAULT_SERVER)));
     }
     Ok(url)
 }
 
-/// The server that listens at an address. In a container, the server and the commands that check its health have the same
-/// environment.
+/// The URL for a listen address. In a container, the server and its health check share the environment, and so this
+/// setting.
 fn listening_at(text: &str) -> Result<Url, ClientError> {
     let parsed = text.parse().ok().map(|mut address: SocketAddr| {
         if address.ip().is_unspecified() {
@@ -90,17 +91,17 @@ fn listening_at(text: &str) -> Result<Url, ClientError> {
     })
 }
 
-/// A server, and how its address was chosen.
+/// The chosen server, and the context it came from.
 struct ChosenServer {
     server: Url,
     context: Option<ServerContext>,
-    /// Whether the context was named in this command.
+    /// Whether a flag names the context.
     is_named: bool,
     ca_file: Option<PathBuf>,
 }
 
 impl ServerAddressArgs {
-    fn chosen(&self) -> Result<ChosenServer, ClientError> {
+    fn choose(&self) -> Result<ChosenServer, ClientError> {
         let ca_file = |context: Option<&ServerContext>| self.ca_file.clone().or_else(|| context?.ca_file.clone());
         if let Some(name) = &self.context {
             let context = ContextFile::load()?.get(name)?.clone();
@@ -121,33 +122,33 @@ impl ServerAddressArgs {
             (None, Some(context)) => context.server()?,
             (None, None) => match variable("GRIDHOOK_SERVER__LISTEN")? {
                 Some(text) => listening_at(&text)?,
-                None => Url::parse(DEFAULT_SERVER).expect("it is an address"),
+                None => Url::parse(DEFAULT_SERVER).expect("the default is a URL"),
             },
         };
         let ca_file = ca_file(context.as_ref());
         Ok(ChosenServer { server, context, is_named: false, ca_file })
     }
 
-    /// The server's address, and a client that believes its certificate. Has to be called where a system of actix runs.
+    /// The server's URL, and a client that trusts its certificate. Needs a running actix system.
     pub(super) fn client(&self) -> Result<(Url, Client), ClientError> {
-        let ChosenServer { server, ca_file, .. } = self.chosen()?;
+        let ChosenServer { server, ca_file, .. } = self.choose()?;
         let client = http::client(ca_file.as_deref())?;
         Ok((server, client))
     }
 }
 
-/// An environment variable; an empty one is none.
+/// An environment variable; empty counts as not set.
 pub(super) fn variable(name: &str) -> Result<Option<String>, ClientError> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => Ok(Some(text)),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => {
-            Err(ClientError::Input(format!("environment variable {name} is not UTF-8; allowed is UTF-8")))
+            Err(ClientError::Input(format!("environment variable {name} is not valid UTF-8; allowed is UTF-8 text")))
         }
     }
 }
 
-/// A token or a key in a file or a variable: one line that a header can carry.
+/// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a header.
 pub(super) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let problem = match lines[..] {
@@ -159,32 +160,32 @@ pub(super) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
     Err(ClientError::Input(format!("{from} {problem}; allowed is one line of visible ASCII characters")))
 }
 
-/// The secret in a file.
+/// Reads a secret from a file.
 pub(super) fn secret_in(file: &Path) -> Result<String, ClientError> {
     let text = fs::read_to_string(file)
         .map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", file.display())))?;
     secret(&text, &file.display().to_string())
 }
 
-/// In which form a command's result is printed.
+/// The output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// Lines and tables for people
+    /// Text and tables, for people
     #[default]
     Table,
-    /// JSON for scripts
+    /// JSON, for scripts
     Json,
 }
 
-/// The flag that says it.
+/// The output format, as a flag.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct OutputArgs {
-    /// How the result is printed
-    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    /// Output format
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub output: OutputFormat,
 }
 
-/// Who is asked, and how the answer is printed.
+/// The flags of a command that sends requests: server, token and output format.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
     #[command(flatten)]
@@ -194,7 +195,7 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// The answer as it is printed: as `table` makes of it, or as it is.
+    /// Formats a response: as `table` formats it, or as JSON.
     pub(super) fn print(&self, answer: &Value, table: impl FnOnce(&Value) -> String) -> Result<String, ClientError> {
         Ok(match self.printed.output {
             OutputFormat::Table => table(answer),
@@ -203,15 +204,15 @@ impl ClientArgs {
     }
 }
 
-/// A topic, a domain or a topic of a domain, as a command names it: `orders`, `domains/shop`, `domains/shop/topics/eu`, or
-/// the whole resource id.
+/// The name of a topic, a domain or a namespace in a command: `orders`, `domains/shop`, `domains/shop/topics/eu`, or a full
+/// resource id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceName(String);
 
-/// The names in it are an operator's.
+/// Unreserved characters of RFC 3986; all others are percent-encoded.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The README's own scope; another one needs the whole resource id.
+/// The default scope; a resource in another scope needs its full resource id.
 const SCOPE: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid";
 
 impl std::str::FromStr for ResourceName {
@@ -230,8 +231,8 @@ impl std::str::FromStr for ResourceName {
             }
             _ => {
                 return Err(
-                    "allowed are a topic's name, domains/NAME, domains/NAME/topics/NAME, the same with namespaces, \
-                            or a whole resource id that begins with /subscriptions/"
+                    "allowed are NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same with namespaces/, or a \
+                     full resource id that begins with /subscriptions/"
                         .to_owned(),
                 );
             }
@@ -241,19 +242,19 @@ impl std::str::FromStr for ResourceName {
 }
 
 impl ResourceName {
-    /// The path of the resource itself, or of what is behind it.
+    /// The path of the resource, followed by `rest`.
     pub fn path(&self, rest: &str) -> String {
         format!("{}{rest}", self.0)
     }
 
-    /// The path of one of its event subscriptions, or of what is behind that.
+    /// The path of one of its event subscriptions, followed by `rest`.
     pub fn subscription(&self, name: &str, rest: &str) -> String {
         format!("{}/eventSubscriptions/{}{rest}", self.0, segment(name))
     }
 }
 
 impl ResourceName {
-    /// The path that its events are published to.
+    /// The path to publish its events to.
     pub(super) fn publishing(&self) -> Result<String, ClientError> {
         match self.types_and_names()[..] {
             [("topics", name)] => Ok(format!("/topics/{name}/api/events")),
@@ -262,16 +263,16 @@ impl ResourceName {
                 Ok(format!("/namespaces/{namespace}/topics/{name}:publish"))
             }
             [("domains", domain), ("topics", _)] => Err(ClientError::Input(format!(
-                "events for a topic of a domain are published to the domain, domains/{domain}; each event names its topic"
+                "cannot publish to a topic of a domain; publish to the domain, domains/{domain}, and name the topic in each event"
             ))),
             _ => Err(ClientError::Input(format!(
-                "nothing is published to {}; allowed is a topic or a domain",
+                "cannot publish to {}; allowed is a topic, a domain or a topic of a namespace",
                 short(&self.0)
             ))),
         }
     }
 
-    /// What kind of resource it is.
+    /// The kind of the resource.
     pub(super) fn kind(&self) -> ResourceNameKind {
         match self.types_and_names()[..] {
             [("namespaces", _)] => ResourceNameKind::Namespace,
@@ -281,31 +282,31 @@ impl ResourceName {
         }
     }
 
-    /// Types in lower case and names, from the provider on.
+    /// Pairs of type (in lower case) and name, after the provider.
     fn types_and_names(&self) -> Vec<(&'static str, &str)> {
         const TYPES: [&str; 3] = ["topics", "domains", "namespaces"];
         let segments: Vec<&str> = self.0.split('/').collect();
         let provider = segments.iter().position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"));
-        let behind = provider.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
+        let rest = provider.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
         let known = |word: &str| TYPES.into_iter().find(|known| known.eq_ignore_ascii_case(word)).unwrap_or_default();
-        behind.chunks_exact(2).map(|pair| (known(pair[0]), pair[1])).collect()
+        rest.chunks_exact(2).map(|pair| (known(pair[0]), pair[1])).collect()
     }
 }
 
-/// What kind of resource a command names.
+/// The kind of a named resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceNameKind {
-    /// A topic or a domain: it has a log, and event subscriptions.
+    /// A topic or a domain: has a log and event subscriptions.
     Topic,
-    /// A topic of a domain: it has event subscriptions, and the domain's log.
+    /// A topic of a domain: has event subscriptions and shares the domain's log.
     DomainTopic,
-    /// A namespace: it has topics only.
+    /// A namespace: has topics only.
     Namespace,
-    /// A topic of a namespace: it has a log, and event subscriptions of another form.
+    /// A topic of a namespace: has a log, and event subscriptions with a different JSON form.
     NamespaceTopic,
 }
 
-/// How a resource with this id is named in a command: shortly, where that is enough.
+/// The name of a resource in a command: short in the default scope, otherwise the full id.
 pub fn short(id: &str) -> String {
     match id.strip_prefix(SCOPE).map(|rest| rest.trim_start_matches('/')) {
         Some(rest) => rest.strip_prefix("topics/").unwrap_or(rest).to_owned(),
@@ -313,71 +314,71 @@ pub fn short(id: &str) -> String {
     }
 }
 
-/// A name as a segment of a path.
+/// A name, percent-encoded as a path segment.
 pub fn segment(name: &str) -> String {
     utf8_percent_encode(name, SEGMENT).to_string()
 }
 
-/// Why the server did not do, or could not be asked.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers, or not as a server does.
+    /// No connection, or no HTTP response.
     #[error("{server}: {error}; {hint}")]
     Send {
-        /// Whom we asked.
+        /// The server's URL.
         server: String,
-        /// What happened.
+        /// The error.
         error: String,
-        /// What may help.
+        /// What the operator can do.
         hint: String,
     },
-    /// It said no.
-    #[error("refused with {status}: {reason}")]
+    /// The server responded with an error.
+    #[error("the server responded {status}: {reason}")]
     Refused {
-        /// How.
+        /// The status.
         status: StatusCode,
-        /// Why, in its words.
+        /// The server's message.
         reason: String,
     },
-    /// It answered what we cannot read.
-    #[error("the answer is not what this version of gridhook understands")]
+    /// The response cannot be parsed.
+    #[error("the response has an unknown form; the server and this command may have different versions")]
     Answer(#[from] serde_json::Error),
-    /// What was typed, or stands in a file, cannot be used.
+    /// A flag, a variable or a file cannot be used.
     #[error("{0}")]
     Input(String),
 }
 
-/// 64 MiB: more than any answer has; a list is paged.
+/// 64 MiB, above every response; lists are paged.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Where servers keep their token: one that was started in this folder, and that of the package.
+/// The token files of a server started in this folder, and of the package's server.
 const TOKEN_FILES: [&str; 3] = ["data/admin-token", "/run/gridhook/admin-token", "/var/lib/gridhook/admin-token"];
 
-/// A server that is asked.
+/// An authenticated connection to a server.
 pub struct ServerClient {
     client: Client,
     server: Url,
     token: String,
-    /// Where the token came from, in words.
+    /// The source of the token, for error messages.
     token_from: String,
 }
 
 impl ServerArgs {
-    /// Ready to ask. Has to be called where a system of actix runs.
+    /// Creates the client. Needs a running actix system.
     pub fn session(&self) -> Result<ServerClient, ClientError> {
-        let chosen = self.place.chosen()?;
+        let chosen = self.address.choose()?;
         let (token, token_from) = self.token(&chosen)?;
         let client = http::client(chosen.ca_file.as_deref())?;
         Ok(ServerClient { client, server: chosen.server, token, token_from })
     }
 
-    /// Where the server is.
-    pub(super) fn place(&self) -> &ServerAddressArgs {
-        &self.place
+    /// The flags that name the server.
+    pub(super) fn address(&self) -> &ServerAddressArgs {
+        &self.address
     }
 
-    /// The token, and where it came from. A context that this command names goes before the environment: a token that is
-    /// there for another server must not be sent to this one.
+    /// The token and its source. The token file of a context named by a flag takes precedence over `GRIDHOOK_TOKEN`, which
+    /// may belong to another server.
     fn token(&self, chosen: &ChosenServer) -> Result<(String, String), ClientError> {
         let of_file = |path: &Path| Ok((secret_in(path)?, path.display().to_string()));
         let of_context = chosen.context.as_ref().and_then(|context| context.token_file.as_deref());
@@ -391,51 +392,50 @@ impl ServerArgs {
             (None, Some(path), None) => return of_file(path),
             (None, None, None) => {}
         }
-        let mut not_read = String::new();
+        let mut unreadable = String::new();
         for path in TOKEN_FILES.map(Path::new) {
             match fs::read_to_string(path) {
                 Ok(text) => return Ok((secret(&text, &path.display().to_string())?, path.display().to_string())),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => not_read = format!(" ({}: {error})", path.display()),
+                Err(error) => unreadable = format!(" ({}: {error})", path.display()),
             }
         }
         Err(ClientError::Input(format!(
-            "there is no operator's token{not_read}; name its file with --token-file, set GRIDHOOK_TOKEN, or add a \
-             context with gridhook context add. A server keeps its token in admin-token in its data folder"
+            "no operator's token found{unreadable}; use --token-file, set GRIDHOOK_TOKEN, or add a context with gridhook \
+             context add. A server stores its token in the file admin-token in its data folder"
         )))
     }
 }
 
 impl ServerClient {
-    /// Reads. The path may have a query.
+    /// Sends a GET. The path may contain a query.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.fetch(Method::GET, path, None::<&Value>).await
     }
 
-    /// Has something done.
+    /// Sends a POST.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
         self.fetch(Method::POST, path, Some(body)).await
     }
 
-    /// Asks in any way. An answer without a body is `null`; where there is no such topic or event subscription, the refusal
-    /// says which names are like it.
+    /// Sends a request. An empty response is `null`. If the resource does not exist, the error suggests similar names.
     pub async fn fetch<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        match self.ask_only(method, path, body).await {
+        match self.fetch_plain(method, path, body).await {
             Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason }) => {
                 let reason = reason + &suggestion::suggestion(self, path).await;
                 Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason })
             }
-            answered => answered,
+            result => result,
         }
     }
 
-    /// The same without those names.
-    pub(super) async fn ask_only<T: DeserializeOwned>(
+    /// Sends a request, without suggestions in the error.
+    pub(super) async fn fetch_plain<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -450,33 +450,33 @@ impl ServerClient {
         Ok(serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?)
     }
 
-    /// What shows the token, as a header's value.
+    /// The `Authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
     }
 
-    /// A request with the token in it, for those who read the answer as it comes.
+    /// A request with the token, for streamed responses.
     pub fn request(&self, method: Method, path: &str) -> ClientRequest {
         self.request_to(&self.server, method, path)
     }
 
-    /// The same to another address of the same server.
+    /// A request with the token to another address of the same server.
     pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
         let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
         self.client.request(method, url).insert_header((header::AUTHORIZATION, self.bearer()))
     }
 
-    /// That nobody answers.
+    /// The error of a failed connection.
     pub(super) fn not_reached(&self, error: &SendRequestError) -> ClientError {
         not_reached(&self.server, error)
     }
 
-    /// The server's address.
+    /// The server's URL.
     pub(super) fn server(&self) -> &Url {
         &self.server
     }
 
-    /// The client, for requests that show something else than the token.
+    /// The HTTP client, for requests with another credential than the token.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -486,7 +486,7 @@ impl ServerClient {
         let mut response = response.timeout(WAIT);
         let status = response.status();
         let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
-            let hint = "the answer broke off".to_owned();
+            let hint = "the response ended early".to_owned();
             ClientError::Send { server: self.server.to_string(), error: error.to_string(), hint }
         })?;
         if status.is_success() {
@@ -494,13 +494,13 @@ impl ServerClient {
         }
         let mut reason = http::reason(&body);
         if status == StatusCode::UNAUTHORIZED {
-            reason = format!("{reason} (the token is that of {}; --token-file names another)", self.token_from);
+            reason = format!("{reason} (the token is from {}; use --token-file for another)", self.token_from);
         }
         Err(ClientError::Refused { status, reason })
     }
 }
 
-/// Why nobody answers at an address, and what may help.
+/// The error of a failed connection, with a hint.
 pub(super) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError {
     let (error, is_http_answer) = (error.to_string(), !matches!(error, SendRequestError::Response(_)));
     let other = |scheme: &str| {
@@ -509,30 +509,30 @@ pub(super) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
     };
     let hint = match server.scheme() {
         "https" if error.contains("InvalidContentType") => {
-            format!("the server answers without TLS: use {}", other("http"))
+            format!("the server does not use TLS: use {}", other("http"))
         }
-        "https" if error.contains("UnknownIssuer") => "name the authority's file with --ca-file".to_owned(),
-        "http" if !is_http_answer => format!("the answer is not HTTP: does the server speak TLS ({})?", other("https")),
-        _ => "is the server running, and is this its address (--server)?".to_owned(),
+        "https" if error.contains("UnknownIssuer") => "name the file of the certificate authority with --ca-file".to_owned(),
+        "http" if !is_http_answer => format!("the response is not HTTP: does the server use TLS ({})?", other("https")),
+        _ => "check that the server runs and that this is its address (--server)".to_owned(),
     };
     ClientError::Send { server: server.to_string(), error, hint }
 }
 
-/// A minute: longer than the server takes for anything that is not a job.
+/// One minute, longer than every request that is not a job.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Lines of equally many cells, under a headline: columns as wide as their widest cell.
+/// A table with a header; each column is as wide as its widest cell.
 pub struct TextTable {
     lines: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// Without a line yet.
-    pub fn new<const N: usize>(headline: [&str; N]) -> Self {
-        Self { lines: vec![headline.map(str::to_owned).to_vec()] }
+    /// A table without rows.
+    pub fn new<const N: usize>(header: [&str; N]) -> Self {
+        Self { lines: vec![header.map(str::to_owned).to_vec()] }
     }
 
-    /// One more line. A cell is one line of text, whoever wrote it.
+    /// Adds a row. Control characters in a cell are escaped, so a cell stays on one line.
     pub fn line<const N: usize>(&mut self, cells: [String; N]) {
         self.lines.push(cells.iter().map(|cell| escape::text(cell).into_owned()).collect());
     }
@@ -541,10 +541,10 @@ impl TextTable {
 impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.lines.first().map_or(0, Vec::len);
-        let wide = |column: usize| {
+        let width = |column: usize| {
             self.lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<_> = (0..columns).map(wide).collect();
+        let widths: Vec<_> = (0..columns).map(width).collect();
         for (at, line) in self.lines.iter().enumerate() {
             let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
             let text = cells.collect::<Vec<_>>().join("  ");
@@ -555,19 +555,19 @@ impl fmt::Display for TextTable {
     }
 }
 
-/// The JSON object in a file, or on standard input; without a file an empty one.
+/// Reads a JSON object from a file or standard input; without a file it is empty.
 pub(super) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
     match file.map(|path| (path, read_input(path))) {
         None => Ok(Value::Object(serde_json::Map::new())),
         Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
         Some((path, Ok(_))) => {
-            Err(ClientError::Input(format!("{} has no JSON object; allowed is one", path.display())))
+            Err(ClientError::Input(format!("{} is not a JSON object; allowed is one JSON object", path.display())))
         }
         Some((_, Err(error))) => Err(error),
     }
 }
 
-/// The JSON in a file, or on standard input.
+/// Reads JSON from a file, or from standard input for `-`.
 pub(super) fn read_input(path: &Path) -> Result<Value, ClientError> {
     let read = match path == Path::new("-") {
         true => io::read_to_string(io::stdin()),
@@ -577,7 +577,7 @@ pub(super) fn read_input(path: &Path) -> Result<Value, ClientError> {
     serde_json::from_str(&text).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
 }
 
-/// Sets what stands at `path`, keys below keys, in a body that a person may have written.
+/// Sets the value at `path` in a JSON body, and creates the objects above it.
 pub(super) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
     let mut at = body;
     for key in path {
@@ -586,7 +586,7 @@ pub(super) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), C
         }
         let Value::Object(inside) = at else {
             return Err(ClientError::Input(format!(
-                "{} cannot be set: what is above it is no JSON object",
+                "{} cannot be set: a value above it is not a JSON object",
                 path.join(".")
             )));
         };

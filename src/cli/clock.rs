@@ -1,4 +1,4 @@
-//! `gridhook clock`: what time it is for a server, and the confirmation that the clock of its machine is right.
+//! `gridhook clock`: shows a server's clock and confirms it after a jump.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,9 @@ use super::client::{ClientArgs, ClientError};
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "After a jump of its machine's clock between two runs a server delivers events, and holds everything that ends
-by age: events, event subscriptions, the log that journal.retention trims, dead letters whose store is out of reach.
+    after_help = "If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
+event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry resumes
+after gridhook clock confirm, or after clock.hold_wait.
 
 Examples:
   gridhook clock show
@@ -16,47 +17,47 @@ Examples:
 )]
 pub struct Clock {
     #[command(subcommand)]
-    verb: Verb,
+    command: Verb,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
-    /// Show the server's time, the clock of its machine, and whether expiry is held
+    /// Show the server's time, the clock of its machine, and whether expiry is paused
     Show {
         #[command(flatten)]
-        asked: ClientArgs,
+        client: ClientArgs,
     },
-    /// Confirm that the clock of the machine is right, and end the hold of expiry
+    /// Confirm that the machine's clock is right, and resume expiry
     Confirm {
         #[command(flatten)]
-        asked: ClientArgs,
+        client: ClientArgs,
     },
 }
 
 impl Clock {
-    /// What there is to print.
+    /// Returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let (asked, view) = match self.verb {
-            Verb::Show { asked } => {
-                let view: Value = asked.control.session()?.get("/clock").await?;
-                (asked, view)
+        let (client, view) = match self.command {
+            Verb::Show { client } => {
+                let view: Value = client.control.session()?.get("/clock").await?;
+                (client, view)
             }
-            Verb::Confirm { asked } => {
-                let view: Value = asked.control.session()?.post("/clock", &json!({})).await?;
-                (asked, view)
+            Verb::Confirm { client } => {
+                let view: Value = client.control.session()?.post("/clock", &json!({})).await?;
+                (client, view)
             }
         };
-        asked.print(&view, table)
+        client.print(&view, table)
     }
 }
 
 fn table(view: &Value) -> String {
     let text = |key: &str| view[key].as_str().unwrap_or_default().to_owned();
     let ahead = view["wallClockAheadSeconds"].as_f64().unwrap_or_default();
-    let held =
-        if view["expiryHeld"] == true { "held until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
+    let expiry =
+        if view["expiryHeld"] == true { "paused until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
     format!(
-        "time           {}\nmachine clock  {} ({ahead:+.1} s)\nexpiry         {held}",
+        "time           {}\nmachine clock  {} ({ahead:+.1} s)\nexpiry         {expiry}",
         text("time"),
         text("wallClock")
     )

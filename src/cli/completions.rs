@@ -1,4 +1,4 @@
-//! `gridhook completions`: what a shell needs to know of our flags.
+//! `gridhook completions`: prints a shell completion script.
 
 use clap::CommandFactory;
 use clap_complete::aot::{Shell as Known, generate};
@@ -11,12 +11,12 @@ use super::Cli;
     after_help = "Examples:\n  gridhook completions bash > /etc/bash_completion.d/gridhook\n  gridhook completions zsh > /usr/local/share/zsh/site-functions/_gridhook\n  gridhook completions fish > ~/.config/fish/completions/gridhook.fish"
 )]
 pub struct Completions {
-    /// For which shell
+    /// Shell to complete for
     #[arg(value_enum)]
     shell: SupportedShell,
 }
 
-/// The shells that we stand for.
+/// The supported shells; clap_complete knows more that are not tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SupportedShell {
     Bash,
@@ -25,14 +25,14 @@ enum SupportedShell {
 }
 
 impl Completions {
-    /// The script.
+    /// Returns the script.
     pub fn run(self) -> String {
         let shell = match self.shell {
             SupportedShell::Bash => Known::Bash,
             SupportedShell::Zsh => Known::Zsh,
             SupportedShell::Fish => Known::Fish,
         };
-        // Made whole first: the generator panics where nobody reads.
+        // Into memory first: the generator panics if standard output is closed.
         let mut script = Vec::new();
         generate(shell, &mut Cli::command(), "gridhook", &mut script);
         String::from_utf8_lossy(&script).into_owned()

@@ -1,4 +1,4 @@
-//! `gridhook config check`: the settings read as a start would read them, and what would be run.
+//! `gridhook config check`: validates the settings as a start would, without starting the server.
 
 use std::collections::BTreeMap;
 
@@ -23,17 +23,16 @@ use crate::{
   GRIDHOOK_LOG__FORMAT=json gridhook config check --output json")]
 pub struct ConfigArgs {
     #[command(subcommand)]
-    verb: ConfigCommand,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Read the settings, and show each with where it came from; the exit status is 1 where the server could not start with
-    /// them
+    /// Validate the settings and print each with its source; the exit status is 1 if the server could not start with them
     Check {
         #[command(flatten)]
         serve: Serve,
-        /// Only those that are not the defaults
+        /// Print only settings that differ from the defaults
         #[arg(long)]
         changed: bool,
         #[command(flatten)]
@@ -41,30 +40,30 @@ enum ConfigCommand {
     },
 }
 
-/// Why the server could not start.
+/// Why the server could not start with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigCommandError {
-    /// The settings.
+    /// The settings cannot be used.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// The file that is applied at the start.
+    /// The configuration file that is applied at the start.
     #[error("server.apply: {0}")]
     Declared(#[from] declared::DeclaredError),
-    /// What the settings name, such as a certificate.
+    /// A file that the settings name, such as a certificate.
     #[error(transparent)]
     Start(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Reads what the settings name as a start reads it.
+/// Reads the files that the settings name, as a start would.
 type Check = fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl ConfigArgs {
-    /// What there is to print; `check` reads the files that the settings name.
+    /// Validates the settings; `check` reads the files that they name.
     ///
     /// # Errors
-    /// Where the server could not start with these settings.
+    /// The server could not start with these settings.
     pub fn run(self, check: Check) -> Result<String, ConfigCommandError> {
-        let ConfigCommand::Check { serve, changed, printed } = self.verb;
+        let ConfigCommand::Check { serve, changed, printed } = self.command;
         let sources = serve.sources();
         let all = config::settings(&sources)?;
         let config = config::Config::load(&sources)?;
@@ -75,8 +74,8 @@ impl ConfigArgs {
         let shown = all.iter().filter(|setting| !changed || setting.origin != SettingOrigin::Default);
         Ok(match printed.output {
             OutputFormat::Json => {
-                let told = |Setting { key, value, origin }: &Setting| json!({"key": key, "value": value, "origin": origin.to_string()});
-                print::json(&shown.map(told).collect::<Value>())
+                let view = |Setting { key, value, origin }: &Setting| json!({"key": key, "value": value, "origin": origin.to_string()});
+                print::json(&shown.map(view).collect::<Value>())
             }
             OutputFormat::Table => {
                 let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);

@@ -1,7 +1,7 @@
-//! `gridhook context`: servers by name, so that a command needs no flags to find one.
+//! `gridhook context`: named servers, so that commands need no connection flags.
 //!
-//! A context names a server, the file of its token and the authority of its certificate. The file of contexts has no secret
-//! in it: a token stays in the file that the operator named.
+//! A context has the server's URL, the path of a token file and the path of a certificate authority. It contains no
+//! secret.
 
 use std::{
     collections::BTreeMap,
@@ -24,8 +24,8 @@ use super::{
 /// The flags of `context`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Contexts are kept in gridhook/contexts.toml below $XDG_CONFIG_HOME or ~/.config. The flags --server
-and --context, and the variable GRIDHOOK_SERVER, take precedence over the context that is in use.
+    after_help = "Contexts are stored in $XDG_CONFIG_HOME/gridhook/contexts.toml or ~/.config/gridhook/contexts.toml. The
+flags --server and --context and the variable GRIDHOOK_SERVER take precedence over the context in use.
 
 Examples:
   gridhook context add prod --server https://events.example.com --token-file ~/.gridhook/prod
@@ -34,30 +34,30 @@ Examples:
 )]
 pub struct Contexts {
     #[command(subcommand)]
-    verb: ContextCommand,
+    command: ContextCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum ContextCommand {
-    /// Add a context; the first one is used from then on
+    /// Add a context; the first one becomes the context in use
     Add {
-        /// What to call it
+        /// Name of the context
         name: String,
-        /// The server's control plane
+        /// URL of the server's control plane
         #[arg(long, value_name = "URL", value_parser = server_url)]
         server: Url,
-        /// A file with the operator's token
+        /// File with the operator's token
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
-        /// A PEM file with the authority of the server's certificate
+        /// PEM file with a certificate authority to trust
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
         #[command(flatten)]
         printed: OutputArgs,
     },
-    /// Use a context in all commands that name no server
+    /// Select the context for commands that name no server
     Use {
-        /// Its name
+        /// Name of the context
         name: String,
         #[command(flatten)]
         printed: OutputArgs,
@@ -69,14 +69,14 @@ enum ContextCommand {
     },
     /// Remove a context
     Remove {
-        /// Its name
+        /// Name of the context
         name: String,
         #[command(flatten)]
         printed: OutputArgs,
     },
 }
 
-/// A server, as an operator reaches it.
+/// A server and how to connect to it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServerContext {
@@ -88,14 +88,14 @@ pub(super) struct ServerContext {
 }
 
 impl ServerContext {
-    /// The server's address.
+    /// The server's URL.
     pub(super) fn server(&self) -> Result<Url, ClientError> {
         server_url(&self.server)
-            .map_err(|allowed| ClientError::Input(format!("the server of a context is \"{}\"; {allowed}", self.server)))
+            .map_err(|allowed| ClientError::Input(format!("contexts.toml: server is \"{}\"; {allowed}", self.server)))
     }
 }
 
-/// What the file has.
+/// The content of the file.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ContextFile {
@@ -106,19 +106,19 @@ pub(super) struct ContextFile {
 }
 
 impl ContextFile {
-    /// The file; [`None`] where this user has no home.
+    /// The path of the file; [`None`] if the user has no home folder.
     fn path() -> Option<PathBuf> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?;
         Some(folder.join("gridhook/contexts.toml"))
     }
 
-    /// What is known; nothing where there is no file.
+    /// Reads the file; without a file there are no contexts.
     pub(super) fn load() -> Result<Self, ClientError> {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            // A folder that this user may not look into has no contexts of theirs.
+            // A service user may not have access to the home folder that it is given.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
                 return Ok(Self::default());
             }
@@ -128,12 +128,12 @@ impl ContextFile {
             .map_err(|error| ClientError::Input(format!("{}: {}", path.display(), error.to_string().trim_end())))
     }
 
-    /// Written beside and then renamed: a crash leaves the old file or the new one.
+    /// Writes a temporary file and renames it, so that a crash leaves the old file or the new one.
     fn save(&self) -> Result<(), ClientError> {
         let path = Self::path().ok_or_else(|| {
-            ClientError::Input("there is no folder for contexts: set HOME or XDG_CONFIG_HOME".to_owned())
+            ClientError::Input("no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned())
         })?;
-        let text = toml::to_string(self).expect("contexts are TOML");
+        let text = toml::to_string(self).expect("contexts serialize to TOML");
         let draft = path.with_extension("new");
         let written = (|| {
             fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
@@ -145,14 +145,14 @@ impl ContextFile {
         written.map_err(|error| ClientError::Input(format!("{} cannot be written: {error}", path.display())))
     }
 
-    /// The context of that name.
+    /// The context with this name.
     pub(super) fn get(&self, name: &str) -> Result<&ServerContext, ClientError> {
         self.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
-            let hint = match (suggestion::like(name, &names).first(), names.is_empty()) {
+            let hint = match (suggestion::similar(name, &names).first(), names.is_empty()) {
                 (Some(like), _) => format!("did you mean {like}?"),
-                (None, true) => "gridhook context add makes one".to_owned(),
-                (None, false) => format!("there are {}", names.join(", ")),
+                (None, true) => "add one with gridhook context add".to_owned(),
+                (None, false) => format!("allowed are {}", names.join(", ")),
             };
             ClientError::Input(format!("there is no context {name}; {hint}"))
         })
@@ -160,74 +160,74 @@ impl ContextFile {
 }
 
 impl Contexts {
-    /// Does it; what is to be printed.
+    /// Runs the command and returns the text to print.
     ///
     /// # Errors
-    /// Where there is no such context, or the file cannot be read or written.
+    /// The context does not exist, or the file cannot be read or written.
     pub fn run(self) -> Result<String, ClientError> {
-        let mut known = ContextFile::load()?;
-        match self.verb {
+        let mut contexts_file = ContextFile::load()?;
+        match self.command {
             ContextCommand::Add { name, server, token_file, ca_file, printed } => {
-                if known.contexts.contains_key(&name) {
-                    let hint = format!("gridhook context remove {name} removes it");
-                    return Err(ClientError::Input(format!("there is a context {name} already; {hint}")));
+                if contexts_file.contexts.contains_key(&name) {
+                    let hint = format!("remove it first with gridhook context remove {name}");
+                    return Err(ClientError::Input(format!("the context {name} already exists; {hint}")));
                 }
-                // A command may run in another folder.
-                let whole = |file: PathBuf| path::absolute(&file).unwrap_or(file);
+                // Later commands may run in another folder.
+                let absolute = |file: PathBuf| path::absolute(&file).unwrap_or(file);
                 let context = ServerContext {
                     server: server.into(),
-                    token_file: token_file.map(whole),
-                    ca_file: ca_file.map(whole),
+                    token_file: token_file.map(absolute),
+                    ca_file: ca_file.map(absolute),
                 };
-                known.contexts.insert(name.clone(), context);
-                let is_used = known.current.is_none();
+                contexts_file.contexts.insert(name.clone(), context);
+                let is_used = contexts_file.current.is_none();
                 if is_used {
-                    known.current = Some(name.clone());
+                    contexts_file.current = Some(name.clone());
                 }
-                known.save()?;
+                contexts_file.save()?;
                 let next = if is_used {
-                    "it is used from now on".to_owned()
+                    "it is now in use".to_owned()
                 } else {
-                    format!("gridhook context use {name} uses it")
+                    format!("select it with gridhook context use {name}")
                 };
-                Ok(format_output(&printed, &known, || format!("added the context {name}; {next}")))
+                Ok(format_output(&printed, &contexts_file, || format!("context {name} added; {next}")))
             }
             ContextCommand::Use { name, printed } => {
-                known.get(&name)?;
-                known.current = Some(name.clone());
-                known.save()?;
-                Ok(format_output(&printed, &known, || format!("the context {name} is used from now on")))
+                contexts_file.get(&name)?;
+                contexts_file.current = Some(name.clone());
+                contexts_file.save()?;
+                Ok(format_output(&printed, &contexts_file, || format!("context {name} is now in use")))
             }
-            ContextCommand::List { printed } => Ok(format_output(&printed, &known, || table(&known))),
+            ContextCommand::List { printed } => Ok(format_output(&printed, &contexts_file, || table(&contexts_file))),
             ContextCommand::Remove { name, printed } => {
-                known.get(&name)?;
-                known.contexts.remove(&name);
-                if known.current.as_deref() == Some(&name) {
-                    known.current = None;
+                contexts_file.get(&name)?;
+                contexts_file.contexts.remove(&name);
+                if contexts_file.current.as_deref() == Some(&name) {
+                    contexts_file.current = None;
                 }
-                known.save()?;
-                Ok(format_output(&printed, &known, || format!("removed the context {name}")))
+                contexts_file.save()?;
+                Ok(format_output(&printed, &contexts_file, || format!("context {name} removed")))
             }
         }
     }
 }
 
-fn format_output(printed: &OutputArgs, known: &ContextFile, text: impl FnOnce() -> String) -> String {
+fn format_output(printed: &OutputArgs, contexts_file: &ContextFile, text: impl FnOnce() -> String) -> String {
     match printed.output {
         OutputFormat::Table => text(),
-        OutputFormat::Json => print::json(&json!({"current": known.current, "contexts": known.contexts})),
+        OutputFormat::Json => print::json(&json!({"current": contexts_file.current, "contexts": contexts_file.contexts})),
     }
 }
 
-fn table(known: &ContextFile) -> String {
-    if known.contexts.is_empty() {
-        return "no contexts; gridhook context add makes one".to_owned();
+fn table(contexts_file: &ContextFile) -> String {
+    if contexts_file.contexts.is_empty() {
+        return "no contexts; add one with gridhook context add".to_owned();
     }
-    let mut table = TextTable::new(["NAME", "USED", "SERVER", "TOKEN FILE", "CA FILE"]);
-    for (name, ServerContext { server, token_file, ca_file }) in &known.contexts {
+    let mut table = TextTable::new(["NAME", "IN USE", "SERVER", "TOKEN FILE", "CA FILE"]);
+    for (name, ServerContext { server, token_file, ca_file }) in &contexts_file.contexts {
         let file =
             |file: &Option<PathBuf>| file.as_ref().map_or(format::NONE.to_owned(), |file| file.display().to_string());
-        let used = if known.current.as_deref() == Some(name) { "yes" } else { format::NONE };
+        let used = if contexts_file.current.as_deref() == Some(name) { "yes" } else { format::NONE };
         table.line([name.clone(), used.to_owned(), server.clone(), file(token_file), file(ca_file)]);
     }
     table.to_string()

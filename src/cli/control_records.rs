@@ -1,5 +1,5 @@
-//! What a store's control plane says of partitions and numbers, for whoever makes a damaged one sound: of its records no more
-//! is read than that.
+//! Reads partition and subscription numbers from the control plane's records, for the repair of a damaged store. All other
+//! fields are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,26 +9,26 @@ use crate::{
     repair::salvage::ControlRecords,
 };
 
-/// Of a topic's record.
+/// The used part of a topic's record.
 #[derive(Deserialize)]
 struct TopicNumbers {
     partitions: Vec<PartitionId>,
 }
 
-/// Of an event subscription's record.
+/// The used part of an event subscription's record.
 #[derive(Deserialize)]
 struct SubscriptionNumber {
     number: SubscriptionId,
 }
 
-/// The numbers given out.
+/// The highest assigned numbers.
 #[derive(Default, Deserialize, Serialize)]
 struct GivenNumbers {
     partitions: u32,
     subscriptions: u32,
 }
 
-/// How the control plane's records are read.
+/// Functions that read and write the control plane's records.
 pub fn control_records() -> ControlRecords {
     ControlRecords {
         partitions: |record| Some(serde_json::from_slice::<TopicNumbers>(record).ok()?.partitions),
@@ -39,7 +39,7 @@ pub fn control_records() -> ControlRecords {
                 partitions: known.partitions.max(partition.0),
                 subscriptions: known.subscriptions.max(subscription.0),
             };
-            ("numbers", serde_json::to_vec(&numbers).expect("numbers are JSON"))
+            ("numbers", serde_json::to_vec(&numbers).expect("numbers serialize to JSON"))
         },
         account: |record, dealt_with| {
             let known = record.and_then(|record| DeadLetterTotals::decode(record).ok()).unwrap_or_default();

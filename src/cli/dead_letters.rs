@@ -1,7 +1,7 @@
-//! `gridhook dead-letters`: a subscription's dead letters, listed, shown, sent again, purged.
+//! `gridhook dead-letters`: lists, shows, redrives and purges the dead letters of an event subscription.
 //!
-//! What a server does a part at a time is asked for until all is done. Nothing is done to all of them by a slip: that has
-//! to be said, with `--all`.
+//! The server processes dead letters in parts; the commands repeat the request until all are done. Acting on all dead
+//! letters requires `--all`.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -20,27 +20,27 @@ use super::{
   gridhook dead-letters purge orders billing --id 17")]
 pub struct DeadLetters {
     #[command(subcommand)]
-    verb: DeadLettersCommand,
+    command: DeadLettersCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum DeadLettersCommand {
-    /// List them, those that wait for their file and those in files
+    /// List dead letters, waiting and written
     List(ListArgs),
-    /// Show one, with its event
+    /// Show a dead letter with its event
     Show(ShowArgs),
-    /// Send some again, to their event subscription alone
+    /// Send dead letters again, to their event subscription only
     Redrive(RedriveArgs),
-    /// Give some up for good
+    /// Delete dead letters permanently
     Purge(PurgeArgs),
 }
 
-/// Whose.
+/// The event subscription.
 #[derive(Debug, Args)]
 struct SubscriptionArgs {
-    /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: ResourceName,
-    /// The event subscription
+    /// Name of the event subscription
     subscription: String,
     #[command(flatten)]
     control: ServerArgs,
@@ -48,28 +48,28 @@ struct SubscriptionArgs {
     printed: OutputArgs,
 }
 
-/// Which.
+/// The filter for dead letters.
 #[derive(Debug, Args)]
 struct FilterArgs {
-    /// In this place: waiting or written
-    #[arg(long, value_name = "STAGE", help_heading = WHICH)]
+    /// Only in this stage: waiting (for its file) or written (to a file)
+    #[arg(long, value_name = "STAGE", help_heading = FILTER)]
     stage: Option<String>,
-    /// Last tried, or else published, at this time or later, such as 2026-11-20 or 2h
-    #[arg(long, value_name = "TIME", value_parser = past, help_heading = WHICH)]
+    /// Only with the last attempt (or else the publication) at or after this time, such as 2026-11-20 or 2h
+    #[arg(long, value_name = "TIME", value_parser = past, help_heading = FILTER)]
     from: Option<String>,
-    /// Before this time
-    #[arg(long, value_name = "TIME", value_parser = past, help_heading = WHICH)]
+    /// Only before this time
+    #[arg(long, value_name = "TIME", value_parser = past, help_heading = FILTER)]
     to: Option<String>,
-    /// Given up for this reason
-    #[arg(long, value_name = "REASON", help_heading = WHICH)]
+    /// Only with this dead-letter reason
+    #[arg(long, value_name = "REASON", help_heading = FILTER)]
     reason: Option<String>,
-    /// Of the event with this id
-    #[arg(long, value_name = "ID", help_heading = WHICH)]
+    /// Only with this event id
+    #[arg(long, value_name = "ID", help_heading = FILTER)]
     id: Option<String>,
 }
 
-/// The heading of what chooses dead letters, in the help.
-const WHICH: &str = "Which dead letters";
+/// The heading of the filter flags in the help.
+const FILTER: &str = "Which dead letters";
 
 impl FilterArgs {
     fn pairs(&self) -> Vec<(&'static str, &String)> {
@@ -82,7 +82,7 @@ impl FilterArgs {
 #[derive(Debug, Args)]
 struct ListArgs {
     #[command(flatten)]
-    whose: SubscriptionArgs,
+    target: SubscriptionArgs,
     #[command(flatten)]
     which: FilterArgs,
     /// Maximum number of dead letters
@@ -93,35 +93,35 @@ struct ListArgs {
 #[derive(Debug, Args)]
 struct ShowArgs {
     #[command(flatten)]
-    whose: SubscriptionArgs,
-    /// Its key, as the list has it
+    target: SubscriptionArgs,
+    /// Key of the dead letter, from the list
     key: String,
 }
 
-/// Which ones something is done to.
+/// The dead letters to act on.
 #[derive(Debug, Args)]
 struct SelectionArgs {
     #[command(flatten)]
     which: FilterArgs,
-    /// The one with this key, as the list has it; may be given several times
-    #[arg(long = "key", value_name = "KEY", help_heading = WHICH)]
+    /// Only the dead letter with this key, from the list; repeatable
+    #[arg(long = "key", value_name = "KEY", help_heading = FILTER)]
     keys: Vec<String>,
-    /// All there are
-    #[arg(long, help_heading = WHICH)]
+    /// All dead letters of the event subscription
+    #[arg(long, help_heading = FILTER)]
     all: bool,
-    /// Only count them
+    /// Only count the dead letters
     #[arg(long)]
     dry_run: bool,
 }
 
 impl SelectionArgs {
-    /// Nothing is done to all of them by a slip.
+    /// Requires a filter or `--all`, so that a forgotten flag does not affect all dead letters.
     fn check(&self) -> Result<(), ClientError> {
         if self.all || !self.keys.is_empty() || !self.which.pairs().is_empty() {
             return Ok(());
         }
         let text =
-            "it is not said which dead letters; allowed are --key, --id, --reason, --stage, --from and --to, or --all";
+            "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all";
         Err(ClientError::Input(text.to_owned()))
     }
 
@@ -146,10 +146,10 @@ impl SelectionArgs {
 #[derive(Debug, Args)]
 struct PurgeArgs {
     #[command(flatten)]
-    whose: SubscriptionArgs,
+    target: SubscriptionArgs,
     #[command(flatten)]
-    meant: SelectionArgs,
-    /// Do not ask first
+    selection: SelectionArgs,
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -157,61 +157,61 @@ struct PurgeArgs {
 #[derive(Debug, Args)]
 struct RedriveArgs {
     #[command(flatten)]
-    whose: SubscriptionArgs,
+    target: SubscriptionArgs,
     #[command(flatten)]
-    meant: SelectionArgs,
+    selection: SelectionArgs,
     /// Maximum events per second
     #[arg(long, value_name = "EVENTS")]
     rate: Option<f64>,
-    /// Keep files of which everything was sent again
+    /// Keep files whose dead letters were all sent again
     #[arg(long)]
     keep: bool,
 }
 
 impl RedriveArgs {
     async fn run(self) -> Result<String, ClientError> {
-        let Self { whose, meant, rate, keep } = self;
-        meant.check()?;
-        let (session, path) = (whose.control.session()?, whose.path("/redrive"));
-        if meant.dry_run {
-            let done = in_parts(&session, &path, meant.body()).await?;
-            return Ok(whose.format_result(&done, "would be sent again"));
+        let Self { target, selection, rate, keep } = self;
+        selection.check()?;
+        let (session, path) = (target.control.session()?, target.path("/redrive"));
+        if selection.dry_run {
+            let done = in_parts(&session, &path, selection.body()).await?;
+            return Ok(target.format_result(&done, "would be sent again"));
         }
-        let mut body = meant.body();
+        let mut body = selection.body();
         body["keep"] = keep.into();
         if let Some(rate) = rate {
             body["rate"] = rate.into();
         }
         let begun: Value = session.post(&path, &body).await?;
-        Ok(match whose.printed.output {
+        Ok(match target.printed.output {
             OutputFormat::Json => print::json(&begun),
-            OutputFormat::Table => format!("redrive {} has begun", begun["job"]),
+            OutputFormat::Table => format!("redrive {} started", begun["job"]),
         })
     }
 }
 
 impl DeadLetters {
-    /// Does it; what is to be printed.
+    /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.verb {
+        match self.command {
             DeadLettersCommand::List(list) => list.run().await,
-            DeadLettersCommand::Show(ShowArgs { whose, key }) => {
-                let told: Value = whose.control.session()?.get(&whose.path(&format!("/{}", segment(&key)))).await?;
-                Ok(print::json(&told))
+            DeadLettersCommand::Show(ShowArgs { target, key }) => {
+                let view: Value = target.control.session()?.get(&target.path(&format!("/{}", segment(&key)))).await?;
+                Ok(print::json(&view))
             }
             DeadLettersCommand::Redrive(redrive) => redrive.run().await,
-            DeadLettersCommand::Purge(PurgeArgs { whose, meant, yes }) => {
-                meant.check()?;
-                let session = whose.control.session()?;
-                if meant.all && !meant.dry_run {
+            DeadLettersCommand::Purge(PurgeArgs { target, selection, yes }) => {
+                selection.check()?;
+                let session = target.control.session()?;
+                if selection.all && !selection.dry_run {
                     let dry = json!({"all": true, "dryRun": true});
-                    let count = in_parts(&session, &whose.path("/purge"), dry).await?["deadLetters"].clone();
-                    let of = format!("{} of {}", whose.subscription, client::short(&whose.topic.path("")));
-                    prompt::is_sure(&format!("Purge all {} dead letters of {of}?", format::count(&count)), yes)?;
+                    let count = in_parts(&session, &target.path("/purge"), dry).await?["deadLetters"].clone();
+                    let of = format!("{} of {}", target.subscription, client::short(&target.topic.path("")));
+                    prompt::confirm(&format!("Purge all {} dead letters of {of}?", format::count(&count)), yes)?;
                 }
-                let done = in_parts(&session, &whose.path("/purge"), meant.body()).await?;
-                let word = if meant.dry_run { "would be purged" } else { "purged" };
-                Ok(whose.format_result(&done, word))
+                let done = in_parts(&session, &target.path("/purge"), selection.body()).await?;
+                let result = if selection.dry_run { "would be purged" } else { "purged" };
+                Ok(target.format_result(&done, result))
             }
         }
     }
@@ -222,12 +222,11 @@ impl SubscriptionArgs {
         self.topic.subscription(&self.subscription, &format!("/deadLetters{rest}"))
     }
 
-    fn format_result(&self, done: &Value, word: &str) -> String {
+    fn format_result(&self, done: &Value, result: &str) -> String {
         match self.printed.output {
             OutputFormat::Json => print::json(done),
             OutputFormat::Table => {
-                let lines =
-                    std::iter::once(format!("{} dead letters {word}", done["deadLetters"])).chain(problems(done));
+                let lines = std::iter::once(format!("{} dead letters {result}", done["deadLetters"])).chain(problems(done));
                 lines.collect::<Vec<_>>().join("\n")
             }
         }
@@ -236,33 +235,33 @@ impl SubscriptionArgs {
 
 impl ListArgs {
     async fn run(self) -> Result<String, ClientError> {
-        let Self { whose, which, limit } = self;
-        let session = whose.control.session()?;
-        let (mut value, mut told_problems): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
+        let Self { target, which, limit } = self;
+        let session = target.control.session()?;
+        let (mut value, mut all_problems): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
         let mut token: Option<String> = None;
-        let is_whole = loop {
+        let is_complete = loop {
             let mut query = url::form_urlencoded::Serializer::new(String::new());
             query.extend_pairs(which.pairs()).append_pair("$top", &(limit - value.len()).clamp(1, 1000).to_string());
             if let Some(token) = &token {
                 query.append_pair("$skipToken", token);
             }
-            let page: Value = session.get(&whose.path(&format!("?{}", query.finish()))).await?;
+            let page: Value = session.get(&target.path(&format!("?{}", query.finish()))).await?;
             value.extend(page["value"].as_array().into_iter().flatten().cloned());
-            told_problems.extend(page["problems"].as_array().into_iter().flatten().cloned());
+            all_problems.extend(page["problems"].as_array().into_iter().flatten().cloned());
             token = page["nextLink"].as_str().and_then(skip_token);
             if token.is_none() || value.len() >= limit {
                 break token.is_none();
             }
         };
-        let all = json!({"value": value, "problems": told_problems, "complete": is_whole});
-        Ok(match whose.printed.output {
+        let all = json!({"value": value, "problems": all_problems, "complete": is_complete});
+        Ok(match target.printed.output {
             OutputFormat::Json => print::json(&all),
             OutputFormat::Table => table(&all),
         })
     }
 }
 
-/// Where the next page begins, as a link to it says.
+/// The skip token in the link to the next page.
 fn skip_token(link: &str) -> Option<String> {
     let (_, query) = link.split_once('?')?;
     url::form_urlencoded::parse(query.as_bytes())
@@ -271,8 +270,8 @@ fn skip_token(link: &str) -> Option<String> {
 }
 
 fn table(all: &Value) -> String {
-    let mut table = TextTable::new(["STAGE", "EVENT", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
-    for letter in all["value"].as_array().into_iter().flatten() {
+    let mut table = TextTable::new(["STAGE", "EVENT ID", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
+    for dead_letter in all["value"].as_array().into_iter().flatten() {
         let names = [
             "stage",
             "id",
@@ -282,29 +281,28 @@ fn table(all: &Value) -> String {
             "lastDeliveryAttemptTime",
             "key",
         ];
-        table.line(names.map(|name| format::text(&letter[name])));
+        table.line(names.map(|name| format::text(&dead_letter[name])));
     }
-    let more = (all["complete"] == false).then(|| "there are more: a higher --limit shows them".to_owned());
+    let more = (all["complete"] == false).then(|| "more dead letters exist; raise --limit to show them".to_owned());
     let lines = std::iter::once(table.to_string()).chain(more).chain(problems(all));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 fn problems(all: &Value) -> impl Iterator<Item = String> {
     let problems = all["problems"].as_array().into_iter().flatten();
-    problems
-        .map(|problem| format!("not read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"])))
+    problems.map(|problem| format!("cannot be read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"])))
 }
 
-/// Asks until all is done; the sum of the answers.
+/// Repeats the request until all parts are done, and sums the results.
 async fn in_parts(session: &ServerClient, path: &str, mut body: Value) -> Result<Value, ClientError> {
-    let (mut dead_letters, mut told_problems): (u64, Vec<Value>) = (0, Vec::new());
+    let (mut count, mut all_problems): (u64, Vec<Value>) = (0, Vec::new());
     loop {
         let done: Value = session.post(path, &body).await?;
-        dead_letters += done["deadLetters"].as_u64().unwrap_or_default();
-        told_problems.extend(done["problems"].as_array().into_iter().flatten().cloned());
+        count += done["deadLetters"].as_u64().unwrap_or_default();
+        all_problems.extend(done["problems"].as_array().into_iter().flatten().cloned());
         match &done["next"] {
             Value::String(next) => body["after"] = next.as_str().into(),
-            _ => return Ok(json!({"deadLetters": dead_letters, "dryRun": body["dryRun"], "problems": told_problems})),
+            _ => return Ok(json!({"deadLetters": count, "dryRun": body["dryRun"], "problems": all_problems})),
         }
     }
 }

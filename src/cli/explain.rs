@@ -1,4 +1,4 @@
-//! `gridhook explain`: why an event waits for an event subscription, and when it is tried next.
+//! `gridhook explain`: why an event waits for delivery to an event subscription, and when it is attempted next.
 
 use std::fmt::Write as _;
 
@@ -18,50 +18,50 @@ use crate::clock::Clock;
   gridhook explain orders billing 6b9a
   gridhook explain orders billing 17 --sequence --output json")]
 pub struct Explain {
-    /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: ResourceName,
-    /// The event subscription
+    /// Name of the event subscription
     subscription: String,
-    /// The event's id, or its sequence with --sequence
+    /// Event id, or sequence number with --sequence
     #[arg(value_name = "EVENT_ID")]
     event: String,
-    /// EVENT_ID is the event's place in the topic's log
+    /// Read EVENT_ID as a sequence number in the topic's log
     #[arg(long)]
     sequence: bool,
     #[command(flatten)]
-    asked: ClientArgs,
+    client: ClientArgs,
 }
 
 impl Explain {
-    /// Asks, and says what is to be printed. Has to be called where a system of actix runs.
+    /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, or does not find it.
+    /// The request failed, or the event was not found.
     pub async fn run(&self, clock: &Clock) -> Result<String, ClientError> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
         let path = self.topic.subscription(&self.subscription, &format!("/explain?{}", query.finish()));
-        let session = self.asked.control.session()?;
+        let session = self.client.control.session()?;
         let answer: Value = match session.fetch(Method::GET, &path, None::<&Value>).await {
             Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason }) => {
-                return Err(nowhere(&self.event, reason));
+                return Err(not_found(&self.event, reason));
             }
             answer => answer?,
         };
-        self.asked.print(&answer, |answer| format_explanation(answer, clock))
+        self.client.print(&answer, |answer| format_explanation(answer, clock))
     }
 }
 
-/// An event that was not found is told as where it was looked for; what is no such answer is told as it came.
-fn nowhere(event: &str, reason: String) -> ClientError {
+/// The error for an event that was not found: lists where the server searched. Other responses are passed on.
+fn not_found(event: &str, reason: String) -> ClientError {
     let Ok(answer) = serde_json::from_str::<Value>(reason.trim()) else {
         return ClientError::Refused { status: StatusCode::NOT_FOUND, reason };
     };
-    let looked = &answer["searched"];
-    let of = |key: &str| format::count(&looked[key]);
+    let searched = &answer["searched"];
+    let of = |key: &str| format::count(&searched[key]);
     ClientError::Input(format!(
-        "no event '{event}' was found among {} in flight, {} pending and the log from {} to before {}; gridhook trace knows \
-         what became of those that have ended",
+        "event '{event}' was not found among {} events in flight, {} pending events and the log from sequence {} to before \
+         {}; gridhook trace shows events whose delivery has ended",
         of("eventsInFlight"),
         of("eventsPending"),
         of("logFromSequence"),
@@ -75,42 +75,42 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
     let state = match answer["state"].as_str().unwrap_or_default() {
         "inFlight" => {
             format!(
-                "in flight: attempt {} since {}; its answer is waited for until {}",
+                "in flight: attempt {} started at {}; the response is due by {}",
                 count(&answer["attempt"]),
                 at(&answer["since"]),
                 at(&answer["deadline"])
             )
         }
         "pending" => format!(
-            "owed: {} attempts, the last at {} with {}; the next not before {}",
+            "pending: {} attempts, the last at {} with outcome {}; the next not before {}",
             count(&answer["attempts"]),
             at(&answer["lastAttempt"]),
             text(&answer["lastOutcome"]),
             at(&answer["nextDue"])
         ),
         "locked" => format!(
-            "with a client that received it at {}, delivery {}; locked until {}, renewable until {}",
+            "locked by a client that received it at {}, delivery {}; the lock ends at {} and is renewable until {}",
             at(&answer["received"]),
             count(&answer["deliveryCount"]),
             at(&answer["lockedUntil"]),
             at(&answer["renewableUntil"])
         ),
         "released" => {
-            format!("given back, nobody receives it before {}; {}", at(&answer["until"]), received(answer, &at))
+            format!("released with a delay: not available before {}; {}", at(&answer["until"]), received(answer, &at))
         }
-        "available" => format!("for the next client, since {}; {}", at(&answer["since"]), received(answer, &at)),
-        "sentByAnEarlierProcess" => "sent by an earlier process of the server; it is sent again".to_owned(),
-        "backlog" => format!("in the backlog: {} events are before it", count(&answer["behind"])),
-        "filtered" => "the filter does not let it through (gridhook subscriptions test-filter says why)".to_owned(),
+        "available" => format!("available to clients since {}; {}", at(&answer["since"]), received(answer, &at)),
+        "sentByAnEarlierProcess" => "in flight when the server stopped; it is sent again".to_owned(),
+        "backlog" => format!("in the backlog, behind {} events", count(&answer["behind"])),
+        "filtered" => "filtered out; gridhook subscriptions test-filter shows the reason".to_owned(),
         "deadLetterWaiting" => {
-            format!("a dead letter for {}; its file is due at {}", text(&answer["reason"]), at(&answer["fileDue"]))
+            format!("dead-lettered for {}; the file is due at {}", text(&answer["reason"]), at(&answer["fileDue"]))
         }
-        "completed" => "over: gridhook trace tells what became of it".to_owned(),
+        "completed" => "delivery has ended; gridhook trace shows the outcome".to_owned(),
         "notPublished" => "not published yet".to_owned(),
         _ => text(&answer["state"]),
     };
     let (event, of) = (text(&answer["id"]), text(&answer["subscription"]));
-    let mut told = format!("event {event}, sequence {}, for {of}: {state}", count(&answer["sequence"]));
+    let mut text_lines = format!("event {event}, sequence {}, for {of}: {state}", count(&answer["sequence"]));
     // Writing into a String does not fail.
     for obstacle in answer["obstacles"].as_array().into_iter().flatten() {
         let what = match obstacle["kind"].as_str().unwrap_or_default() {
@@ -119,39 +119,39 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
                 let next = at(&obstacle["nextProbe"]);
                 format!("the endpoint is suspended for {}; next probe {next}", text(&obstacle["cause"]))
             }
-            "probing" => format!("the endpoint is being probed, after {}", text(&obstacle["cause"])),
-            "retryAfter" => format!("the endpoint asked for no request before {}", at(&obstacle["until"])),
-            "paced" => format!("at most {} requests a second", text(&obstacle["rate"])),
+            "probing" => format!("the endpoint is being probed after {}", text(&obstacle["cause"])),
+            "retryAfter" => format!("Retry-After of the endpoint: no request before {}", at(&obstacle["until"])),
+            "paced" => format!("paced to {} requests/s", text(&obstacle["rate"])),
             "full" => format!(
-                "{} events were received and have not ended, and {} may be: clients get no new ones",
+                "{} received events are not settled, the limit is {}: clients receive no new ones",
                 count(&obstacle["pending"]),
                 count(&obstacle["limit"])
             ),
-            "noReceiver" => "no client waits for events".to_owned(),
+            "noReceiver" => "no client is receiving".to_owned(),
             _ => text(&obstacle["kind"]),
         };
-        write!(told, "\n  in its way: {what}").ok();
+        write!(text_lines, "\n  blocked: {what}").ok();
     }
     let forecast = &answer["forecast"];
     if !forecast.is_null() {
         if answer["deliveryMode"] == "Queue" {
-            told.push_str("\n  if no client says anything about it:");
+            text_lines.push_str("\n  if no client settles it:");
         } else {
-            write!(told, "\n  if each attempt fails with {}:", text(&forecast["ifEachFailsWith"])).ok();
+            write!(text_lines, "\n  if each attempt fails with {}:", text(&forecast["ifEachFailsWith"])).ok();
         }
         for attempt in forecast["attempts"].as_array().into_iter().flatten() {
-            write!(told, "\n    attempt {} not before {}", count(&attempt["number"]), at(&attempt["notBefore"])).ok();
+            write!(text_lines, "\n    attempt {} not before {}", count(&attempt["number"]), at(&attempt["notBefore"])).ok();
         }
         let end = &forecast["end"];
         if !end.is_null() {
-            write!(told, "\n    given up for {} at {}", text(&end["reason"]), at(&end["at"])).ok();
+            write!(text_lines, "\n    dead-lettered or dropped for {} at {}", text(&end["reason"]), at(&end["at"])).ok();
         }
     }
-    told
+    text_lines
 }
 
-/// How often a client had it, and how that ended the last time.
+/// The number of deliveries to clients, and the outcome of the last one.
 fn received(answer: &Value, at: &impl Fn(&Value) -> String) -> String {
     let (times, last) = (format::count(&answer["deliveryCount"]), format::text(&answer["lastOutcome"]));
-    format!("received {times} times, the last at {} with {last}", at(&answer["lastReceived"]))
+    format!("received {times} times, the last at {} with outcome {last}", at(&answer["lastReceived"]))
 }

@@ -1,4 +1,4 @@
-//! Values of the control plane's JSON as people read them.
+//! Formats values of the control plane's JSON for people.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::{clock::Clock, escape, simulate::number};
 
-/// What stands where there is nothing.
+/// Stands for a missing value.
 pub(super) const NONE: &str = "-";
 
-/// A text.
+/// A string, a list of strings, or any other value as JSON.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) if text.is_empty() => NONE.to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn count(value: &Value) -> String {
     value.as_u64().map_or_else(|| NONE.to_owned(), number)
 }
 
-/// A time that has passed, or that will: its two largest units.
+/// A duration, in its two largest units.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     let coarse = match seconds {
@@ -39,7 +39,7 @@ pub(super) fn span(time: Duration) -> String {
     format_duration(Duration::from_secs(coarse)).to_string()
 }
 
-/// A point in time, without fractions of a second, and how far it is from now.
+/// A point in time in whole seconds, and its distance from now.
 pub(super) fn when(value: &Value, clock: &Clock) -> String {
     let Some(text) = value.as_str() else { return NONE.to_owned() };
     let Ok(at) = text.parse::<jiff::Timestamp>() else { return escape::text(text).into_owned() };
@@ -49,14 +49,14 @@ pub(super) fn when(value: &Value, clock: &Clock) -> String {
     if micros > 0 { format!("{short} (in {away})") } else { format!("{short} ({away} ago)") }
 }
 
-/// How long it is until then; [`None`] where that has passed.
+/// The duration until a point in time; [`None`] if it has passed.
 pub(super) fn until(value: &Value, clock: &Clock) -> Option<Duration> {
     let at = value.as_str()?.parse::<jiff::Timestamp>().ok()?;
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     u64::try_from(micros).ok().map(Duration::from_micros)
 }
 
-/// Of an endpoint's health: one word, and why where it is not well.
+/// The health of an endpoint: its state, and the cause if it is not healthy.
 pub(super) fn health(health: &Value, clock: &Clock) -> String {
     match health["state"].as_str() {
         Some("suspended") => {

@@ -1,7 +1,7 @@
-//! `gridhook fsck`: whether a store is what its rules say.
+//! `gridhook fsck`: checks the invariants of a store.
 //!
-//! A store without a server is opened read-only: looking changes nothing. With `--repair` it is opened as the server opens
-//! it, and what can be mended without losing anything is mended. With `--online` the server looks at its own store.
+//! Offline, the store is opened read-only. With `--repair` it is opened for writing, and damage that can be repaired without
+//! losing data is repaired. With `--online` the running server checks its own store.
 
 use std::{ops::ControlFlow, path::PathBuf};
 
@@ -30,19 +30,19 @@ use crate::{
 /// The flags of `fsck`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: gridhook fsck --data-dir data\nA running server looks at its own store: gridhook fsck --online\nThe exit status is 1 where something is wrong."
+    after_help = "Examples:\n  gridhook fsck --data-dir data\n  gridhook fsck --online\nThe exit status is 1 if damage is found."
 )]
 pub struct Fsck {
-    /// The settings; without it the defaults hold
+    /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is kept (server.data_dir), or a backup
+    /// Data folder (server.data_dir), or a backup
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Mend what can be mended without losing anything; what would be mended is told without it
+    /// Repair damage that can be repaired without losing data; without this flag it is only reported
     #[arg(long)]
     repair: bool,
-    /// Ask the running server to look at its own store
+    /// Let the running server check its own store
     #[arg(long, conflicts_with_all = ["config", "data_dir", "repair"])]
     online: bool,
     #[command(flatten)]
@@ -51,60 +51,60 @@ pub struct Fsck {
     printed: OutputArgs,
 }
 
-/// Why nothing could be looked at.
+/// Why the store could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum FsckError {
-    /// The settings.
+    /// The settings cannot be used.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// The store.
+    /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// There is none.
-    #[error("there is no store in {}; name the data folder of a server", .0.display())]
-    None(PathBuf),
-    /// The server did not look.
+    /// The folder contains no store.
+    #[error("no store in {}; name the data folder of a server with --data-dir", .0.display())]
+    NoStore(PathBuf),
+    /// The server did not check its store.
     #[error(transparent)]
     Server(#[from] stream::StreamError),
-    /// The store cannot be read.
+    /// The check was stopped.
     #[error(transparent)]
     Stop(#[from] fsck::CheckStop),
-    /// What was mended is not all on the disk.
+    /// The repairs are not all on disk.
     #[error(transparent)]
     Close(#[from] StoreError),
 }
 
 impl Fsck {
-    /// Looks. Has to be called where a system of actix runs.
+    /// Runs the check. Needs a running actix system.
     pub async fn run(&self) -> Result<Outcome, FsckError> {
         if !self.online {
-            let report = self.look()?;
-            let told = match self.printed.output {
+            let report = self.check_offline()?;
+            let text = match self.printed.output {
                 OutputFormat::Table => report.to_string(),
                 OutputFormat::Json => print::json(&report),
             };
-            return Ok(Outcome { told, is_sound: report.is_sound() });
+            return Ok(Outcome { text, is_sound: report.is_sound() });
         }
         let session = self.control.session().map_err(stream::StreamError::from)?;
-        let told = follow(&session, "/store/check", &json!({})).await?;
-        let report = &told["report"];
-        let shown = match self.printed.output {
+        let view = follow(&session, "/store/check", &json!({})).await?;
+        let report = &view["report"];
+        let text = match self.printed.output {
             OutputFormat::Table => backup::report(report),
             OutputFormat::Json => print::json(report),
         };
-        Ok(Outcome { told: shown, is_sound: backup::is_sound(report) })
+        Ok(Outcome { text, is_sound: backup::is_sound(report) })
     }
 
-    fn look(&self) -> Result<CheckReport, FsckError> {
+    fn check_offline(&self) -> Result<CheckReport, FsckError> {
         let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (folder, options) = (config.server.data_dir, store_options(&config.journal));
-        // Whatever else there is, opening says what is wrong with it.
+        // A folder with one of these names is opened, and the open reports what is wrong.
         if !["rocksdb", "watermark"].iter().any(|name| folder.join(name).exists()) {
-            return Err(FsckError::None(folder));
+            return Err(FsckError::NoStore(folder));
         }
         let spinner = Spinner::new();
         let mut watch = |CheckProgress { at, records }| {
-            spinner.set_message(format!("{records} records, at the {at}"));
+            spinner.set_message(format!("{records} records, checking {at}"));
             ControlFlow::Continue(())
         };
         if !self.repair {
@@ -117,16 +117,16 @@ impl Fsck {
     }
 }
 
-/// The dead-letter actor's accounts, as it writes them.
+/// How the dead-letter actor's totals are read.
 pub fn accounts() -> DeadLetterAccounts {
     let dealt_with = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.dealt_with());
     DeadLetterAccounts { name: DeadLetterTotals::name, dealt_with, readable }
 }
 
-/// Whether a record of this kind can be read; if not, why.
+/// Checks that a record of this kind can be read.
 ///
 /// # Errors
-/// Where it cannot be.
+/// The record cannot be read.
 pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     match kind {
         MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss => {
@@ -144,7 +144,7 @@ pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     }
 }
 
-/// How the store is opened, by the server and by whoever looks at it.
+/// The options to open the store with, for the server and the offline commands.
 pub fn store_options(journal: &config::Journal) -> RocksOptions {
     RocksOptions {
         ledger_bytes: journal.ledger_bytes,

@@ -1,4 +1,4 @@
-//! `gridhook health`: whether a server takes events, as an exit status. For what watches containers and has no curl.
+//! `gridhook health`: checks whether a server accepts events. For container health checks, which have no curl.
 
 use std::time::Duration;
 
@@ -17,60 +17,60 @@ use crate::escape;
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "The exit status is 0 where it is so, and 1 where it is not or nobody answers. No token is needed.\nExample: gridhook health --server http://127.0.0.1:8080 && echo ready"
+    after_help = "The exit status is 0 if the server is healthy, and 1 if not or if it does not respond. No token is needed.\nExample: gridhook health --server http://127.0.0.1:8080 && echo ready"
 )]
 pub struct Health {
-    /// Ask only whether it is alive: a server without room on its disk is, though it takes no events
+    /// Check only that the process responds; a server with a full disk is live but accepts no events
     #[arg(long)]
     live: bool,
-    /// How long it may take to answer
+    /// Maximum time to wait for the response
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     wait: Duration,
     #[command(flatten)]
-    place: ServerAddressArgs,
+    address: ServerAddressArgs,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
-/// How it is.
+/// The result of the check.
 pub struct HealthView {
-    /// Whether it is as it should be.
-    pub is_well: bool,
-    /// What is printed.
+    /// Whether the server is healthy.
+    pub is_healthy: bool,
+    /// The text to print.
     pub text: String,
 }
 
-/// What `/healthz` says.
+/// The response of `/healthz`.
 #[derive(Deserialize)]
-struct Alive {
+struct LivenessView {
     #[serde(rename = "status")]
     _status: String,
 }
 
-/// What `/readyz` says, as far as it is shown.
+/// The shown part of the response of `/readyz`.
 #[derive(Deserialize)]
-struct Readiness {
+struct ReadinessView {
     phase: String,
     problems: Vec<String>,
 }
 
 impl Health {
-    /// Asks. Has to be called where a system of actix runs.
+    /// Runs the check. Needs a running actix system.
     ///
     /// # Errors
-    /// Where it is not clear which server is asked.
+    /// The flags or the context name no usable server.
     pub async fn run(self) -> Result<HealthView, ClientError> {
-        let (server, client) = self.place.client()?;
-        let (is_well, text) = match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
-            Ok(Ok(told)) => told,
+        let (server, client) = self.address.client()?;
+        let (is_healthy, text) = match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
+            Ok(Ok(result)) => result,
             Ok(Err(error)) => (false, error),
-            Err(_) => (false, format!("{server}: no answer within {:?}", self.wait)),
+            Err(_) => (false, format!("{server}: no response within {:?}", self.wait)),
         };
         let text = match self.printed.output {
             OutputFormat::Table => escape::text(&text).into_owned(),
-            OutputFormat::Json => print::json(&json!({"server": server.as_str(), "healthy": is_well, "text": text})),
+            OutputFormat::Json => print::json(&json!({"server": server.as_str(), "healthy": is_healthy, "text": text})),
         };
-        Ok(HealthView { is_well, text })
+        Ok(HealthView { is_healthy, text })
     }
 
     async fn probe(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {
@@ -80,13 +80,13 @@ impl Health {
         let mut response = sent.map_err(|error| not_reached(server, &error).to_string())?;
         let status = response.status();
         let body = response.body().await.map_err(|error| format!("{server}: {error}"))?;
-        let told = if self.live {
-            serde_json::from_slice::<Alive>(&body).map(|_| "alive".to_owned())
+        let state = if self.live {
+            serde_json::from_slice::<LivenessView>(&body).map(|_| "alive".to_owned())
         } else {
-            let told = |Readiness { phase, problems }| if problems.is_empty() { phase } else { problems.join("; ") };
-            serde_json::from_slice::<Readiness>(&body).map(told)
+            let state = |ReadinessView { phase, problems }| if problems.is_empty() { phase } else { problems.join("; ") };
+            serde_json::from_slice::<ReadinessView>(&body).map(state)
         };
-        let text = told.map_err(|_| format!("{server}: {status}, and the answer is not gridhook's"))?;
+        let text = state.map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
         Ok((status == StatusCode::OK, text))
     }
 }

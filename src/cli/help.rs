@@ -48,7 +48,7 @@ impl Help {
 fn unknown(word: &str, names: &[String]) -> ClientError {
     let subjects: Vec<String> = SECTIONS.iter().map(|(heading, _)| slug(heading)).collect();
     let all: Vec<&str> = names.iter().chain(&subjects).map(String::as_str).collect();
-    let hint = match suggestion::like(word, &all).first() {
+    let hint = match suggestion::similar(word, &all).first() {
         Some(like) => format!("did you mean {like}?"),
         None => "gridhook --help lists the commands".to_owned(),
     };

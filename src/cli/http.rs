@@ -1,4 +1,4 @@
-//! How a command of ours asks a server over HTTP, and how a refusal reads.
+//! The HTTP client of the commands, and the text of an error response.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::client::ClientError;
 use crate::escape;
 
-/// Azure's error document, as far as it is shown.
+/// The shown part of Azure's error document.
 #[derive(Deserialize)]
 struct ErrorDocument {
     error: ErrorDetail,
@@ -23,30 +23,30 @@ struct ErrorDetail {
     details: Vec<ErrorDetail>,
 }
 
-/// What a refusal says, in the server's own words.
+/// The reason in an error response.
 pub(super) fn reason(body: &[u8]) -> String {
     match serde_json::from_slice::<ErrorDocument>(body) {
         Ok(ErrorDocument { error: ErrorDetail { code, message, details } }) => {
             let code = details.first().map_or(code, |detail| detail.code.clone());
             escape::text(&format!("{code}: {message}")).into_owned()
         }
-        Err(_) if body.is_empty() => "without a word".to_owned(),
+        Err(_) if body.is_empty() => "the response has no body".to_owned(),
         Err(_) => escape::text(String::from_utf8_lossy(body).trim()).into_owned(),
     }
 }
 
-/// The machine's authorities, and those in `ca_file`, decide who an https server is; no redirect is followed with a key in the
-/// header.
+/// A client that trusts the machine's certificate authorities and those in `ca_file`. It follows no redirects: the request
+/// carries a credential.
 pub(super) fn client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
         let unusable =
-            |why: String| ClientError::Input(format!("{} has no certificate that can be used: {why}", path.display()));
+            |why: String| ClientError::Input(format!("{} has no usable certificate: {why}", path.display()));
         let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let found = found.map_err(|error| unusable(error.to_string()))?;
         if found.is_empty() {
-            return Err(unusable("there is none in it; allowed is a PEM file".to_owned()));
+            return Err(unusable("it contains none; allowed is a PEM file".to_owned()));
         }
         for certificate in found {
             roots.add(certificate).map_err(|error| unusable(error.to_string()))?;

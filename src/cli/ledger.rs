@@ -1,4 +1,4 @@
-//! `gridhook ledger`: what became of a subscription's events, line by line, in the order of time.
+//! `gridhook ledger`: lists the delivery outcomes of an event subscription, in the order of time.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,20 +14,20 @@ use super::{
 /// The flags of `ledger`.
 #[derive(Debug, clap::Args)]
 pub struct Ledger {
-    /// The topic or domain
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     #[arg(value_name = "TOPIC")]
     topic: ResourceName,
-    /// The event subscription
+    /// Name of the event subscription
     #[arg(value_name = "SUBSCRIPTION")]
     subscription: String,
-    /// Lines from this time on, such as 2026-11-20T12:00:00Z or 2h [default: 1h, an hour ago]
+    /// Only lines at or after this time, such as 2026-11-20T12:00:00Z or 2h [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = past)]
     from: Option<String>,
-    /// Lines before this time [default: now]
+    /// Only lines before this time [default: now]
     #[arg(long, value_name = "TIME", value_parser = past)]
     to: Option<String>,
-    /// Only such lines: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, filed,
-    /// lost, redriven, or an outcome such as Busy
+    /// Only lines with this outcome: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, filed,
+    /// lost, redriven, or the outcome of an attempt such as Busy
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Maximum number of lines
@@ -40,10 +40,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Asks, and says what is to be printed. Has to be called where a system of actix runs.
+    /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, or refuses.
+    /// The request failed.
     pub async fn run(&self) -> Result<String, client::ClientError> {
         let session = self.control.session()?;
         let (mut lines, mut next) = (Vec::new(), None);
@@ -87,12 +87,12 @@ fn format_lines(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<Str
         .join("\n");
     if lines.is_empty() {
         text = match oldest {
-            Some(oldest) => format!("no such lines; the oldest that is kept is of {oldest}"),
-            None => "no lines are kept of this subscription".to_owned(),
+            Some(oldest) => format!("no matching lines; the oldest stored line is from {oldest}"),
+            None => "no lines are stored for this subscription".to_owned(),
         };
     }
     if more {
-        text.push_str("\n  there are more lines: a higher --limit shows them");
+        text.push_str("\n  more lines exist; raise --limit to show them");
     }
     Ok(text)
 }

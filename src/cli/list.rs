@@ -1,4 +1,4 @@
-//! The control plane's lists, read to their end.
+//! Reads the paged lists of the control plane.
 
 use awc::http::Method;
 use serde_json::Value;
@@ -6,25 +6,25 @@ use url::Url;
 
 use super::client::{ClientError, ServerClient, segment};
 
-/// What is listed at the top.
+/// The top-level resource types.
 pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
 
-/// The path of everything of a kind in an Azure subscription.
+/// The path of the list of a resource type in an Azure subscription.
 pub(super) fn path(subscription_id: &str, kind: &str) -> String {
     format!("/subscriptions/{}/providers/Microsoft.EventGrid/{kind}", segment(subscription_id))
 }
 
-/// All resources of a list, page after page.
+/// All resources of a list, read page by page.
 pub(super) async fn all(session: &ServerClient, path: &str) -> Result<Vec<Value>, ClientError> {
     let (mut all, mut path) = (Vec::new(), format!("{path}?$top=100"));
     loop {
-        let mut page: Value = session.ask_only(Method::GET, &path, None::<&Value>).await?;
+        let mut page: Value = session.fetch_plain(Method::GET, &path, None::<&Value>).await?;
         if let Some(value) = page["value"].as_array_mut() {
             all.append(value);
         }
         let next = page["nextLink"].as_str().and_then(|link| Url::parse(link).ok());
         let Some(next) = next else { return Ok(all) };
-        // The address is the one that we were given, whatever the server calls itself.
+        // Only the path of the link: the server may know itself by another address.
         path = format!("{}?{}", next.path(), next.query().unwrap_or_default());
     }
 }
@@ -38,7 +38,7 @@ pub(super) async fn namespace_topics(session: &ServerClient, subscription_id: &s
     Ok(found)
 }
 
-/// The resource ids of everything that has a log: topics, domains, topics of namespaces.
+/// The resource ids of all topics, domains and namespace topics; these have a log.
 pub(super) async fn logs(session: &ServerClient, subscription_id: &str) -> Result<Vec<String>, ClientError> {
     let mut found = Vec::new();
     for kind in ["topics", "domains"] {
@@ -48,7 +48,7 @@ pub(super) async fn logs(session: &ServerClient, subscription_id: &str) -> Resul
     Ok(found.iter().map(|resource| id(resource).to_owned()).collect())
 }
 
-/// The resource id, which is its path: names of ours need no escaping.
+/// The resource id, which is also its path: stored names need no percent-encoding.
 pub(super) fn id(resource: &Value) -> &str {
     resource["id"].as_str().unwrap_or_default()
 }

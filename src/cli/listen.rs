@@ -1,8 +1,7 @@
-//! `gridhook listen`: a webhook on this machine that answers handshakes and farewells and prints each event, and that can
-//! play a bad endpoint.
+//! `gridhook listen`: a test webhook that prints each event and can simulate a failing endpoint.
 //!
-//! Handshakes are answered well whatever the flags say: a subscription has to exist before its endpoint can fail.
-//! Absent on purpose: keeping what arrived. Who wants that redirects the output.
+//! Validation handshakes always succeed, because a subscription must exist before its endpoint can fail. Events are not
+//! stored; redirect the output for that.
 
 use std::{
     io,
@@ -31,32 +30,32 @@ use crate::{clock::Clock, escape};
 /// The flags of `listen`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Listen {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
     listen: SocketAddr,
-    /// Listen on this port of 127.0.0.1; 0 takes a free one
+    /// Port to listen on at 127.0.0.1; 0 chooses a free port
     #[arg(long, conflicts_with = "listen")]
     port: Option<u16>,
-    /// Answer events with this status [default: 200, or 503 with --fail-first]
+    /// Respond to events with this status [default: 200, or 503 with --fail-first]
     #[arg(long, value_name = "CODE", value_parser = status)]
     status: Option<StatusCode>,
-    /// Wait so long before each answer
+    /// Delay before each response
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
-    /// Fail the first N requests only, and answer 200 from then on
+    /// Fail the first N requests, then respond 200
     #[arg(long, value_name = "N")]
     fail_first: Option<u64>,
-    /// Add Retry-After to every failure
+    /// Add a Retry-After header to every failure
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_after: Option<Duration>,
-    /// Print a count once a second instead of each event
+    /// Print a count once per second instead of each event
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
-/// 64 MiB: more than any sender of Event Grid puts into one request.
+/// 64 MiB, above the size of every request of Event Grid.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 struct ListenEndpoint {
@@ -64,21 +63,21 @@ struct ListenEndpoint {
     clock: Clock,
     requests: AtomicU64,
     events: AtomicU64,
-    /// How many events the last count spoke of.
-    told: AtomicU64,
-    /// Nobody reads what is printed any more.
+    /// The number of events at the last report.
+    reported: AtomicU64,
+    /// Notified when standard output is closed.
     closed: Notify,
 }
 
 impl Listen {
-    /// Listens until a signal comes, or until nobody reads what is printed, as behind `| head`.
+    /// Listens until a signal arrives or standard output is closed, for example by `| head`.
     pub async fn run(self, clock: Clock) -> io::Result<()> {
         let endpoint = web::Data::new(ListenEndpoint {
             flags: self,
             clock,
             requests: 0.into(),
             events: 0.into(),
-            told: 0.into(),
+            reported: 0.into(),
             closed: Notify::new(),
         });
         let server = ListenEndpoint::bind(endpoint.clone())?;
@@ -99,7 +98,7 @@ impl Listen {
         self.port.map_or(self.listen, |port| (Ipv4Addr::LOCALHOST, port).into())
     }
 
-    /// What the request of that number, counted from 0, is answered.
+    /// The response status of a request, by its number from 0.
     fn answer(&self, number: u64) -> StatusCode {
         match self.fail_first {
             Some(first) if number < first => self.status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE),
@@ -118,7 +117,7 @@ impl ListenEndpoint {
                 .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
                 .default_service(web::to(receive))
         });
-        // One worker: what is printed keeps the order in which it came.
+        // One worker keeps the order of the printed lines.
         let server = server.workers(1).shutdown_timeout(1).bind(address)?;
         for address in server.addrs() {
             print::note(&format!("listening on http://{address}/"));
@@ -126,22 +125,22 @@ impl ListenEndpoint {
         Ok(server.run())
     }
 
-    /// Says how much came in since the last time, if anything did.
+    /// Prints the number of events since the last report, if there are any.
     fn report_received(&self) {
         let [events, requests] = [&self.events, &self.requests].map(|counter| counter.load(Ordering::Relaxed));
-        let fresh = events - self.told.swap(events, Ordering::Relaxed);
-        if fresh == 0 {
+        let new = events - self.reported.swap(events, Ordering::Relaxed);
+        if new == 0 {
             return;
         }
         let time = self.clock.now();
-        self.out(&format!("{time} {fresh} events (in all {events}, in {requests} requests)"));
+        self.out(&format!("{time} {new} events ({events} in total, in {requests} requests)"));
     }
 
-    /// Prints a line. Without a reader the program ends.
+    /// Prints a line. Ends the program if standard output is closed.
     fn out(&self, line: &str) {
         match print::out(line) {
-            Ok(PipeState::Reads) => {}
-            Ok(PipeState::Gone) => self.closed.notify_one(),
+            Ok(PipeState::Open) => {}
+            Ok(PipeState::Closed) => self.closed.notify_one(),
             Err(error) => {
                 print::note(&format!("gridhook: {}", print::error(&error.into())));
                 self.closed.notify_one();
@@ -176,7 +175,7 @@ impl ListenEndpoint {
     }
 }
 
-/// What is printed of an event, in either schema.
+/// The printed properties of an event, in either schema.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ReceivedEvent {
@@ -209,12 +208,12 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<Lis
         Some(b"SubscriptionValidation") => return validate(&body),
         Some(b"SubscriptionDeletion") => {
             let name = request.headers().get("aeg-subscription-name").map_or("-".to_owned(), header_text);
-            print::note(&format!("farewell: the subscription {name} is deleted"));
+            print::note(&format!("subscription {name} was deleted"));
             return HttpResponse::Ok().finish();
         }
         Some(_) | None => {}
     }
-    let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("not JSON") };
+    let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("the body is not JSON") };
 
     let ListenEndpoint { flags, requests, events: counted, .. } = &**endpoint;
     let status = flags.answer(requests.fetch_add(1, Ordering::Relaxed));
@@ -232,10 +231,10 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<Lis
     response.finish()
 }
 
-/// The handshake of CloudEvents: whoever asks is welcome.
+/// The validation handshake of CloudEvents: allows every origin.
 fn answer_handshake(request: &HttpRequest) -> HttpResponse {
     let origin = request.headers().get("WebHook-Request-Origin");
-    print::note(&format!("handshake: {} asks whether it may send", origin.map_or("somebody".into(), header_text)));
+    print::note(&format!("validation handshake: allowed origin {}", origin.map_or("-".into(), header_text)));
     let mut response = HttpResponse::Ok();
     if let Some(origin) = origin {
         response.insert_header(("WebHook-Allowed-Origin", origin.clone()));
@@ -247,24 +246,24 @@ fn header_text(value: &header::HeaderValue) -> String {
     visible(&String::from_utf8_lossy(value.as_bytes()))
 }
 
-/// The handshake of Event Grid's own schema: the code is given back.
+/// The validation handshake of the Event Grid schema: returns the code.
 fn validate(body: &[u8]) -> HttpResponse {
     match validation_code(body) {
         Ok(code) => {
-            print::note(&format!("handshake: validation code {} given back", visible(&code)));
+            print::note(&format!("validation handshake: returned code {}", visible(&code)));
             HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code }))
         }
-        Err(error) => HttpResponse::BadRequest().body(format!("no validation event: {error}")),
+        Err(error) => HttpResponse::BadRequest().body(format!("not a validation event: {error}")),
     }
 }
 
-/// The code that a validation event asks to be given back.
+/// The validation code in a validation event.
 pub(super) fn validation_code(body: &[u8]) -> serde_json::Result<String> {
     let [ValidationEvent { data: ValidationData { validation_code } }] = serde_json::from_slice(body)?;
     Ok(validation_code)
 }
 
-/// The events of a body: those of an array, or the one that it is.
+/// The events of a body: an array or a single event.
 fn events_of(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
     match body.trim_ascii_start().first() {
         Some(b'[') => serde_json::from_slice(body),
@@ -272,7 +271,7 @@ fn events_of(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
     }
 }
 
-/// Says once a second how much came in.
+/// Prints the count once per second.
 async fn count(endpoint: web::Data<ListenEndpoint>) {
     let mut ticks = actix_rt::time::interval(Duration::from_secs(1));
     loop {
@@ -281,7 +280,7 @@ async fn count(endpoint: web::Data<ListenEndpoint>) {
     }
 }
 
-/// A value as it is shown; an empty one is a dash.
+/// A value as printed; `-` if it is empty.
 fn visible(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { escape::text(text).into_owned() }
 }

@@ -1,7 +1,7 @@
-//! The commands of the binary: what may be typed, and the tools for a first hour.
+//! The commands of the binary.
 //!
-//! `serve` is only read here; `main` runs it, because a command knows nothing of the server's parts. A flag of `serve`
-//! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
+//! `serve` is only parsed here; `main` runs it, because commands may not import the server's modules. The flags of
+//! `serve` are a layer of the settings and are checked with them: a wrong flag and a wrong key get the same error.
 
 pub mod apply;
 pub mod backup;
@@ -50,79 +50,79 @@ use crate::config::{SettingFlag, SettingSources};
 #[derive(Debug, Parser)]
 #[command(name = "gridhook", version, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// A command with its flags.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the server
     Serve(Serve),
-    /// Say whether a server takes events, as an exit status
+    /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health),
-    /// Show a server's time, and confirm that the clock of its machine is right
+    /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock),
-    /// Look at the settings without starting anything
+    /// Check the settings without starting the server
     Config(config::ConfigArgs),
-    /// List, show, make, change and delete topics and domains; show their keys
+    /// Manage topics, domains and namespaces, and their access keys
     Topics(topics::Topics),
-    /// List, show, make, change, delete, hold and probe event subscriptions; try their filters
+    /// Manage, hold and probe event subscriptions; test their filters
     Subscriptions(subscriptions::Subscriptions),
-    /// Follow events as they are published, and what becomes of them
+    /// Follow published events and delivery outcomes live
     Tail(tail::TailCommand),
-    /// Watch the busiest and the sickest event subscriptions
+    /// Watch the busiest and the least healthy event subscriptions
     Top(top::Top),
-    /// Have there be what a file declares: topics, domains, event subscriptions
+    /// Apply a configuration file: topics, domains, event subscriptions
     Apply(apply::Apply),
-    /// Tell why an event waits for an event subscription, and when it is tried next
+    /// Explain why an event is waiting, and when it is attempted next
     Explain(explain::Explain),
-    /// Play a webhook: answer the handshakes, print each event
+    /// Run a test webhook that answers validation handshakes and prints each event
     Listen(listen::Listen),
     /// Publish events from a file or from standard input
     Publish(publish::Publish),
-    /// Add, use, list and remove contexts: servers by name
+    /// Manage contexts: named servers with their credentials
     Context(context::Contexts),
-    /// List, show, send again and purge what was given up
+    /// List, show, redrive and purge dead letters
     DeadLetters(dead_letters::DeadLetters),
-    /// Send stored events to an event subscription once more
+    /// Send stored events to an event subscription again
     Replay(replay::Replay),
-    /// Tell what became of an event, for everybody who subscribes
+    /// Show the delivery history of an event, for each event subscription
     Trace(trace::Trace),
-    /// List what became of a subscription's events, by time and outcome
+    /// List the delivery outcomes of an event subscription, by time and outcome
     Ledger(ledger::Ledger),
-    /// Look whether a store is sound: one without a server, or that of the running server
+    /// Check a store for damage, offline or in the running server
     Fsck(fsck::Fsck),
-    /// Have the running server copy its store to another folder
+    /// Back up the store of the running server to a folder
     Backup(backup::Backup),
-    /// Bring a backup back as the store of a data folder that has none
+    /// Restore a backup into a data folder without a store
     Restore(backup::Restore),
-    /// Show which of a running server's actors died, why, and how soon they were at work again
+    /// Show actor restarts, their causes and recovery times
     Supervision(supervision::Supervision),
-    /// Kill parts of a running server at random under load, and account for everything it acknowledged
+    /// Inject faults into a running server under load, and verify that no acknowledged event is lost
     Chaos(Box<chaos::ChaosCommand>),
-    /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
+    /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
-    /// Explain a command, or a subject such as names and times
+    /// Show the help of a command or a subject
     Help(help::Help),
-    /// Print what a shell needs to complete the commands and their flags
+    /// Print a shell completion script
     Completions(completions::Completions),
-    /// Write the manual's pages, one for each command
+    /// Write the manual pages, one for each command
     #[command(name = "man")]
     Manual(manual::Manual),
 }
 
-/// The commands by what they are for, in the order of the help.
+/// The groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Run a server", &["serve", "health", "clock", "config"]),
     ("Set up topics", &["topics", "subscriptions", "apply"]),
-    ("Publish, and see what happens", &["publish", "listen", "tail", "top"]),
-    ("Find out what became of an event", &["explain", "trace", "ledger"]),
+    ("Publish and observe", &["publish", "listen", "tail", "top"]),
+    ("Trace an event", &["explain", "trace", "ledger"]),
     ("Deliver again", &["dead-letters", "replay"]),
-    ("Look after the store", &["backup", "restore", "fsck"]),
-    ("Test before it matters", &["simulate", "chaos", "supervision"]),
-    ("Set up the commands", &["context", "help", "completions", "man"]),
+    ("Maintain the store", &["backup", "restore", "fsck"]),
+    ("Test", &["simulate", "chaos", "supervision"]),
+    ("Configure the commands", &["context", "help", "completions", "man"]),
 ];
 
 /// The program's commands and flags, with the commands in groups in its help.
@@ -140,34 +140,34 @@ pub fn command() -> clap::Command {
     }
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n\
-         gridhook help COMMAND explains a command, gridhook help names how resources are named.\n"
+         Run gridhook help COMMAND for a command, and gridhook help names for the names of resources.\n"
     ))
 }
 
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// The settings; without it the defaults hold
+    /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is kept (server.data_dir)
+    /// Data folder (server.data_dir)
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where to listen (server.listen)
+    /// Address to listen on (server.listen)
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The form of the log: text or json (log.format)
+    /// Log format: text or json (log.format)
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
 }
 
 impl Serve {
-    /// The flags that a command on a server's store shares with the server.
+    /// The flags that offline commands share with the server.
     fn of(config: Option<PathBuf>, data_dir: Option<String>) -> Self {
         Self { config, data_dir, listen: None, log_format: None }
     }
 
-    /// Where the settings come from.
+    /// The sources of the settings: file, environment and flags.
     pub fn sources(self) -> SettingSources {
         let Self { config, data_dir, listen, log_format } = self;
         let flags = [

@@ -1,9 +1,8 @@
-//! The one place where commands print.
+//! The only module that writes to standard output and standard error for commands.
 //!
-//! - What a terminal would obey is escaped ([`escape`]): a command prints what publishers and endpoints sent.
-//! - A reader that has closed the pipe (`| head -1`) is no error: the command ends quietly, with the status that it would
-//!   have had.
-//! - Standard error has nobody who could be told that it is gone: a note that cannot be written is lost.
+//! - Control characters are escaped ([`escape`]), because commands print text of publishers and endpoints.
+//! - A closed pipe (`| head -1`) is not an error: the command ends quietly and keeps its exit status.
+//! - A failed write to standard error is ignored.
 
 use std::io::{self, Write};
 
@@ -11,17 +10,17 @@ use serde::Serialize;
 
 use crate::escape;
 
-/// Whether somebody reads standard output.
+/// The state of the pipe behind standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum PipeState {
-    /// Somebody does.
-    Reads,
-    /// The pipe is closed: nothing more needs to be printed.
-    Gone,
+    /// The text was written.
+    Open,
+    /// The reader closed the pipe: stop printing.
+    Closed,
 }
 
-/// Standard output takes nothing, and not because nobody reads.
+/// Standard output cannot be written, for another reason than a closed pipe.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output cannot be written")]
 pub struct PrintError(#[from] io::Error);
@@ -29,12 +28,12 @@ pub struct PrintError(#[from] io::Error);
 /// Prints lines on standard output.
 ///
 /// # Errors
-/// Where it cannot be written, as on a full disk.
+/// Standard output cannot be written, for example because the disk is full.
 pub fn out(lines: &str) -> Result<PipeState, PrintError> {
     raw(&escape::lines(lines))
 }
 
-/// Prints a text of the program's own, such as a script, on standard output.
+/// Prints text of the program itself, such as a shell script, without escaping.
 ///
 /// # Errors
 /// As [`out`].
@@ -42,8 +41,8 @@ pub fn raw(text: &str) -> Result<PipeState, PrintError> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.trim_end_matches('\n').as_bytes()).and_then(|()| out.write_all(b"\n"));
     match written.and_then(|()| out.flush()) {
-        Ok(()) => Ok(PipeState::Reads),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Gone),
+        Ok(()) => Ok(PipeState::Open),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Closed),
         Err(error) => Err(error.into()),
     }
 }
@@ -53,38 +52,38 @@ pub fn note(lines: &str) {
     writeln!(io::stderr(), "{}", escape::lines(lines)).ok();
 }
 
-/// Prints on standard error without a newline: a question.
+/// Prints a question on standard error, without a newline.
 pub(super) fn prompt(question: &str) {
     let mut error = io::stderr();
     write!(error, "{}", escape::text(question)).and_then(|()| error.flush()).ok();
 }
 
-/// Prints a line on standard error in the place of the one before.
+/// Replaces the current line on standard error.
 pub(super) fn update(line: &str) {
     write!(io::stderr(), "\r{}\x1b[K", escape::text(line)).ok();
 }
 
-/// An error with its causes. An error whose text already ends with its cause's does not repeat it.
+/// An error with its causes. A cause that the text already contains is not repeated.
 pub fn error(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
+    let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let text = cause.to_string();
-        if !told.contains(&text) {
-            told = format!("{told}: {text}");
+        let reason = cause.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
         }
         next = cause.source();
     }
-    told
+    text
 }
 
-/// JSON for scripts, over several lines.
+/// Indented JSON, for scripts.
 pub(super) fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::json(&text).into_owned()
 }
 
-/// JSON for scripts, on one line.
+/// JSON on one line, for scripts.
 pub(super) fn json_line(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::json_line(&text).into_owned()

@@ -1,8 +1,8 @@
-//! `gridhook publish`: events from a file or from standard input, sent in batches.
+//! `gridhook publish`: publishes events from a file or from standard input, in batches.
 //!
-//! One request is in flight at a time, so what was published is always a prefix of the input, and the message of a
-//! failure says how long it is. A server that says 429 or 503 is asked again when it says so; every other failure ends
-//! the run, because a second try of a request whose fate is unknown could publish it twice.
+//! One request is in flight at a time, so the published events are a prefix of the input; an error states its length. A
+//! response 429 or 503 is retried after its Retry-After. Every other failure ends the run, because retrying a request
+//! with an unknown result could publish its events twice.
 
 use std::{
     fs::File,
@@ -39,8 +39,8 @@ use crate::{
 /// The flags of `publish`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "Without a key the operator's token is shown, which publishes to every topic. An access key is read from a file
-or from the variable GRIDHOOK_KEY, never from the command line, where other users of the machine see it.
+    after_help = "Without a key, the operator's token is sent; it may publish to every topic. Access keys are read from a file or
+from the variable GRIDHOOK_KEY, not from the command line, which other users of the machine can read.
 
 Examples:
   gridhook publish orders events.json
@@ -49,33 +49,33 @@ Examples:
   gridhook publish orders --dead-letters data/dead-letters/FILE"
 )]
 pub struct Publish {
-    /// The topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id; or the URL that its events are sent to
+    /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME, a resource id, or the URL of its publish endpoint
     topic: PublishTarget,
-    /// A JSON array, a JSON object, or objects one after another (JSON lines); - is standard input
+    /// File with a JSON array, a JSON object, or JSON lines; - is standard input
     #[arg(default_value = STANDARD_INPUT)]
     file: PathBuf,
-    /// A file with one of the topic's access keys [default: GRIDHOOK_KEY, or the operator's token]
+    /// File with one of the topic's access keys [default: GRIDHOOK_KEY, or the operator's token]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// The events are CloudEvents 1.0 [default: as the topic's input schema says]
+    /// Send the events as CloudEvents 1.0 [default: by the topic's input schema]
     #[arg(long)]
     cloud_events: bool,
-    /// The input has dead letters: their events are published again, to every subscription of the topic
+    /// Read dead letters, and publish their events again to all event subscriptions of the topic
     #[arg(long)]
     dead_letters: bool,
     /// Maximum events in one request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     batch_events: u32,
-    /// Maximum bytes in one request; an event that has more goes alone
+    /// Maximum bytes in one request; a larger event is sent alone
     #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
     batch_bytes: ByteSize,
     #[command(flatten)]
-    control: ServerArgs,
+    control_args: ServerArgs,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
-/// Where events are published to, as it is typed.
+/// The publish target on the command line.
 #[derive(Clone, Debug)]
 enum PublishTarget {
     Resource(ResourceName),
@@ -87,31 +87,31 @@ impl FromStr for PublishTarget {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("http://") || text.starts_with("https://") {
-            return Url::parse(text).map(Self::Url).map_err(|error| format!("{error}; allowed is a whole URL"));
+            return Url::parse(text).map(Self::Url).map_err(|error| format!("{error}; allowed is a full URL"));
         }
         text.parse().map(Self::Resource)
     }
 }
 
-/// Where events are published to, and what is shown there.
+/// The publish endpoint, its credential and its schema.
 struct Destination {
     client: Client,
     url: String,
     header: (&'static str, String),
     is_cloud_events: bool,
     is_custom: bool,
-    /// Who says which names are like the one that was typed.
-    asked: Option<(ServerClient, String)>,
+    /// The control plane and the topic's path, for suggestions if the topic does not exist.
+    control: Option<(ServerClient, String)>,
 }
 
 const STANDARD_INPUT: &str = "-";
 
-/// Not everything was published. What was is a prefix of the input.
+/// Not all events were published. The published ones are a prefix of the input.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}{}", before(what, *events))]
 pub struct PublishError {
     what: PublishSource,
-    /// How many events were published.
+    /// The number of published events.
     pub events: u64,
 }
 
@@ -123,19 +123,19 @@ enum PublishSource {
     Input { input: String, error: batches::BatchesError },
     #[error("{url}: {error}")]
     Send { url: String, error: String },
-    #[error("refused with {status}: {reason}")]
+    #[error("the server responded {status}: {reason}")]
     Refused { status: StatusCode, reason: String },
-    #[error("the server is busy: {status}, asked {TRIES} times")]
+    #[error("the server is busy: responded {status} to {ATTEMPTS_MAX} attempts")]
     Busy { status: StatusCode },
 }
 
-/// 10 tries: more than a minute of a busy server, where it does not say how long to wait.
-const TRIES: u32 = 10;
+/// Without a Retry-After, 10 attempts take more than a minute.
+const ATTEMPTS_MAX: u32 = 10;
 
-/// 64 KiB: more than any error of the server has.
+/// 64 KiB, above every error response of the server.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// How much was published before; nothing is said of it where publishing did not begin.
+/// The number of events published before the error; empty if publishing did not begin.
 fn before(what: &PublishSource, events: u64) -> String {
     match what {
         PublishSource::Control(_) => String::new(),
@@ -148,7 +148,7 @@ fn before(what: &PublishSource, events: u64) -> String {
     }
 }
 
-/// What was published.
+/// The published events and requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct PublishReport {
     events: u64,
@@ -161,10 +161,10 @@ fn counted(number: u64, of: &str) -> String {
 }
 
 impl Publish {
-    /// Publishes everything; what is to be printed. Has to be called where a system of actix runs.
+    /// Publishes all events and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where not everything was published: what was is a prefix of the input.
+    /// Not all events were published; the published ones are a prefix of the input.
     pub async fn run(self, clock: Clock) -> Result<String, PublishError> {
         let mut done = PublishReport::default();
         self.publish(&clock, &mut done).await.map_err(|what| PublishError { what, events: done.events })?;
@@ -190,10 +190,10 @@ impl Publish {
             (true, true) => InputForm::CustomDeadLetters,
         };
         let (send, mut batches) = mpsc::channel(2);
-        // A thread of its own, which nobody waits for: a read of a terminal may last for ever.
+        // On a separate thread that is not joined, because a read from a terminal may block forever.
         std::thread::spawn(move || {
             let read = batches::read(reader, form, limits, |batch| send.blocking_send(Ok(batch)).is_ok());
-            // An error that nobody asks for any more is none.
+            // After a failed request the receiver is gone, and an input error no longer matters.
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });
 
@@ -216,7 +216,7 @@ impl Publish {
         self.file.display().to_string()
     }
 
-    /// Where to, with what, and in which schema.
+    /// Resolves the endpoint, the credential and the schema.
     async fn destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
             Some(file) => Some(secret_in(file)?),
@@ -224,29 +224,29 @@ impl Publish {
                 variable("GRIDHOOK_KEY")?.map(|key| secret(&key, "environment variable GRIDHOOK_KEY")).transpose()?
             }
         };
-        let (url, client, asked) = match (&self.topic, &key) {
-            (PublishTarget::Url(url), Some(_)) => (url.to_string(), self.control.place().client()?.1, None),
+        let (url, client, control) = match (&self.topic, &key) {
+            (PublishTarget::Url(url), Some(_)) => (url.to_string(), self.control_args.address().client()?.1, None),
             (PublishTarget::Url(_), None) => {
-                let text = "a URL needs an access key (--key-file or GRIDHOOK_KEY): the operator's token is shown to no \
-                            address but the server's own";
+                let text = "publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. The operator's token is \
+                            sent only to the server's own address";
                 return Err(client::ClientError::Input(text.to_owned()).into());
             }
             (PublishTarget::Resource(topic), Some(_)) => {
-                let (path, (server, client)) = (topic.publishing()?, self.control.place().client()?);
+                let (path, (server, client)) = (topic.publishing()?, self.control_args.address().client()?);
                 (format!("{}{path}", server.as_str().trim_end_matches('/')), client, None)
             }
             (PublishTarget::Resource(topic), None) => {
-                let (path, session) = (topic.publishing()?, self.control.session()?);
+                let (path, session) = (topic.publishing()?, self.control_args.session()?);
                 let url = format!("{}{path}", session.server().as_str().trim_end_matches('/'));
                 (url, session.client().clone(), Some((session, topic.path(""))))
             }
         };
         let is_namespace = url.split('?').next().is_some_and(|path| path.ends_with(":publish"));
-        let header = match (key, &asked) {
+        let header = match (key, &control) {
             (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
             (Some(key), _) => ("aeg-sas-key", key),
             (None, Some((session, _))) => ("authorization", session.bearer()),
-            (None, None) => return Err(client::ClientError::Input("there is no key to publish with".to_owned()).into()),
+            (None, None) => return Err(client::ClientError::Input("no access key; use --key-file or GRIDHOOK_KEY".to_owned()).into()),
         };
         let mut destination = Destination {
             client,
@@ -254,36 +254,36 @@ impl Publish {
             header,
             is_cloud_events: is_namespace || self.cloud_events,
             is_custom: false,
-            asked,
+            control,
         };
         if !destination.is_cloud_events {
-            destination.ask_for_schema().await?;
+            destination.fetch_schema().await?;
         }
         Ok(destination)
     }
 }
 
 impl Destination {
-    /// What the topic takes, where it says so: a server that says nothing is sent events of Event Grid's schema.
-    async fn ask_for_schema(&mut self) -> Result<(), PublishSource> {
+    /// Requests the topic's input schema. Without an answer in the headers, the Event Grid schema is assumed.
+    async fn fetch_schema(&mut self) -> Result<(), PublishSource> {
         let sent = self.client.options(&self.url).send().await;
-        let mut answer =
+        let mut response =
             sent.map_err(|error| PublishSource::Send { url: self.url.clone(), error: error.to_string() })?;
-        // Read to the end, so that the connection can be used again.
-        answer.body().limit(ERROR_BYTES_MAX).await.ok();
-        let schema = answer.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes());
+        // Read to the end, so that the connection can be reused.
+        response.body().limit(ERROR_BYTES_MAX).await.ok();
+        let schema = response.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes());
         self.is_cloud_events = schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CloudEventV10"));
         self.is_custom = schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CustomInputEvent"));
         Ok(())
     }
 
-    /// Sends one batch, again and again while the server is busy.
+    /// Sends one batch, and retries while the server is busy.
     async fn send(&self, batch: &Batch) -> Result<(), PublishSource> {
         let content_type = match self.is_cloud_events {
             true => "application/cloudevents-batch+json; charset=utf-8",
             false => "application/json; charset=utf-8",
         };
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             let request = self
                 .client
@@ -295,31 +295,31 @@ impl Destination {
                 sent.map_err(|error| PublishSource::Send { url: self.url.clone(), error: error.to_string() })?;
             let status = response.status();
             if status.is_success() {
-                // Read to the end, so that the connection can be used again.
+                // Read to the end, so that the connection can be reused.
                 response.body().limit(ERROR_BYTES_MAX).await.ok();
                 return Ok(());
             }
             if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
                 let body = response.body().limit(ERROR_BYTES_MAX).await.unwrap_or_default();
                 let mut reason = http::reason(&body);
-                if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.asked) {
+                if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.control) {
                     reason += &suggestion::suggestion(session, path).await;
                 }
                 return Err(PublishSource::Refused { status, reason });
             }
-            tries += 1;
-            if tries == TRIES {
+            attempts += 1;
+            if attempts == ATTEMPTS_MAX {
                 return Err(PublishSource::Busy { status });
             }
-            actix_rt::time::sleep(wait(&response, tries)).await;
+            actix_rt::time::sleep(wait(&response, attempts)).await;
         }
     }
 }
 
-/// How long a busy server wants to be left alone; where it does not say, 1 s, 2 s, 4 s … up to 16 s.
-fn wait<S>(response: &ClientResponse<S>, tries: u32) -> Duration {
-    let said = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    Duration::from_secs(said.unwrap_or_else(|| 1 << (tries - 1).min(4)))
+/// The wait before the next attempt: the server's Retry-After, or else 1 s, 2 s, 4 s … up to 16 s.
+fn wait<S>(response: &ClientResponse<S>, attempts: u32) -> Duration {
+    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Duration::from_secs(retry_after.unwrap_or_else(|| 1 << (attempts - 1).min(4)))
 }
 
 fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
@@ -331,7 +331,7 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(file), Some(length)))
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct CountingReader<R> {
     reader: R,
     read: Arc<AtomicU64>,
@@ -345,7 +345,7 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// A bar on standard error, once the input takes longer than a second.
+/// A progress bar on standard error, shown after one second.
 struct PublishProgress {
     bar: ProgressBar,
     from: Timestamp,
@@ -358,13 +358,13 @@ impl PublishProgress {
             None => (ProgressBar::no_length(), "{spinner} {bytes}, {msg}"),
         };
         bar.set_draw_target(ProgressDrawTarget::hidden());
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is one"));
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         Self { bar, from: now }
     }
 
     fn show(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden where standard error is not a terminal.
+            // It stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(bytes);

@@ -1,4 +1,4 @@
-//! `gridhook replay`: events that are stored, sent to one event subscription once more.
+//! `gridhook replay`: sends stored events to one event subscription again.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -19,87 +19,87 @@ use super::{
   gridhook replay pause orders billing 16")]
 pub struct Replay {
     #[command(subcommand)]
-    verb: ReplayCommand,
+    command: ReplayCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum ReplayCommand {
-    /// Begin one
+    /// Start a replay
     Start {
         #[command(flatten)]
-        of: SubscriptionArgs,
-        /// Events appended at this time or later, such as 2026-01-31T12:00:00Z or 2h [default: all that is stored]
+        target: SubscriptionArgs,
+        /// Only events published at or after this time, such as 2026-01-31T12:00:00Z or 2h [default: the oldest stored]
         #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "from_sequence")]
         from: Option<String>,
-        /// Events appended before this time [default: all that is stored by now]
+        /// Only events published before this time [default: now]
         #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "to_sequence")]
         to: Option<String>,
-        /// Events from this sequence on
+        /// Only events from this sequence number on
         #[arg(long, value_name = "N")]
         from_sequence: Option<u64>,
-        /// Events up to this sequence, with it
+        /// Only events up to and including this sequence number
         #[arg(long, value_name = "N")]
         to_sequence: Option<u64>,
         /// Maximum events per second
         #[arg(long, value_name = "EVENTS")]
         rate: Option<f64>,
-        /// Count what would be sent, and send nothing
+        /// Count the events without sending them
         #[arg(long, conflicts_with = "watch")]
         dry_run: bool,
-        /// Show how far it is until it has ended
+        /// Show the progress until the replay has ended
         #[arg(long)]
         watch: bool,
     },
-    /// All of an event subscription: those that go on, and the last that have ended
+    /// List the running and the last ended replays of an event subscription
     List {
         #[command(flatten)]
-        of: SubscriptionArgs,
+        target: SubscriptionArgs,
     },
-    /// One of them
+    /// Show a replay
     Show {
         #[command(flatten)]
-        which: JobArgs,
-        /// Show how far it is until it has ended
+        job: JobArgs,
+        /// Show the progress until the replay has ended
         #[arg(long)]
         watch: bool,
     },
-    /// Send nothing of it for now
+    /// Pause a replay
     Pause(JobArgs),
-    /// Go on with it
+    /// Resume a paused replay
     Resume(JobArgs),
-    /// End it; what has been delivered stays delivered
+    /// Cancel a replay; events that were delivered stay delivered
     Cancel(JobArgs),
 }
 
 #[derive(Debug, Args)]
 struct SubscriptionArgs {
-    /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: ResourceName,
-    /// The event subscription
+    /// Name of the event subscription
     subscription: String,
     #[command(flatten)]
-    asked: ClientArgs,
+    client: ClientArgs,
 }
 
 #[derive(Debug, Args)]
 struct JobArgs {
     #[command(flatten)]
-    of: SubscriptionArgs,
-    /// Its id, as list shows it
+    target: SubscriptionArgs,
+    /// Id of the replay, from the list
     id: String,
 }
 
-/// How often a watched job is asked for.
-const LOOK: Duration = Duration::from_millis(500);
+/// The interval between requests for a watched replay.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// So many characters a bar has.
-const BAR: u64 = 30;
+/// The width of the progress bar in characters.
+const BAR_WIDTH: u64 = 30;
 
 impl Replay {
-    /// Does it; what is to be printed.
+    /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.verb {
-            ReplayCommand::Start { of, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
+        match self.command {
+            ReplayCommand::Start { target, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
                 let given = [
                     ("from", from.map(Value::from)),
                     ("to", to.map(Value::from)),
@@ -110,39 +110,39 @@ impl Replay {
                 ];
                 let body: Map<String, Value> =
                     given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-                let session = of.asked.control.session()?;
-                let answer: Value = session.post(&of.path(""), &Value::Object(body)).await?;
+                let session = target.client.control.session()?;
+                let answer: Value = session.post(&target.path(""), &Value::Object(body)).await?;
                 match (dry_run, watch) {
-                    (true, _) => of.asked.print(&answer, counted),
-                    (false, true) => of.watch(&session, text(&answer, "id")).await,
-                    (false, false) => of.asked.print(&answer, format_job),
+                    (true, _) => target.client.print(&answer, counted),
+                    (false, true) => target.watch(&session, text(&answer, "id")).await,
+                    (false, false) => target.client.print(&answer, format_job),
                 }
             }
-            ReplayCommand::List { of } => {
-                let answer: Value = of.asked.control.session()?.get(&of.path("")).await?;
-                of.asked.print(&answer, listed)
+            ReplayCommand::List { target } => {
+                let answer: Value = target.client.control.session()?.get(&target.path("")).await?;
+                target.client.print(&answer, listed)
             }
-            ReplayCommand::Show { which: JobArgs { of, id }, watch } => {
-                let session = of.asked.control.session()?;
+            ReplayCommand::Show { job: JobArgs { target, id }, watch } => {
+                let session = target.client.control.session()?;
                 if watch {
-                    return of.watch(&session, id).await;
+                    return target.watch(&session, id).await;
                 }
-                let answer: Value = session.get(&of.path(&format!("/{}", client::segment(&id)))).await?;
-                of.asked.print(&answer, format_job)
+                let answer: Value = session.get(&target.path(&format!("/{}", client::segment(&id)))).await?;
+                target.client.print(&answer, format_job)
             }
-            ReplayCommand::Pause(which) => which.run_action("pause").await,
-            ReplayCommand::Resume(which) => which.run_action("resume").await,
-            ReplayCommand::Cancel(which) => which.run_action("cancel").await,
+            ReplayCommand::Pause(job) => job.run_action("pause").await,
+            ReplayCommand::Resume(job) => job.run_action("resume").await,
+            ReplayCommand::Cancel(job) => job.run_action("cancel").await,
         }
     }
 }
 
 impl JobArgs {
-    async fn run_action(self, word: &str) -> Result<String, ClientError> {
-        let Self { of, id } = self;
-        let path = of.path(&format!("/{}/{word}", client::segment(&id)));
-        let answer: Value = of.asked.control.session()?.post(&path, &json!({})).await?;
-        of.asked.print(&answer, format_job)
+    async fn run_action(self, action: &str) -> Result<String, ClientError> {
+        let Self { target, id } = self;
+        let path = target.path(&format!("/{}/{action}", client::segment(&id)));
+        let answer: Value = target.client.control.session()?.post(&path, &json!({})).await?;
+        target.client.print(&answer, format_job)
     }
 }
 
@@ -151,7 +151,7 @@ impl SubscriptionArgs {
         self.topic.subscription(&self.subscription, &format!("/replays{rest}"))
     }
 
-    /// Shows one line that changes until the job has ended, and then the job.
+    /// Shows a progress line until the replay has ended, then the replay.
     async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
         let path = self.path(&format!("/{}", client::segment(&id)));
         loop {
@@ -160,18 +160,18 @@ impl SubscriptionArgs {
             print::update(&bar(&job));
             if !["running", "paused", "canceling"].contains(&state.as_str()) {
                 print::note("");
-                return self.asked.print(&job, format_job);
+                return self.client.print(&job, format_job);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// A line with how far a job is.
+/// The progress line of a replay.
 fn bar(job: &Value) -> String {
     let (passed, of) = (number(job, "/progress/passed"), number(job, "/progress/total").max(1));
-    let full = (passed.min(of) * BAR / of) as usize;
-    let mut line = format!("[{}{}] {passed}/{of}", "#".repeat(full), ".".repeat(BAR as usize - full));
+    let full = (passed.min(of) * BAR_WIDTH / of) as usize;
+    let mut line = format!("[{}{}] {passed}/{of}", "#".repeat(full), ".".repeat(BAR_WIDTH as usize - full));
     let counts =
         [("delivered", "delivered"), ("pending", "pending"), ("deadLettered", "dead-lettered"), ("dropped", "dropped")];
     for (key, word) in counts {
@@ -195,7 +195,7 @@ fn eta(job: &Value) -> Option<String> {
 fn counted(answer: &Value) -> String {
     let [from, to, stored, matching] =
         ["/fromSequence", "/toSequence", "/stored", "/matching"].map(|at| number(answer, at));
-    format!("{matching} of {stored} stored events match (sequences {from} to {to}); nothing was sent")
+    format!("{matching} of {stored} stored events match (sequence numbers {from} to {to}); nothing was sent")
 }
 
 fn listed(answer: &Value) -> String {
@@ -215,11 +215,11 @@ fn jobs<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
         "MATCHED",
         "DELIVERED",
         "PENDING",
-        "DEAD",
+        "DEAD-LETTERED",
         "DROPPED",
         "FAILED",
         "LEFT",
-        "BEGAN",
+        "STARTED",
     ]);
     for job in jobs {
         let count = |key: &str| number(job, &format!("/counters/{key}")).to_string();

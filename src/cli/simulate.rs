@@ -1,7 +1,6 @@
-//! `gridhook simulate`: what an edition of the delivery policy does to endpoints of many tempers, in virtual time.
+//! `gridhook simulate`: runs an edition of the delivery policy against endpoint models, in virtual time.
 //!
-//! The settings are those of the server, so that its edition, its concurrency and its waits are what is tried; a flag
-//! goes over each of them.
+//! Edition, concurrency and timeouts come from the server's settings; flags override them.
 
 use std::{
     fmt::Display,
@@ -28,99 +27,99 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = "Example: gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot my.svg\n\
-    Tempers: healthy, slow:SHARE of the response wait, black-hole, flapping:DURATION, outage:DURATION,\n\
-    overloaded:REQUESTS a second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests,\n\
+    Endpoint models: healthy, slow:SHARE of the response timeout, black-hole, flapping:DURATION, outage:DURATION,\n\
+    overloaded:REQUESTS per second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests,\n\
     bad-events:SHARE of the events"
 )]
 pub struct Simulate {
-    /// The settings; without it the defaults hold
+    /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The edition: a name that the server knows, or a file [default: policy.edition]
+    /// Edition of the delivery policy: a name or a TOML file [default: policy.edition]
     #[arg(long, value_name = "NAME|FILE")]
     edition: Option<String>,
-    /// Endpoint model and its share of the subscriptions; may be repeated [default: a mix of all models]
+    /// Endpoint model and its share of the subscriptions; repeatable [default: a mix of all models]
     #[arg(long, value_name = "NAME[:NUMBER][=SHARE]")]
     model: Vec<String>,
-    /// How many subscriptions, each with an endpoint of its own
+    /// Number of event subscriptions, each with its own endpoint
     #[arg(long, value_name = "N", default_value_t = 1000)]
     subscriptions: u32,
-    /// How many days
+    /// Simulated time in days
     #[arg(long, value_name = "N", default_value_t = 2.0)]
     days: f64,
-    /// Events published in a second; every subscription gets all of them
+    /// Published events per second; every subscription receives all of them
     #[arg(long, value_name = "N", default_value_t = 0.01)]
     rate: f64,
-    /// Where chance begins: the same number gives the same result
+    /// Seed of the random numbers; the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The most events in a request
+    /// Maximum events in one request
     #[arg(long, value_name = "N", default_value_t = 1)]
     batch: u32,
-    /// The most requests in flight for a subscription [default: delivery.concurrency]
+    /// Maximum requests in flight for each subscription [default: delivery.concurrency]
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
-    /// The subscriptions have no place for dead letters
+    /// Simulate subscriptions without a dead-letter destination
     #[arg(long)]
     without_dead_letters: bool,
-    /// Also draw attempts over time
+    /// Write a plot of attempts over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
-/// Why nothing was simulated, or not drawn.
+/// Why the simulation or its plot failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// The settings, or the edition.
+    /// The settings or the edition cannot be used.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// A flag.
+    /// A flag has a wrong value.
     #[error("flag {flag}: {what}")]
     Flag {
-        /// Which.
+        /// The flag.
         flag: &'static str,
-        /// What it is, and what is allowed.
+        /// The value, and the allowed ones.
         what: String,
     },
-    /// The picture.
+    /// The plot cannot be drawn.
     #[error(transparent)]
     Draw(#[from] simulate::PlotError),
-    /// The picture's file.
+    /// The plot cannot be written.
     #[error("{} cannot be written: {error}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
 
-/// A minute and a half: less is over before anything is tried again.
+/// About 86 seconds; a shorter simulation ends before the first retry.
 const DAYS_MIN: f64 = 0.001;
 
-/// 100 days: more says nothing new, because nothing waits longer than one.
+/// 100 days; events live one day at most, so a longer simulation only repeats itself.
 const DAYS_MAX: f64 = 100.0;
 
-/// An event in eleven days.
+/// One event in eleven days.
 const RATE_MIN: f64 = 0.000_001;
 
-/// 100,000 subscriptions: some kilobytes each.
+/// Each subscription takes some kilobytes of memory.
 const SUBSCRIPTIONS_MAX: u32 = 100_000;
 
-/// As Event Grid allows.
+/// The limit of Event Grid.
 const BATCH_MAX: u32 = 5000;
 
-/// As the server's own setting.
+/// The limit of the setting delivery.concurrency.
 const CONCURRENCY_MAX: u32 = 10_000;
 
 impl Simulate {
-    /// Simulates, draws, and gives what is to be printed.
+    /// Runs the simulation and returns the text to print.
     pub fn run(self, clock: &Clock) -> Result<String, SimulateError> {
         let plan = self.plan()?;
         if let Some(path) = &self.plot {
-            // Before the work, not after it: a folder that is not there is told at once.
+            // Before the simulation, so that a wrong path fails at once.
             fs::write(path, "").map_err(unwritable(path))?;
         }
         let progress = SimulationProgress::new(clock);
@@ -145,11 +144,11 @@ impl Simulate {
         let most = (EVENTS_MAX / (days * 86_400.0)).floor();
         let rate = within("--rate", self.rate, RATE_MIN..=most)?;
         let shares = self.shares(rate)?;
-        let asked = self.edition.as_ref().unwrap_or(&policy.edition);
-        let edition = match policy.editions.get(asked) {
+        let name = self.edition.as_ref().unwrap_or(&policy.edition);
+        let edition = match policy.editions.get(name) {
             Some(edition) => edition,
-            None if asked.ends_with(".toml") || Path::new(asked).exists() => policy.editions.read(Path::new(asked))?,
-            None => return Err(unknown_edition(&policy, asked)),
+            None if name.ends_with(".toml") || Path::new(name).exists() => policy.editions.read(Path::new(name))?,
+            None => return Err(unknown_edition(&policy, name)),
         };
         let least = SimulationPlan::subscriptions_min(&shares);
         Ok(SimulationPlan {
@@ -176,22 +175,22 @@ impl Simulate {
         }
         let wrong = |what| SimulateError::Flag { flag: "--model", what };
         let read = |text: &String| {
-            let (temper, share) = text.rsplit_once('=').unwrap_or((text, "1"));
+            let (model, share) = text.rsplit_once('=').unwrap_or((text, "1"));
             let share = share.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
             let share =
-                share.ok_or_else(|| format!("{text:?} has no share; allowed is a number from 1 to {SHARE_MAX}"));
-            Ok((EndpointModel::parse(temper, rate).map_err(wrong)?, share.map_err(wrong)?))
+                share.ok_or_else(|| format!("{text:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}"));
+            Ok((EndpointModel::parse(model, rate).map_err(wrong)?, share.map_err(wrong)?))
         };
         self.model.iter().map(read).collect()
     }
 }
 
-/// A share is a weight: finer than this nobody means it.
+/// Shares are weights; finer weights than 1 in 10,000 have no use.
 const SHARE_MAX: u32 = 10_000;
 
-fn unknown_edition(policy: &Policy, asked: &str) -> SimulateError {
+fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
     let names: Vec<_> = policy.editions.names().collect();
-    let what = format!("there is no edition {asked:?}; allowed are {}, or a file", names.join(", "));
+    let what = format!("there is no edition {name:?}; allowed are {}, or a TOML file", names.join(", "));
     SimulateError::Flag { flag: "--edition", what }
 }
 
@@ -203,7 +202,7 @@ fn within<T: PartialOrd + Display>(
     if allowed.contains(&value) {
         return Ok(value);
     }
-    let what = format!("it is {value}; allowed is a number from {} to {}", allowed.start(), allowed.end());
+    let what = format!("the value is {value}; allowed is a number from {} to {}", allowed.start(), allowed.end());
     Err(SimulateError::Flag { flag, what })
 }
 
@@ -212,7 +211,7 @@ fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SimulateError {
     move |error| SimulateError::Write { path, error }
 }
 
-/// A bar on standard error, once it takes longer than a second.
+/// A progress bar on standard error, shown after one second.
 struct SimulationProgress<'a> {
     bar: ProgressBar,
     clock: &'a Clock,
@@ -223,14 +222,14 @@ impl<'a> SimulationProgress<'a> {
     fn new(clock: &'a Clock) -> Self {
         let bar = ProgressBar::new(1000);
         bar.set_draw_target(ProgressDrawTarget::hidden());
-        let template = "{bar:40} {percent} % of the time, {eta} left";
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is one"));
+        let template = "{bar:40} {percent} % simulated, {eta} left";
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         Self { bar, clock, from: clock.now() }
     }
 
     fn show(&self, share: f64) {
         if self.bar.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden where standard error is not a terminal.
+            // It stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position((share * 1000.0) as u64);

@@ -1,4 +1,4 @@
-//! A line on standard error for what takes longer than a second.
+//! A progress line on standard error for operations that take longer than one second.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{clock::Clock, escape, event::Timestamp};
 
-/// The line. It goes when this is dropped.
+/// The progress line. Dropping it clears the line.
 pub(super) struct Spinner {
     line: ProgressBar,
     clock: Clock,
@@ -17,18 +17,18 @@ impl Spinner {
     pub(super) fn new() -> Self {
         let line = ProgressBar::no_length();
         line.set_draw_target(ProgressDrawTarget::hidden());
-        line.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is one"));
+        line.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is valid"));
         let clock = Clock::system();
         Self { line, from: clock.now(), clock }
     }
 
-    /// Says how far it is.
-    pub(super) fn set_message(&self, what: String) {
+    /// Shows a message.
+    pub(super) fn set_message(&self, message: String) {
         if self.line.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
-            // It stays hidden where standard error is not a terminal.
+            // It stays hidden if standard error is not a terminal.
             self.line.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.line.set_message(escape::text(&what).into_owned());
+        self.line.set_message(escape::text(&message).into_owned());
         self.line.tick();
     }
 }

@@ -1,4 +1,4 @@
-//! `gridhook supervision`: which actors died, why, and how soon they were at work again.
+//! `gridhook supervision`: shows actor restarts, their causes and recovery times.
 
 use serde_json::Value;
 
@@ -14,16 +14,16 @@ pub struct Supervision {
     control: ServerArgs,
     #[command(flatten)]
     printed: OutputArgs,
-    /// Only this topic's actors
+    /// Only the actors of this topic
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
-    /// Maximum number of actors, those that died most often first
+    /// Maximum number of actors, by number of restarts
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
 }
 
 impl Supervision {
-    /// What there is to print.
+    /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
         let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
         let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
@@ -36,7 +36,7 @@ impl Supervision {
 
 fn format_report(report: &Value) -> String {
     let all = format!(
-        "{} actors, {} of them died; {} events quarantined",
+        "{} actors, {} restarted; {} events quarantined",
         report["actors"], report["ended"], report["quarantined"]
     );
     let mut table = TextTable::new([

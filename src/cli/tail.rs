@@ -1,4 +1,4 @@
-//! `gridhook tail`: events as they are published and what becomes of them, as it happens.
+//! `gridhook tail`: follows published events and delivery outcomes live.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::escape;
 /// The flags of `tail`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Lines are told as things happen, not from the store: whoever reads too slowly misses some, and is told how
-many. gridhook ledger and gridhook trace know the past.
+    after_help = "Lines are live, not from the store. A slow reader loses lines; the number of lost lines is printed. For the past,
+use gridhook ledger and gridhook trace.
 
 Examples:
   gridhook tail
@@ -28,28 +28,28 @@ Examples:
   gridhook tail domains/shop/topics/europe --limit 10 --output json"
 )]
 pub struct TailCommand {
-    /// The topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id), or TOPIC/SUBSCRIPTION; without it all
+    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id), or TOPIC/SUBSCRIPTION [default: all topics]
     #[arg(value_name = "TOPIC[/SUBSCRIPTION]")]
     of: Option<String>,
-    /// Events only
+    /// Print published events only
     #[arg(long, conflicts_with = "outcomes")]
     events: bool,
-    /// Outcomes only
+    /// Print delivery outcomes only
     #[arg(long)]
     outcomes: bool,
-    /// Events of this type only
+    /// Only events of this type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Such outcomes only: delivered, deferred, deadLettered and the others of gridhook ledger, or one such as Busy
+    /// Only this outcome: delivered, deferred, deadLettered or another one of gridhook ledger, or one such as Busy
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
-    /// Attempts that ended with this status only
+    /// Only attempts with this response status
     #[arg(long, value_name = "STATUS")]
     status: Option<u16>,
-    /// Print the events themselves, too
+    /// Also print the events
     #[arg(long)]
     data: bool,
-    /// End after this number of lines
+    /// Stop after this number of lines
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
@@ -58,40 +58,40 @@ pub struct TailCommand {
     printed: OutputArgs,
 }
 
-/// Why it ended.
+/// Why following ended.
 #[derive(Debug, thiserror::Error)]
 pub enum TailError {
-    /// It was not asked, or said no at once.
+    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
-    /// It is gone.
-    #[error("the server broke off: {0}")]
-    BrokeOff(String),
-    /// The lines cannot be printed.
+    /// The connection ended.
+    #[error("the connection to the server ended: {0}")]
+    Disconnected(String),
+    /// Standard output cannot be written.
     #[error(transparent)]
     Print(#[from] print::PrintError),
 }
 
-/// A server that is alive writes something every few seconds.
+/// A running server writes a line or a keep-alive every few seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A year: what is followed has no end.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// One year; the response has no end.
+const STREAM_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl TailCommand {
-    /// Prints what happens until nobody wants more. Has to be called where a system of actix runs.
+    /// Prints lines until the limit, or until standard output is closed. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, refuses, or breaks off.
+    /// The request failed, or the connection ended.
     pub async fn run(self) -> Result<(), TailError> {
         let session = self.control.session()?;
         let path = self.path()?;
-        let broke = |error: &dyn std::fmt::Display| TailError::BrokeOff(error.to_string());
+        let disconnected = |error: &dyn std::fmt::Display| TailError::Disconnected(error.to_string());
         let sent = session.request(Method::GET, &path).timeout(SILENCE).send().await;
-        let mut answer = sent.map_err(|error| session.not_reached(&error))?.timeout(LONGEST);
+        let mut answer = sent.map_err(|error| session.not_reached(&error))?.timeout(STREAM_MAX);
         if !answer.status().is_success() {
             let status = answer.status();
-            let body = answer.body().await.map_err(|error| broke(&error))?;
+            let body = answer.body().await.map_err(|error| disconnected(&error))?;
             let mut reason = http::reason(&body);
             if status == StatusCode::NOT_FOUND
                 && let Some((topic, _)) = self.named()?
@@ -102,18 +102,18 @@ impl TailCommand {
         }
         let (mut text, mut printed) = (Vec::new(), 0);
         loop {
-            let piece = match tokio::time::timeout(SILENCE, answer.next()).await {
-                Ok(Some(piece)) => piece.map_err(|error| broke(&error))?,
-                Ok(None) => return Err(TailError::BrokeOff("it stops".to_owned())),
-                Err(_) => return Err(TailError::BrokeOff(format!("it was silent for {}", format::span(SILENCE)))),
+            let chunk = match tokio::time::timeout(SILENCE, answer.next()).await {
+                Ok(Some(chunk)) => chunk.map_err(|error| disconnected(&error))?,
+                Ok(None) => return Err(TailError::Disconnected("the response is complete".to_owned())),
+                Err(_) => return Err(TailError::Disconnected(format!("no data for {}", format::span(SILENCE)))),
             };
-            text.extend_from_slice(&piece);
+            text.extend_from_slice(&chunk);
             while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = text.drain(..=end).collect();
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                if self.print(line.trim_ascii_end())? == PipeState::Gone {
+                if self.print(line.trim_ascii_end())? == PipeState::Closed {
                     return Ok(());
                 }
                 printed += 1;
@@ -124,7 +124,7 @@ impl TailCommand {
         }
     }
 
-    /// The topic and the event subscription that are named. A name with one slash is both, unless it is a domain's.
+    /// The named topic and event subscription. A name with one slash is TOPIC/SUBSCRIPTION, unless it names a domain.
     fn named(&self) -> Result<Option<(ResourceName, Option<String>)>, client::ClientError> {
         let Some(text) = &self.of else { return Ok(None) };
         let of = |text: &str| text.parse::<ResourceName>().map_err(client::ClientError::Input);
@@ -144,7 +144,7 @@ impl TailCommand {
 
     fn path(&self) -> Result<String, client::ClientError> {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        // Who names a subscription wants to know what becomes of its events.
+        // With a named subscription, the default is outcomes only.
         let named = self.named()?;
         let is_subscription = matches!(named, Some((_, Some(_))));
         let (events, outcomes) = (self.events || (!self.outcomes && !is_subscription), !self.events);
@@ -198,7 +198,7 @@ fn format_line(line: &Value) -> String {
             format!("{at}  {step:8} {topic}/{subscription}  {which}: {sentence}")
         }
         "missed" => format!(
-            "… missed {} events and outcomes: they came faster than this could be read",
+            "… lost {} lines: the reader was too slow",
             format::count(&line["count"])
         ),
         _ => print::json_line(line),

@@ -1,35 +1,35 @@
-//! Times as an operator types them: a point in time, a day, or how far it is from now.
+//! Parses times in flags: a point in time, a day, or a distance from now.
 
 use humantime_serde::re::humantime::parse_duration;
 use jiff::{civil::Date, tz::TimeZone};
 
 use crate::clock::Clock;
 
-/// A time that has passed: `1h` is an hour ago.
+/// A time in the past: `1h` is an hour ago.
 pub(super) fn past(text: &str) -> Result<String, String> {
-    read(text, "how long ago", |now, span| now.checked_sub(span))
+    read(text, "an age", |now, span| now.checked_sub(span))
 }
 
-/// A time that is to come: `7d` is a week from now.
+/// A time in the future: `7d` is a week from now.
 pub(super) fn future(text: &str) -> Result<String, String> {
-    read(text, "how long from now", |now, span| now.checked_add(span))
+    read(text, "a duration from now", |now, span| now.checked_add(span))
 }
 
-/// The time as the server reads it, in UTC.
+/// The time in the form that the server reads, in UTC.
 fn read(
     text: &str,
-    how_far: &str,
+    relative: &str,
     from: impl Fn(jiff::Timestamp, jiff::SignedDuration) -> Result<jiff::Timestamp, jiff::Error>,
 ) -> Result<String, String> {
     let allowed = || {
         format!(
-            "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {how_far}, such as 90m or 7d"
+            "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {relative} such as 90m or 7d"
         )
     };
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at.to_string());
     }
-    // A clock time without a zone is a civil time in jiff, and its day alone would be read.
+    // jiff would read a time without a zone as its day.
     if let Ok(day) =
         text.parse::<Date>().map_err(drop).and_then(|day| if text.contains(':') { Err(()) } else { Ok(day) })
     {

@@ -1,4 +1,4 @@
-//! `gridhook trace`: what became of an event, for everybody who subscribes to its topic or did, as one page of text.
+//! `gridhook trace`: shows the delivery history of an event, for all current and former event subscriptions.
 
 use std::fmt::{self, Write as _};
 
@@ -15,16 +15,16 @@ use crate::escape;
 /// The flags of `trace`.
 #[derive(Debug, clap::Args)]
 pub struct Trace {
-    /// The event's id, or its sequence with --sequence
+    /// Event id, or sequence number with --sequence
     #[arg(value_name = "EVENT_ID")]
     event: String,
-    /// The topic or domain that it was published to; without it all are asked
+    /// Topic that the event was published to [default: search all topics]
     #[arg(long, value_name = "TOPIC")]
     topic: Option<ResourceName>,
-    /// EVENT_ID is the event's place in the topic's log
+    /// Read EVENT_ID as a sequence number in the topic's log
     #[arg(long, requires = "topic")]
     sequence: bool,
-    /// The Azure subscription whose topics are asked where none is named
+    /// Azure subscription to search if no topic is named
     #[arg(long, value_name = "ID", default_value = "local")]
     subscription_id: String,
     #[command(flatten)]
@@ -33,26 +33,26 @@ pub struct Trace {
     printed: OutputArgs,
 }
 
-/// Why there is nothing to print.
+/// Why no history was found.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The server could not be asked, or refused.
+    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
-    /// It was not found.
+    /// The event was not found.
     #[error(
-        "no event with the id '{id}' was found: {looked}; what is delivered stays as long as journal.retention says, and \
-         lines of it may be found by its --sequence"
+        "event '{id}' was not found: {searched}. Delivered events are stored for journal.retention; the history of older ones \
+         may be found with --topic and --sequence"
     )]
     NotFound {
-        /// What was asked for.
+        /// The requested event.
         id: String,
-        /// Where it was looked for.
-        looked: String,
+        /// The searched topics.
+        searched: String,
     },
 }
 
-/// What the server answers, as far as people read it.
+/// The shown part of the response.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TraceAnswer {
@@ -86,7 +86,7 @@ struct DeliveryHistory {
     truncated: bool,
 }
 
-/// A line of the ledger, as far as people read it.
+/// The shown part of a ledger line.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LedgerLine {
@@ -106,24 +106,24 @@ struct EndpointAnswer {
 }
 
 impl Trace {
-    /// Asks, and says what is to be printed. Has to be called where a system of actix runs.
+    /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, or nothing was found.
+    /// A request failed, or the event was not found.
     pub async fn run(&self) -> Result<String, TraceError> {
         let session = self.control.session()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
             None => list::logs(&session, &self.subscription_id).await?,
         };
-        let (mut found, mut looked) = (Vec::new(), Vec::new());
+        let (mut found, mut searched) = (Vec::new(), Vec::new());
         for topic in &topics {
             for page in self.pages(&session, topic).await? {
                 let answer: TraceAnswer = TraceAnswer::deserialize(&page).map_err(client::ClientError::from)?;
                 let TraceAnswer { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
-                looked.push(match from < before {
-                    true => format!("{topic} keeps the events {from} to {}", before - 1),
-                    false => format!("{topic} keeps no events"),
+                searched.push(match from < before {
+                    true => format!("{topic} stores the events {from} to {}", before - 1),
+                    false => format!("{topic} stores no events"),
                 });
                 if !answer.events.is_empty() {
                     found.push((answer, page));
@@ -131,9 +131,9 @@ impl Trace {
             }
         }
         if found.is_empty() {
-            looked.dedup();
-            let looked = if topics.is_empty() { "there are no topics".to_owned() } else { looked.join(", ") };
-            return Err(TraceError::NotFound { id: self.event.clone(), looked });
+            searched.dedup();
+            let searched = if topics.is_empty() { "there are no topics".to_owned() } else { searched.join(", ") };
+            return Err(TraceError::NotFound { id: self.event.clone(), searched });
         }
         Ok(match self.printed.output {
             OutputFormat::Json => print::json(&Value::from_iter(found.into_iter().map(|(_, page)| page))),
@@ -141,7 +141,7 @@ impl Trace {
         })
     }
 
-    /// Everything that one topic has to tell: one page after another.
+    /// All pages of one topic.
     async fn pages(&self, session: &ServerClient, topic: &str) -> Result<Vec<Value>, client::ClientError> {
         let (mut pages, mut next) = (Vec::new(), None::<String>);
         loop {
@@ -185,14 +185,14 @@ impl TracedEvent {
                 }
             }
             _ => {
-                write!(text, "event {} in {topic}\nthe event itself is not kept any more", self.sequence).ok();
+                write!(text, "event {} in {topic}\nthe event itself is no longer stored", self.sequence).ok();
             }
         }
-        for story in &self.subscriptions {
-            story.write_to(&mut text);
+        for history in &self.subscriptions {
+            history.write_to(&mut text);
         }
         if self.subscriptions.is_empty() {
-            text.push_str("\n\nnobody subscribes");
+            text.push_str("\n\nno event subscriptions");
         }
         text
     }
@@ -208,25 +208,25 @@ impl DeliveryHistory {
             line.write_to(text, None);
         }
         if self.truncated {
-            text.push_str("\n  and more");
+            text.push_str("\n  more lines exist");
         }
     }
 }
 
 impl LedgerLine {
-    /// The line and what was said, indented.
+    /// The line and the answer of the endpoint, indented.
     pub(super) fn write_to(&self, text: &mut String, of: Option<&str>) {
         let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
         let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
         // Writing to a string does not fail.
         write!(text, "\n  {}  {of}{}{lane}", self.at, escape::text(&self.text)).ok();
-        if let Some(EndpointAnswer { by_endpoint, text: said }) = &self.response {
-            let who = if *by_endpoint { "it said" } else { "because" };
-            write!(text, "\n    {who}: {}", escape::text(said)).ok();
+        if let Some(EndpointAnswer { by_endpoint, text: answer }) = &self.response {
+            let label = if *by_endpoint { "response" } else { "reason" };
+            write!(text, "\n    {label}: {}", escape::text(answer)).ok();
         }
     }
 
-    /// Of which events it speaks.
+    /// The events of the line.
     pub(super) fn events(&self) -> String {
         match self.events {
             1 => format!("event {}", self.first_sequence),

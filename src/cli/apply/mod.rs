@@ -1,7 +1,7 @@
-//! `gridhook apply`: what a file declares is compared with what there is, shown, and made so.
+//! `gridhook apply`: applies a configuration file.
 //!
-//! The server says what each PUT would change, because only it knows what a value means that nobody wrote. So a second run
-//! says that nothing changes, and a change that somebody made by hand is seen.
+//! The server computes what each PUT would change, because only it knows the default values. A second run therefore changes
+//! nothing, and manual changes are detected.
 
 mod plan;
 
@@ -20,7 +20,7 @@ use crate::declared::{self, ResourceGroup};
 
 /// The flags of `apply`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A file in TOML or JSON has a table for each topic, with the control plane's own keys:
+#[command(after_help = "A TOML or JSON file has a table for each topic, with the keys of the control plane:
 
   [topics.orders]
   tags = { team = \"shop\" }
@@ -29,7 +29,7 @@ use crate::declared::{self, ResourceGroup};
   endpointUrl = \"https://example.com/hook\"
   filter = { includedEventTypes = [\"Order.Placed\"] }
 
-Domains are [domains.NAME], their topics [domains.NAME.topics.NAME]. A template of Azure's Resource Manager is taken as the
+Domains are [domains.NAME], their topics [domains.NAME.topics.NAME]. A template of Azure Resource Manager (ARM) works as the
 portal exports it.
 
 Examples:
@@ -37,25 +37,25 @@ Examples:
   gridhook apply -f topics.toml --prune --yes
   gridhook apply -f template.json --parameter topics_orders_name=orders --yes")]
 pub struct Apply {
-    /// The file: TOML, or JSON, or a template of ARM (.json)
+    /// Configuration file: TOML, JSON, or an ARM template (.json)
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Show what would be done, and do nothing
+    /// Show the changes without applying them
     #[arg(long)]
     dry_run: bool,
-    /// Delete what is there and not in the file: topics, domains and event subscriptions of its resource groups
+    /// Delete topics, domains and event subscriptions of the file's resource groups that are not in the file
     #[arg(long)]
     prune: bool,
-    /// Do not ask first
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// A parameter of a template; may be given several times
+    /// Parameter of the ARM template; repeatable
     #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = super::topics::pair)]
     parameters: Vec<(String, String)>,
-    /// The Azure subscription, where the file names none
+    /// Azure subscription, if the file names none
     #[arg(long, value_name = "ID", default_value = "local")]
     subscription_id: String,
-    /// The resource group, where the file names none
+    /// Resource group, if the file names none
     #[arg(long, value_name = "NAME", default_value = "dev")]
     resource_group: String,
     #[command(flatten)]
@@ -64,39 +64,39 @@ pub struct Apply {
     printed: OutputArgs,
 }
 
-/// Why it is not so.
+/// Why the file was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyCommandError {
-    /// The file.
+    /// The file cannot be used.
     #[error(transparent)]
     Declared(#[from] declared::DeclaredError),
-    /// The server could not be asked.
+    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
-    /// One of the resources is refused.
-    #[error("the {resource}: {error}; {done} of {of} changes were made before")]
+    /// The server rejected a resource.
+    #[error("{resource}: {error}; {done} of {of} changes were applied before")]
     Resource {
-        /// Which.
+        /// The resource.
         resource: String,
-        /// What the server said.
+        /// The error.
         error: Box<client::ClientError>,
-        /// So many were done.
+        /// The number of applied changes.
         done: usize,
-        /// Of so many.
+        /// The number of all changes.
         of: usize,
     },
 }
 
 impl Apply {
-    /// Does it; what is to be printed. Has to be called where a system of actix runs.
+    /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the file says nothing that can be understood, or the server refuses.
+    /// The file cannot be used, or the server rejected a change.
     pub async fn run(self) -> Result<String, ApplyCommandError> {
         let parameters: BTreeMap<String, String> = self.parameters.iter().cloned().collect();
-        let place =
+        let default_group =
             ResourceGroup { subscription: self.subscription_id.clone(), resource_group: self.resource_group.clone() };
-        let declared = declared::load(&self.file, &place, &parameters)?;
+        let declared = declared::load(&self.file, &default_group, &parameters)?;
         let session = self.control.session()?;
         let spinner = Spinner::new();
         let plan = ApplyPlan::make(&session, &declared, self.prune, &spinner).await?;
@@ -107,26 +107,26 @@ impl Apply {
         if !self.yes && std::io::stdin().is_terminal() {
             print::note(&format!("{plan}\n"));
         }
-        prompt::is_sure(&format!("{}?", plan.sum()), self.yes)?;
+        prompt::confirm(&format!("{}?", plan.sum()), self.yes)?;
         let waiting = self.carry_out(&session, &plan).await?;
         Ok(self.format_plan(&plan, Some(&waiting)))
     }
 
-    /// Does what is planned: what waits for its endpoint's word is answered.
+    /// Applies the plan. Returns the event subscriptions that wait for endpoint validation.
     async fn carry_out(&self, session: &ServerClient, plan: &ApplyPlan) -> Result<Vec<String>, ApplyCommandError> {
         let (spinner, of) = (Spinner::new(), plan.steps.len());
         let mut waiting = Vec::new();
         for (done, step) in plan.steps.iter().enumerate() {
             spinner.set_message(format!("{done} of {of}: {}", step.name));
-            let answered = match &step.action {
+            let result = match &step.action {
                 PlanAction::Create { body, .. } | PlanAction::Change { body, .. } => {
                     session.fetch::<Value>(Method::PUT, &step.path, Some(body)).await
                 }
-                PlanAction::Delete => session.ask_only::<Value>(Method::DELETE, &step.path, None::<&Value>).await,
+                PlanAction::Delete => session.fetch_plain::<Value>(Method::DELETE, &step.path, None::<&Value>).await,
             };
             let failed =
                 |error| ApplyCommandError::Resource { resource: step.name.clone(), error: Box::new(error), done, of };
-            let answer = answered.map_err(failed)?;
+            let answer = result.map_err(failed)?;
             if answer["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
             }
@@ -141,13 +141,13 @@ impl Apply {
             return print::json(&json!({"steps": steps, "unchanged": unchanged, "applied": done.is_some()}));
         }
         if plan.is_empty() {
-            return format!("nothing changes: {} resources are as the file says", plan.unchanged);
+            return format!("no changes: {} resources match the file", plan.unchanged);
         }
         let end = match done {
-            None => format!("to do: {}; nothing was done", plan.sum()),
+            None => format!("planned: {}; nothing was changed", plan.sum()),
             Some([]) => format!("done: {}", plan.sum()),
             Some(waiting) => format!(
-                "done: {}; until their endpoints agree nothing is delivered to: {}",
+                "done: {}; waiting for endpoint validation, without delivery: {}",
                 plan.sum(),
                 waiting.join(", ")
             ),

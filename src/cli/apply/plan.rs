@@ -1,4 +1,4 @@
-//! What is to be done so that there is what a file declares.
+//! The changes that apply a configuration file.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -15,15 +15,15 @@ use crate::{
     declared::{Declared, DeclaredResource, ResourceKind},
 };
 
-/// All of it, in order.
+/// The changes, in order.
 pub(super) struct ApplyPlan {
     pub(super) steps: Vec<PlanStep>,
     pub(super) unchanged: usize,
 }
 
-/// One resource.
+/// The change of one resource.
 pub(super) struct PlanStep {
-    /// For people.
+    /// The name for people.
     pub(super) name: String,
     pub(super) path: String,
     pub(super) action: PlanAction,
@@ -35,7 +35,7 @@ pub(super) enum PlanAction {
     Delete,
 }
 
-/// As the server tells it.
+/// The server's response to `whatIf`.
 #[derive(Deserialize)]
 struct WhatIfView {
     exists: bool,
@@ -50,7 +50,7 @@ pub(super) struct ValueChange {
 }
 
 impl ApplyPlan {
-    /// Compares what is declared with what there is.
+    /// Compares the declared resources with the existing ones.
     pub(super) async fn make(
         session: &ServerClient,
         declared: &Declared,
@@ -59,10 +59,10 @@ impl ApplyPlan {
     ) -> Result<Self, ClientError> {
         let mut plan = Self { steps: Vec::new(), unchanged: 0 };
         let mut new = BTreeSet::new();
-        for (place, resource) in declared.resources.iter().enumerate() {
-            spinner.set_message(format!("comparing {place} of {}", declared.resources.len()));
+        for (index, resource) in declared.resources.iter().enumerate() {
+            spinner.set_message(format!("comparing {index} of {}", declared.resources.len()));
             let (name, path, body) = (resource.display_name(), resource.path(), resource.body.clone());
-            // What hangs on what is not there yet is not there either, and nobody can say more of it.
+            // The server cannot compare a resource whose parent does not exist yet.
             let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
             let difference = match is_below_new {
                 true => WhatIfView { exists: false, changes: Vec::new() },
@@ -86,48 +86,48 @@ impl ApplyPlan {
         Ok(plan)
     }
 
-    /// Everything that is there, in the places of the file, and not in the file.
+    /// Adds the deletion of resources in the file's resource groups that are not in the file.
     async fn prune(&mut self, session: &ServerClient, declared: &Declared) -> Result<(), ClientError> {
         let mut kept: BTreeSet<String> = BTreeSet::new();
         for resource in &declared.resources {
             kept.insert(resource.path().to_ascii_lowercase());
-            // The topic of a domain comes with its first subscription.
+            // A domain topic is created with its first subscription.
             kept.extend(resource.parent().map(|parent| parent.to_ascii_lowercase()));
         }
         let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
-        let mut gone = Vec::new();
-        for place in &declared.places {
+        let mut deleted = Vec::new();
+        for group in &declared.places {
             for kind in list::KINDS {
                 let all = DeclaredResource {
                     kind: ResourceKind::Topic,
-                    place: place.clone(),
+                    place: group.clone(),
                     names: vec![kind.to_owned()],
                     body: Value::Null,
                 };
                 for topic in list::all(session, &all.path()).await? {
                     let path = path_of(&topic);
                     if !is_kept(&path) {
-                        gone.push(path);
+                        deleted.push(path);
                         continue;
                     }
-                    // A namespace has subscribers only below its topics.
+                    // In a namespace, only topics have event subscriptions.
                     let mut sources = if kind == "namespaces" { Vec::new() } else { vec![path.clone()] };
                     if kind != "topics" {
                         for topic in list::all(session, &format!("{path}/topics")).await? {
                             match path_of(&topic) {
                                 path if is_kept(&path) => sources.push(path),
-                                path => gone.push(path),
+                                path => deleted.push(path),
                             }
                         }
                     }
                     for source in sources {
                         let all = list::all(session, &format!("{source}/eventSubscriptions")).await?;
-                        gone.extend(all.iter().map(path_of).filter(|path| !is_kept(path)));
+                        deleted.extend(all.iter().map(path_of).filter(|path| !is_kept(path)));
                     }
                 }
             }
         }
-        self.steps.extend(gone.into_iter().map(|path| PlanStep {
+        self.steps.extend(deleted.into_iter().map(|path| PlanStep {
             name: short(&path),
             path,
             action: PlanAction::Delete,
@@ -139,7 +139,7 @@ impl ApplyPlan {
         self.steps.is_empty()
     }
 
-    /// How many of what.
+    /// The number of changes of each kind.
     pub(super) fn sum(&self) -> String {
         let count = |is: fn(&PlanAction) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
         format!(
@@ -151,7 +151,7 @@ impl ApplyPlan {
     }
 }
 
-/// The path of a resource as the server tells it: names of ours need no escaping.
+/// The path of a resource: its id; stored names need no percent-encoding.
 fn path_of(resource: &Value) -> String {
     resource["id"].as_str().unwrap_or_default().to_owned()
 }
@@ -160,17 +160,17 @@ async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<
     let path = format!("{}?whatIf=true", resource.path());
     let named = |error| match error {
         ClientError::Refused { status, reason } => {
-            ClientError::Refused { status, reason: format!("the {}: {reason}", resource.display_name()) }
+            ClientError::Refused { status, reason: format!("{}: {reason}", resource.display_name()) }
         }
         other => other,
     };
-    let asked = session.fetch::<WhatIfView>(Method::PUT, &path, Some(&resource.body)).await;
-    match asked {
-        // A topic of a domain that comes with its first subscription is not there before.
+    let result = session.fetch::<WhatIfView>(Method::PUT, &path, Some(&resource.body)).await;
+    match result {
+        // A domain topic that is created with its first subscription does not exist before.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
             Ok(WhatIfView { exists: false, changes: Vec::new() })
         }
-        asked => asked.map_err(named),
+        result => result.map_err(named),
     }
 }
 
@@ -191,13 +191,13 @@ impl PlanStep {
 
 impl fmt::Display for ApplyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, step) in self.steps.iter().enumerate() {
+        for (index, step) in self.steps.iter().enumerate() {
             let sign = match step.action {
                 PlanAction::Create { .. } => '+',
                 PlanAction::Change { .. } => '~',
                 PlanAction::Delete => '-',
             };
-            write!(f, "{}{sign} {}", if place > 0 { "\n" } else { "" }, step.name)?;
+            write!(f, "{}{sign} {}", if index > 0 { "\n" } else { "" }, step.name)?;
             let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) = &step.action else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Faults besides kills: those of responses hold all the time, the others take turns.
+//! Faults other than kills. Response faults last for the whole run; the others take turns.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use super::{FaultArgs, is_refusal};
 use crate::cli::client::{ClientError, ServerClient};
 
-/// How often it is asked whether it is over.
-const LOOK: Duration = Duration::from_millis(50);
+/// The interval to check for the end of the run.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl FaultArgs {
-    /// Whether any is asked for.
+    /// Whether any fault is enabled.
     pub(super) fn any(&self) -> bool {
         !self.turns("").is_empty() || !self.lasting("", Duration::ZERO).is_empty()
     }
 
-    /// Those that hold all the time.
+    /// The bodies of the faults that last for the whole run.
     fn lasting(&self, topic: &str, duration: Duration) -> Vec<Value> {
         let duration = format_duration(duration).to_string();
         let one = |fault: &str, rate: Option<f64>| {
@@ -33,7 +33,7 @@ impl FaultArgs {
             .collect()
     }
 
-    /// Those that take turns: where they are asked for, and how.
+    /// The paths and bodies of the faults that take turns.
     fn turns(&self, topic: &str) -> Vec<(&'static str, Value)> {
         let half = format_duration(self.fault_every / 2).to_string();
         let journal = |time: &String| ("/chaos/stall", json!({"actor": "journal", "duration": time}));
@@ -51,7 +51,7 @@ impl FaultArgs {
         .collect()
     }
 
-    /// Begins what holds all the time.
+    /// Starts the faults that last for the whole run.
     pub(super) async fn start(
         &self,
         session: &ServerClient,
@@ -64,7 +64,7 @@ impl FaultArgs {
         Ok(())
     }
 
-    /// Begins one of the others in its turn, until it is stopped.
+    /// Starts the other faults in turn until `stopped` is set.
     pub(super) async fn run(
         self,
         session: Rc<ServerClient>,
@@ -75,15 +75,15 @@ impl FaultArgs {
         for (path, body) in turns.iter().cycle() {
             let mut waited = Duration::ZERO;
             while waited < self.fault_every && !stopped.get() {
-                actix_rt::time::sleep(LOOK).await;
-                waited += LOOK;
+                actix_rt::time::sleep(POLL_INTERVAL).await;
+                waited += POLL_INTERVAL;
             }
             if stopped.get() {
                 break;
             }
             match session.post::<Value>(path, body).await {
                 Ok(_) => {}
-                // The first time it is a mistake in a flag; later there may just be nobody to stall.
+                // At that moment there may be no actor to stall.
                 Err(error) if is_refusal(&error) && body["actor"] == "random" => {}
                 Err(error) => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Who is killed when, drawn from the seed.
+//! The schedule of kills, drawn from the seed.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -15,13 +15,13 @@ pub(super) struct KillSchedule {
     pub(super) topic: String,
     pub(super) subscriptions: usize,
     pub(super) kinds: Vec<VictimKind>,
-    pub(super) means: Vec<KillMethod>,
+    pub(super) methods: Vec<KillMethod>,
     pub(super) every: Duration,
     pub(super) seed: u64,
     pub(super) clock: Clock,
 }
 
-/// How often somebody was killed, and how often nobody was there.
+/// The number of kills, and of kills without a target.
 #[derive(Debug, Default)]
 pub(super) struct KillCount {
     pub(super) killed: Cell<u64>,
@@ -29,7 +29,7 @@ pub(super) struct KillCount {
 }
 
 impl KillSchedule {
-    /// Kills until it is stopped, and errors where the server does.
+    /// Kills until `stopped` is set. Fails if the server fails.
     pub(super) async fn run(
         self,
         session: Rc<ServerClient>,
@@ -40,7 +40,7 @@ impl KillSchedule {
         let mut next = self.clock.now().after(self.every);
         while !self.every.is_zero() && !stopped.get() {
             actix_rt::time::sleep(next.since(self.clock.now())).await;
-            // A schedule that fell behind goes on from here; it does not catch up.
+            // A late schedule does not catch up.
             next = next.after(self.every).max(self.clock.now());
             let body = self.draw(&mut jitter);
             match session.post::<Value>("/chaos/kill", &body).await {
@@ -53,11 +53,11 @@ impl KillSchedule {
     }
 
     fn draw(&self, jitter: &mut fastrand::Rng) -> Value {
-        // All are drawn for each kill, so that one answer does not change the ones that follow.
+        // Each kill draws all numbers, so that an unused one does not shift the following draws.
         let kind = self.kinds[jitter.usize(..self.kinds.len())];
-        let means = self.means[jitter.usize(..self.means.len())];
+        let method = self.methods[jitter.usize(..self.methods.len())];
         let subscription = name_of(jitter.usize(..self.subscriptions));
-        let by = match means {
+        let by = match method {
             KillMethod::Panic => "panic",
             KillMethod::Stop => "stop",
         };

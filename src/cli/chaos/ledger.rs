@@ -1,59 +1,59 @@
-//! What was published and what came of it: the account that the verdict is made of.
+//! Records published and delivered events; the verdict is computed from it.
 //!
-//! Events are numbered; the number is their id, and stands in their data beside a check that only this run knows. So what
-//! arrives is known to be what was sent, whoever sends it.
+//! Each event has a number as its id. Its data contains the number and a checksum derived from the seed, so that damaged and
+//! foreign events are detected.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// So many of the lost are named.
-const NAMED: usize = 10;
+/// The maximum number of lost events to name.
+const NAMED_MAX: usize = 10;
 
-/// What is known of a publish.
+/// The result of publishing an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PublishAnswer {
-    /// Nobody knows: it may arrive or not.
+    /// No response: the event may or may not arrive.
     #[default]
     Unknown,
-    /// It was acknowledged: it must arrive.
+    /// Acknowledged: the event must arrive.
     Acknowledged,
-    /// It was refused.
+    /// Refused by the server.
     Refused,
 }
 
-/// The account of a run.
+/// The published and delivered events of a run.
 #[derive(Debug)]
 pub struct DeliveryAccount {
     seed: u64,
-    words: Vec<PublishAnswer>,
-    /// For each subscription how often each event arrived.
+    answers: Vec<PublishAnswer>,
+    /// For each subscription, the number of arrivals of each event.
     arrivals: Vec<Vec<u8>>,
     acknowledged: u64,
     arrived: u64,
     damaged: u64,
 }
 
-/// What the account comes to.
+/// The totals of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountSummary {
-    /// Events that were acknowledged.
+    /// Acknowledged events.
     pub acknowledged: u64,
-    /// Arrivals of acknowledged events, each counted once for each subscription.
+    /// First arrivals of acknowledged events, over all subscriptions.
     pub arrived: u64,
-    /// Those that are missing.
+    /// Missing arrivals.
     pub lost: u64,
-    /// A few of them: the subscription's number and the event's.
+    /// Some missing arrivals: the numbers of the subscription and the event.
     pub named: Vec<(usize, u64)>,
-    /// Arrivals beyond the first.
+    /// Repeated arrivals.
     pub repeated: u64,
-    /// Arrivals of what was not sent like this.
+    /// Arrivals that differ from what was published.
     pub damaged: u64,
-    /// Events that were refused, and arrived.
+    /// Refused events that arrived.
     pub refused_but_arrived: u64,
 }
 
-/// An event, as much of it as is looked at.
+/// The checked part of an event.
 #[derive(Deserialize)]
 struct ArrivedEvent {
     id: String,
@@ -67,16 +67,16 @@ struct ArrivedData {
 }
 
 impl DeliveryAccount {
-    /// Of a run with this seed and so many subscriptions.
+    /// An empty account of a run.
     pub fn new(seed: u64, subscriptions: usize) -> Self {
         let arrivals = vec![Vec::new(); subscriptions];
-        Self { seed, words: Vec::new(), arrivals, acknowledged: 0, arrived: 0, damaged: 0 }
+        Self { seed, answers: Vec::new(), arrivals, acknowledged: 0, arrived: 0, damaged: 0 }
     }
 
-    /// The body of a request with so many new events, and the number of the first.
+    /// The body of a request with new events, and the number of the first event.
     pub fn issue(&mut self, events: usize) -> (u64, String) {
-        let first = self.words.len() as u64;
-        self.words.resize(self.words.len() + events, PublishAnswer::Unknown);
+        let first = self.answers.len() as u64;
+        self.answers.resize(self.answers.len() + events, PublishAnswer::Unknown);
         let bodies = (first..first + events as u64).map(|number| {
             let check = self.check(number);
             format!(
@@ -86,18 +86,18 @@ impl DeliveryAccount {
         (first, format!("[{}]", bodies.collect::<Vec<_>>().join(",")))
     }
 
-    /// These events were acknowledged.
+    /// Records acknowledged events.
     pub fn acknowledged(&mut self, first: u64, events: usize) {
         self.acknowledged += events as u64;
         self.record_publish(first, events, PublishAnswer::Acknowledged);
     }
 
-    /// These events were refused.
+    /// Records refused events.
     pub fn refused(&mut self, first: u64, events: usize) {
         self.record_publish(first, events, PublishAnswer::Refused);
     }
 
-    /// A request's events arrived for a subscription.
+    /// Records the events of a request to a subscription's endpoint.
     pub fn arrived(&mut self, subscription: usize, body: &[u8]) {
         let events: Vec<ArrivedEvent> = match body.trim_ascii_start().first() {
             Some(b'[') => serde_json::from_slice(body).unwrap_or_default(),
@@ -107,8 +107,8 @@ impl DeliveryAccount {
             self.damaged += 1;
         }
         for ArrivedEvent { id, data: ArrivedData { number, check } } in events {
-            let whole = id == number.to_string() && check == self.check(number) && number < self.words.len() as u64;
-            let (true, Some(arrivals)) = (whole, self.arrivals.get_mut(subscription)) else {
+            let is_intact = id == number.to_string() && check == self.check(number) && number < self.answers.len() as u64;
+            let (true, Some(arrivals)) = (is_intact, self.arrivals.get_mut(subscription)) else {
                 self.damaged += 1;
                 continue;
             };
@@ -121,23 +121,23 @@ impl DeliveryAccount {
         }
     }
 
-    /// How many were acknowledged, and how many arrivals there were, each counted once.
+    /// The acknowledged events and the first arrivals so far.
     pub fn so_far(&self) -> (u64, u64) {
         (self.acknowledged, self.arrived)
     }
 
-    /// What it comes to now.
+    /// The current totals.
     pub fn sum(&self) -> AccountSummary {
         let mut sum =
             AccountSummary { acknowledged: self.acknowledged, damaged: self.damaged, ..AccountSummary::default() };
         for (subscription, arrivals) in self.arrivals.iter().enumerate() {
-            for (number, word) in self.words.iter().enumerate() {
+            for (number, answer) in self.answers.iter().enumerate() {
                 let times = arrivals.get(number).copied().unwrap_or(0);
                 sum.repeated += u64::from(times.saturating_sub(1));
-                match (word, times) {
+                match (answer, times) {
                     (PublishAnswer::Acknowledged, 0) => {
                         sum.lost += 1;
-                        if sum.named.len() < NAMED {
+                        if sum.named.len() < NAMED_MAX {
                             sum.named.push((subscription, number as u64));
                         }
                     }
@@ -150,14 +150,14 @@ impl DeliveryAccount {
         sum
     }
 
-    fn record_publish(&mut self, first: u64, events: usize, word: PublishAnswer) {
+    fn record_publish(&mut self, first: u64, events: usize, answer: PublishAnswer) {
         let first = first as usize;
-        self.words[first..first + events].fill(word);
+        self.answers[first..first + events].fill(answer);
     }
 
-    /// What stands in the data of an event beside its number.
+    /// The checksum of an event.
     fn check(&self, number: u64) -> String {
-        // The mixing of splitmix64: neighbours have nothing in common.
+        // The finalizer of splitmix64: adjacent numbers give unrelated checksums.
         let mut mixed = self.seed ^ number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -165,7 +165,7 @@ impl DeliveryAccount {
     }
 }
 
-/// Numbers by name, as the server counts its acts, flattened: `responsesDropped.events`.
+/// The server's fault counters by name, flattened: `responsesDropped.events`.
 pub(super) fn counts(value: &serde_json::Value) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for (name, value) in value.as_object().into_iter().flatten() {

@@ -1,6 +1,6 @@
-//! The load: so many events in a second, whatever the server is doing.
+//! The load generator: publishes at a fixed rate, independent of the server's state.
 //!
-//! Nothing is published twice: what was refused, or not answered, is noted as such, and the next events are others.
+//! No event is published twice: refused and unanswered requests are recorded, not retried.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,29 +17,29 @@ use super::{
 };
 use crate::{cli::client::ServerClient, clock::Clock};
 
-/// How often something is published.
+/// The interval between publishes.
 const TICK: Duration = Duration::from_millis(10);
 
-/// So many requests wait for their answers at once; where there are as many, the load waits with them.
+/// The maximum number of requests in flight; at the limit, publishing pauses.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// So many events are in one request at the most.
+/// The maximum number of events in one request.
 const EVENTS_MAX: u64 = 1_000;
 
-/// What a server that stood still has missed is not all published at once: no more than so much of a second.
+/// After a pause, at most 1/4 second of the rate is published at once.
 const CATCH_UP: u64 = 4;
 
-/// A server that refuses is left alone for so long.
+/// The pause after a refused request.
 const REFUSED_WAIT: Duration = Duration::from_millis(50);
 
-/// 64 KiB: more than any error of the server has.
+/// 64 KiB, above every error response of the server.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// The load while it runs.
+/// A running load generator.
 #[derive(Clone)]
 pub(super) struct LoadGenerator {
     session: Rc<ServerClient>,
-    /// Where publishers connect, if not where operators do.
+    /// The publishers' address, if the control plane has its own address.
     at: Option<Rc<Url>>,
     path: Rc<str>,
     account: Account,
@@ -62,22 +62,22 @@ impl LoadGenerator {
         }
     }
 
-    /// What was published so far.
+    /// The requests so far.
     pub(super) fn published(&self) -> PublishedCount {
         *self.published.borrow()
     }
 
-    /// Nothing more is published.
+    /// Stops publishing.
     pub(super) fn stop(&self) {
         self.stopped.set(true);
     }
 
-    /// Whether every request was answered.
+    /// Whether no request is in flight.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight.get() == 0
     }
 
-    /// Publishes until it is stopped.
+    /// Publishes until it is stopped, at `rate` events per second.
     pub(super) async fn run(self, rate: u32, clock: Clock) {
         let started = clock.now();
         let mut issued = 0_u64;
@@ -110,7 +110,7 @@ impl LoadGenerator {
             return;
         };
         let status = response.status();
-        // Read to the end, so that the connection can be used again.
+        // Read to the end, so that the connection can be reused.
         response.body().limit(ANSWER_BYTES_MAX).await.ok();
         if status.is_success() {
             with(&self.account, |ledger| ledger.acknowledged(first, events));

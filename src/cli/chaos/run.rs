@@ -1,4 +1,4 @@
-//! A run from its beginning to its end: what is made, done, waited for, asked, and taken away.
+//! A run: set-up, load with faults, settling, verdict, clean-up.
 
 use std::{
     cell::Cell,
@@ -32,13 +32,13 @@ use crate::{
     simulate::number as counted,
 };
 
-/// How often it is looked how far everything is.
-const LOOK: Duration = Duration::from_millis(50);
+/// The interval between progress checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a clean-up may take: what cannot be deleted then is named.
-const CLEAN_UP: Duration = Duration::from_secs(30);
+/// The maximum time of the clean-up.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(30);
 
-/// What a run works with.
+/// The state of a run.
 struct ChaosRun {
     chaos: ChaosCommand,
     clock: Clock,
@@ -51,7 +51,7 @@ struct ChaosRun {
 }
 
 pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdict, ChaosError> {
-    let session = Rc::new(chaos.control.session().map_err(request_failed("the server cannot be asked"))?);
+    let session = Rc::new(chaos.control.session().map_err(request_failed("cannot connect to the server"))?);
     let before = acts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
     let account = Arc::new(Mutex::new(DeliveryAccount::new(seed, chaos.subscriptions as usize)));
@@ -61,11 +61,11 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
         None => format!("http://{at}"),
     };
-    // Two runs with the same seed at the same time are two topics.
+    // Concurrent runs with the same seed need different topics.
     let topic = format!("chaos-{:08x}", fastrand::u32(..));
     let (stopped, kills) = (Rc::default(), Rc::default());
     let run = ChaosRun { chaos, clock, session, account, topic, seed, stopped, kills };
-    let verdict = run.through(&endpoint, &before).await;
+    let verdict = run.execute(&endpoint, &before).await;
     let cleaned = run.clean_up().await;
     webhook.stop(false).await;
     let verdict = verdict?;
@@ -75,26 +75,26 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
 
 impl ChaosRun {
     fn resource(&self) -> ResourceName {
-        self.topic.parse().expect("the name of a topic is one")
+        self.topic.parse().expect("the topic's name is valid")
     }
 
-    /// Everything but the clean-up, which follows however this ends.
-    async fn through(&self, endpoint: &str, before: &BTreeMap<String, u64>) -> Result<ChaosVerdict, ChaosError> {
+    /// Runs everything except the clean-up.
+    async fn execute(&self, endpoint: &str, before: &BTreeMap<String, u64>) -> Result<ChaosVerdict, ChaosError> {
         let mut signals = StopSignals::install()?;
-        self.set_up(endpoint).await.map_err(request_failed("the topic cannot be made"))?;
+        self.set_up(endpoint).await.map_err(request_failed("cannot create the topic"))?;
         let load = {
             let at = self.chaos.publish_to.clone();
             LoadGenerator::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.account))
         };
         let started = self.clock.now();
-        self.wreak(&load, &mut signals).await?;
+        self.run_faults(&load, &mut signals).await?;
         let seconds = self.clock.now().since(started).as_secs_f64();
         let settled = self.settle(&load, &mut signals).await?;
         let report: Value = self
             .session
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
-            .map_err(request_failed("the lives of the actors are not told"))?;
+            .map_err(request_failed("cannot read the actors' restarts"))?;
         let acts = acts(&self.session).await?;
         let done = |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
         let acts: BTreeMap<String, u64> = acts.iter().map(|(name, count)| (name.clone(), done(name, count))).collect();
@@ -111,7 +111,7 @@ impl ChaosRun {
             repeated_allowed: cut_off + lost_answers,
             settled,
             restarts: serde_json::from_value::<RecoveryTimes>(report["recovery"].clone())
-                .map_err(|error| request_failed("the lives of the actors")(error.into()))?,
+                .map_err(|error| request_failed("cannot read the actors' restarts")(error.into()))?,
             missed: self.kills.missed.get(),
             injected: acts,
             ..ChaosVerdict::default()
@@ -136,16 +136,16 @@ impl ChaosRun {
         Ok(())
     }
 
-    /// Load, kills and faults, until the time is over or a signal comes.
-    async fn wreak(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<(), ChaosError> {
+    /// Runs load, kills and faults, until the end of the duration or a signal.
+    async fn run_faults(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<(), ChaosError> {
         let ChaosCommand { duration, rate, faults, .. } = &self.chaos;
-        faults.start(&self.session, &self.topic, *duration).await.map_err(request_failed("a fault was refused"))?;
+        faults.start(&self.session, &self.topic, *duration).await.map_err(request_failed("cannot inject a fault"))?;
         let loading = actix_rt::spawn(load.clone().run(*rate, self.clock.clone()));
         let kills = KillSchedule {
             topic: self.topic.clone(),
             subscriptions: self.chaos.subscriptions as usize,
             kinds: self.chaos.kill.clone(),
-            means: self.chaos.by.clone(),
+            methods: self.chaos.by.clone(),
             every: self.chaos.kill_every,
             seed: self.seed,
             clock: self.clock.clone(),
@@ -162,12 +162,12 @@ impl ChaosRun {
         };
         self.stopped.set(true);
         load.stop();
-        // It ends when it is told to; a panic in it is one of ours.
+        // The task ends after `stop`.
         loading.await.expect("the load does not panic");
         ended
     }
 
-    /// Shows how it goes.
+    /// Shows the progress.
     async fn watch(&self, duration: Duration) {
         let started = self.clock.now();
         let bar = bar(duration, "{bar:30} {msg}");
@@ -177,29 +177,29 @@ impl ChaosRun {
                 return bar.finish_and_clear();
             }
             let (acknowledged, arrived) = with(&self.account, |ledger| ledger.so_far());
-            let words = [acknowledged, arrived, self.kills.killed.get()].map(counted);
+            let counts = [acknowledged, arrived, self.kills.killed.get()].map(counted);
             bar.set_position(passed.as_millis() as u64);
-            bar.set_message(format!("{} acknowledged, {} arrived, {} killed", words[0], words[1], words[2]));
-            actix_rt::time::sleep(LOOK.min(duration - passed)).await;
+            bar.set_message(format!("{} acknowledged, {} arrived, {} killed", counts[0], counts[1], counts[2]));
+            actix_rt::time::sleep(POLL_INTERVAL.min(duration - passed)).await;
         }
     }
 
-    /// Waits until the server has nothing left to do; false where it still has when the time is over, or a signal came.
+    /// Waits until nothing is pending in the server. Returns false after a timeout or a signal.
     async fn settle(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<bool, ChaosError> {
         let end = self.clock.now().after(self.chaos.settle);
         let bar = bar(self.chaos.settle, "{spinner} {msg}");
         let settled = async {
             loop {
-                if load.is_quiet() && self.is_settled().await.map_err(request_failed("how far it is"))? {
+                if load.is_quiet() && self.is_settled().await.map_err(request_failed("cannot read the status of the event subscriptions"))? {
                     return Ok(true);
                 }
                 if self.clock.now() >= end {
                     return Ok(false);
                 }
                 let MissingEvents { events } = self.missing();
-                bar.set_message(format!("{} have yet to arrive", counted(events)));
+                bar.set_message(format!("waiting for {} events", counted(events)));
                 bar.tick();
-                actix_rt::time::sleep(LOOK).await;
+                actix_rt::time::sleep(POLL_INTERVAL).await;
             }
         };
         let settled = tokio::select! {
@@ -215,7 +215,7 @@ impl ChaosRun {
         MissingEvents { events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived) }
     }
 
-    /// Whether every subscription has passed what was published, and owes nothing: then nothing more can arrive.
+    /// Whether no subscription has a backlog, pending deliveries or requests in flight: then nothing more can arrive.
     async fn is_settled(&self) -> Result<bool, client::ClientError> {
         for number in 0..self.chaos.subscriptions as usize {
             let path = self.resource().subscription(&name_of(number), "/status");
@@ -229,7 +229,7 @@ impl ChaosRun {
         Ok(true)
     }
 
-    /// Takes away what was made. What is not there is taken away already.
+    /// Deletes what the run created. A missing resource counts as deleted.
     async fn clean_up(&self) -> Result<(), String> {
         if self.chaos.faults.any() {
             self.session
@@ -243,9 +243,9 @@ impl ChaosRun {
             }
             self.delete(&self.resource().path("")).await
         };
-        match tokio::time::timeout(CLEAN_UP, all).await {
+        match tokio::time::timeout(CLEAN_UP_MAX, all).await {
             Ok(done) => done.map_err(|error: client::ClientError| error.to_string()),
-            Err(_) => Err(format!("the server did not do it within {CLEAN_UP:?}")),
+            Err(_) => Err(format!("not done within {CLEAN_UP_MAX:?}")),
         }
     }
 
@@ -258,25 +258,25 @@ impl ChaosRun {
     }
 }
 
-/// What has not arrived.
+/// The events that have not arrived.
 struct MissingEvents {
     events: u64,
 }
 
-/// What the server has done on purpose so far.
+/// The server's fault counters.
 async fn acts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<Value>("/chaos").await {
         Ok(report) => Ok(counts(&report["injected"])),
         Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(ChaosError::Off),
-        Err(error) => Err(request_failed("what is broken on purpose is not told")(error)),
+        Err(error) => Err(request_failed("cannot read the injected faults")(error)),
     }
 }
 
-/// Ends only where the task failed.
+/// Resolves only if the task fails.
 async fn failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> ChaosError {
     match task.await.expect("a schedule does not panic") {
         Ok(()) => std::future::pending().await,
-        Err(error) => request_failed("the schedule broke off")(error),
+        Err(error) => request_failed("the fault schedule failed")(error),
     }
 }
 
@@ -284,20 +284,20 @@ fn request_failed(what: &'static str) -> impl FnOnce(client::ClientError) -> Cha
     move |error| ChaosError::Server { what, error: Box::new(error) }
 }
 
-/// A bar on standard error, where that is a terminal.
+/// A progress bar on standard error, if that is a terminal.
 fn bar(length: Duration, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length.as_millis() as u64), ProgressDrawTarget::stderr());
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is one"));
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
     bar
 }
 
-/// Ctrl-C and its like: the first ends the schedule, the next the waiting. What was made is taken away all the same.
+/// SIGINT and SIGTERM: the first ends the load, the second ends settling. The clean-up runs in any case.
 struct StopSignals([Signal; 2]);
 
 impl StopSignals {
     fn install() -> Result<Self, ChaosError> {
-        let hear = |kind| signal(kind).map_err(ChaosError::Signals);
-        Ok(Self([hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?]))
+        let install = |kind| signal(kind).map_err(ChaosError::Signals);
+        Ok(Self([install(SignalKind::interrupt())?, install(SignalKind::terminate())?]))
     }
 
     fn next(&mut self) -> impl Future<Output = ()> {

@@ -1,4 +1,4 @@
-//! What a run comes to: printed for people, or as JSON.
+//! The verdict of a run, as text or JSON.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     simulate::number as counted,
 };
 
-/// How long actors took to be at work again, in milliseconds.
+/// The recovery times of actors, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct RecoveryTimes {
     count: u64,
@@ -22,7 +22,7 @@ pub(super) struct RecoveryTimes {
     longest: Option<f64>,
 }
 
-/// What there was of the load.
+/// The requests of the load generator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PublishedCount {
@@ -30,7 +30,7 @@ pub(super) struct PublishedCount {
     pub requests: u64,
     /// Requests that were refused with 503 or 429.
     pub refused: u64,
-    /// Requests of which nobody knows what became.
+    /// Requests without a response.
     pub unknown: u64,
 }
 
@@ -47,24 +47,24 @@ pub struct ChaosVerdict {
     pub(super) expected: u64,
     pub(super) arrived: u64,
     pub(super) lost: u64,
-    /// A few of the lost: `subscription/event`.
+    /// Some of the lost events: `subscription/event`.
     pub(super) lost_events: Vec<String>,
     pub(super) repeated: u64,
     pub(super) repeated_allowed: u64,
     pub(super) damaged: u64,
     pub(super) refused_but_arrived: u64,
-    /// Whether the server had nothing left to do at the end.
+    /// Whether nothing was pending in the server at the end.
     pub(super) settled: bool,
     pub(super) restarts: RecoveryTimes,
-    /// What was done, by kind, as the server counts it.
+    /// The server's fault counters.
     pub(super) injected: BTreeMap<String, u64>,
-    /// Kills that met nobody: the actor was between two lives, or had nothing to do.
+    /// Kills without a target: the actor was restarting, or no request was in flight.
     pub(super) missed: u64,
     pub(super) ok: bool,
 }
 
 impl ChaosVerdict {
-    /// Takes the account in, and judges.
+    /// Adds the totals and computes the verdict.
     pub(super) fn judge(mut self, sum: AccountSummary) -> Self {
         let AccountSummary { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
         let names = named.into_iter().map(|(subscription, event)| format!("{}/{event}", super::name_of(subscription)));
@@ -77,12 +77,12 @@ impl ChaosVerdict {
         self
     }
 
-    /// Whether nothing was lost, nothing damaged, and nothing repeated that may not be.
+    /// Whether no event was lost or damaged, and no more were repeated than the faults explain.
     pub fn is_ok(&self) -> bool {
         self.ok
     }
 
-    /// As it is printed.
+    /// Formats the verdict.
     pub fn format_verdict(&self, output: OutputFormat) -> String {
         match output {
             OutputFormat::Table => self.to_string(),
@@ -90,27 +90,27 @@ impl ChaosVerdict {
         }
     }
 
-    fn why(&self) -> String {
+    fn reason(&self) -> String {
         let mut wrong = Vec::new();
         if self.acknowledged == 0 {
-            wrong.push("nothing was acknowledged, so nothing was shown".to_owned());
+            wrong.push("no event was acknowledged".to_owned());
         }
         if self.lost > 0 {
             let some = self.lost_events.join(", ");
-            let waiting = if self.settled { "" } else { "; the server is not done yet, --settle gives it more time" };
-            wrong.push(format!("{} did not arrive ({some}{}){waiting}", counted(self.lost), self.more()));
+            let waiting = if self.settled { "" } else { "; deliveries are still pending, raise --settle to wait longer" };
+            wrong.push(format!("{} events did not arrive ({some}{}){waiting}", counted(self.lost), self.more()));
         }
         if self.damaged > 0 {
-            wrong.push(format!("{} arrived that were not sent like this", counted(self.damaged)));
+            wrong.push(format!("{} events arrived damaged", counted(self.damaged)));
         }
         if self.repeated > self.repeated_allowed {
-            wrong.push(format!("{} more were repeated than may be", counted(self.repeated - self.repeated_allowed)));
+            wrong.push(format!("{} events more were repeated than the faults explain", counted(self.repeated - self.repeated_allowed)));
         }
         match wrong.as_slice() {
             [] if self.repeated > 0 => {
-                "nothing was lost; what was repeated was lost, late or cut off on its way back".to_owned()
+                "no event was lost; repeated events are explained by the injected faults".to_owned()
             }
-            [] => "nothing was lost, nothing was repeated".to_owned(),
+            [] => "no event was lost or repeated".to_owned(),
             wrong => wrong.join("; "),
         }
     }
@@ -134,26 +134,26 @@ impl fmt::Display for ChaosVerdict {
         let PublishedCount { requests, refused, unknown } = self.requests;
         let RecoveryTimes { count, p50, p99, longest } = self.restarts;
         let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
-        let acts = self.injected.iter().filter(|(_, count)| **count > 0);
-        let acts: Vec<String> = acts.map(|(name, count)| format!("{name} {}", counted(*count))).collect();
+        let faults = self.injected.iter().filter(|(_, count)| **count > 0);
+        let faults: Vec<String> = faults.map(|(name, count)| format!("{name} {}", counted(*count))).collect();
         let mut table = TextTable::new(["acknowledged", &counted(self.acknowledged), ""]);
         let mut line = |name: &str, number: u64, more: String| table.line([name.to_owned(), counted(number), more]);
-        line("requests", requests, format!("{} refused, {} without an answer", counted(refused), counted(unknown)));
+        line("requests", requests, format!("{} refused, {} without a response", counted(refused), counted(unknown)));
         line("arrived", self.arrived, format!("of {}", counted(self.expected)));
         line("lost", self.lost, String::new());
         line("repeated", self.repeated, format!("allowed {}", counted(self.repeated_allowed)));
         line("damaged", self.damaged, String::new());
         line("restarts", count, format!("p50 {}, p99 {}, longest {}", millis(p50), millis(p99), millis(longest)));
-        line("injected", self.acts_in_all(), acts.join(", "));
-        line("missed", self.missed, "kills that met nobody".to_owned());
+        line("injected", self.fault_count(), faults.join(", "));
+        line("missed", self.missed, "kills without a target".to_owned());
         writeln!(f, "{table}\n")?;
-        write!(f, "{}: {}", if self.ok { "passed" } else { "FAILED" }, self.why())
+        write!(f, "{}: {}", if self.ok { "passed" } else { "FAILED" }, self.reason())
     }
 }
 
 impl ChaosVerdict {
-    /// The events of disturbed responses are told beside them, and are no acts.
-    fn acts_in_all(&self) -> u64 {
+    /// The number of injected faults; counters of affected events are not faults.
+    fn fault_count(&self) -> u64 {
         self.injected.iter().filter(|(name, _)| !name.ends_with(".events")).map(|(_, count)| count).sum()
     }
 }

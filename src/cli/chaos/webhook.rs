@@ -1,4 +1,4 @@
-//! The webhook that the topic's subscriptions deliver to: it takes everything, and notes it.
+//! The webhook of a run: accepts and records all events.
 
 use std::{
     io,
@@ -11,18 +11,18 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, w
 use super::ledger::DeliveryAccount;
 use crate::cli::listen;
 
-/// 64 MiB: more than any request that is asked for has.
+/// 64 MiB, above the size of every delivery request.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// The account that all of the run share.
+/// The shared account of a run.
 pub(super) type Account = Arc<Mutex<DeliveryAccount>>;
 
-/// With the account open.
+/// Runs `act` on the locked account.
 pub(super) fn with<T>(account: &Account, act: impl FnOnce(&mut DeliveryAccount) -> T) -> T {
     act(&mut account.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Listens from now on; says where, and how it is stopped.
+/// Starts the webhook. Returns its address and its handle.
 pub(super) fn listen(address: SocketAddr, account: &Account) -> io::Result<(SocketAddr, ServerHandle)> {
     let account = web::Data::new(Arc::clone(account));
     let server = HttpServer::new(move || {
@@ -35,7 +35,7 @@ pub(super) fn listen(address: SocketAddr, account: &Account) -> io::Result<(Sock
     let bound = server.addrs().first().copied().unwrap_or(address);
     let server = server.run();
     let handle = server.handle();
-    // It ends when its handle says so.
+    // The handle stops it.
     actix_rt::spawn(server);
     Ok((bound, handle))
 }
@@ -49,7 +49,7 @@ async fn receive(
     match request.headers().get("aeg-event-type").map(|kind| kind.as_bytes()) {
         Some(b"SubscriptionValidation") => match listen::validation_code(&body) {
             Ok(code) => HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code })),
-            Err(error) => HttpResponse::BadRequest().body(format!("no validation event: {error}")),
+            Err(error) => HttpResponse::BadRequest().body(format!("not a validation event: {error}")),
         },
         Some(b"SubscriptionDeletion") => HttpResponse::Ok().finish(),
         Some(_) | None => {

@@ -1,4 +1,4 @@
-//! Event subscriptions as people read them.
+//! Formats event subscriptions for people.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     clock::Clock,
 };
 
-/// All of them, one in a line.
+/// A table of event subscriptions.
 pub(super) fn listed(all: &Value) -> String {
     let mut table = TextTable::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
     for subscription in all.as_array().into_iter().flatten() {
@@ -32,20 +32,20 @@ pub(super) fn listed(all: &Value) -> String {
     table.to_string()
 }
 
-/// How one was set up, and how it is.
+/// The configuration and the status of an event subscription.
 pub(super) fn format_subscription(answer: &Value, clock: &Clock) -> String {
     let (facts, status) = (facts(&answer["eventSubscription"]), &answer["status"]);
     if status.is_null() { facts } else { format!("{facts}\n{}", state(status, clock)) }
 }
 
-/// How it was set up.
+/// The configuration of an event subscription.
 pub(super) fn facts(subscription: &Value) -> String {
-    let Parts { properties, webhook, types, advanced, attempts, time_to_live, letters, lock, is_pulled } =
+    let Parts { properties, webhook, types, advanced, attempts, time_to_live, dead_letter, lock, is_pulled } =
         Parts::of(subscription);
     let url = if webhook["endpointUrl"].is_null() { &webhook["endpointBaseUrl"] } else { &webhook["endpointUrl"] };
     let filter = &properties["filter"];
-    let place = [&letters["resourceId"], &letters["blobContainerName"]];
-    let place: Vec<_> = place.into_iter().filter_map(Value::as_str).collect();
+    let destination = [&dead_letter["resourceId"], &dead_letter["blobContainerName"]];
+    let destination: Vec<_> = destination.into_iter().filter_map(Value::as_str).collect();
     let advanced = advanced.as_array().map_or(0, Vec::len);
     let batch = match (&webhook["maxEventsPerBatch"], &webhook["preferredBatchSizeInKilobytes"]) {
         (Value::Null, Value::Null) => String::new(),
@@ -70,17 +70,17 @@ pub(super) fn facts(subscription: &Value) -> String {
             ),
         ),
         ("batch", batch),
-        ("dead letters", if place.is_empty() { "none are kept".to_owned() } else { place.join("/") }),
+        ("dead letters", if destination.is_empty() { "no destination".to_owned() } else { destination.join("/") }),
         ("labels", format::text(&properties["labels"])),
         ("expires", format::text(&properties["expirationTimeUtc"])),
         ("starts from", format::text(&properties["startsFrom"])),
     ])
 }
 
-/// What stands for an endpoint where there is none.
-const PULLED: &str = "none: clients receive";
+/// Shown as the endpoint of a pull subscription.
+const PULLED: &str = "none (pull delivery)";
 
-/// What is told of every event subscription, wherever its form has it.
+/// The shown properties of an event subscription, from either JSON form.
 struct Parts<'a> {
     properties: &'a Value,
     webhook: &'a Value,
@@ -88,7 +88,7 @@ struct Parts<'a> {
     advanced: &'a Value,
     attempts: &'a Value,
     time_to_live: Option<Duration>,
-    letters: &'a Value,
+    dead_letter: &'a Value,
     lock: &'a Value,
     is_pulled: bool,
 }
@@ -107,7 +107,7 @@ impl<'a> Parts<'a> {
                 advanced: &filter["advancedFilters"],
                 attempts: &retry["maxDeliveryAttempts"],
                 time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
-                letters: &properties["deadLetterDestination"]["properties"],
+                dead_letter: &properties["deadLetterDestination"]["properties"],
                 lock: &Value::Null,
                 is_pulled: false,
             };
@@ -126,14 +126,14 @@ impl<'a> Parts<'a> {
             advanced: &filters["filters"],
             attempts: &part["maxDeliveryCount"],
             time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
-            letters: &part["deadLetterDestinationWithResourceIdentity"]["deadLetterDestination"]["properties"],
+            dead_letter: &part["deadLetterDestinationWithResourceIdentity"]["deadLetterDestination"]["properties"],
             lock: &part["receiveLockDurationInSeconds"],
             is_pulled,
         }
     }
 }
 
-/// How it is.
+/// The status of an event subscription.
 pub(super) fn state(status: &Value, clock: &Clock) -> String {
     let (counters, endpoint) = (&status["counters"], &status["endpoint"]);
     let of = |key: &str| format::count(&counters[key]);
@@ -141,7 +141,7 @@ pub(super) fn state(status: &Value, clock: &Clock) -> String {
         true => format::count(&status["backlog"]),
         false => {
             format!(
-                "{}, the oldest {}",
+                "{}, oldest event {}",
                 format::count(&status["backlog"]),
                 format::when(&status["oldestUnread"], clock)
             )
@@ -150,7 +150,7 @@ pub(super) fn state(status: &Value, clock: &Clock) -> String {
     let jobs = status["jobs"].as_array().into_iter().flatten();
     let jobs: Vec<_> =
         jobs.map(|job| format!("{} ({})", format::text(&job["kind"]), format::text(&job["state"]))).collect();
-    let rate = endpoint["rate"].as_f64().map_or(String::new(), |rate| format!(", {rate:.1} requests/s at the most"));
+    let rate = endpoint["rate"].as_f64().map_or(String::new(), |rate| format!(", paced to {rate:.1} requests/s"));
     lines(&[
         ("held by", format::text(&status["heldBy"])),
         ("health", format::health(&status["health"], clock)),
@@ -165,14 +165,14 @@ pub(super) fn state(status: &Value, clock: &Clock) -> String {
         ("delivered", of("delivered")),
         ("dead-lettered", of("deadLettered")),
         ("dropped", of("dropped")),
-        ("requests", format!("{}, {} of them failed", of("requests"), of("requestsFailed"))),
+        ("requests", format!("{}, {} failed", of("requests"), of("requestsFailed"))),
         ("jobs", jobs.join(", ")),
     ])
 }
 
-/// Which events a filter lets through.
+/// The result of a filter test.
 pub(super) fn tested(report: &Value) -> String {
-    let mut table = TextTable::new(["ID", "MATCHES", "STOPPED BY", "REASON", "VALUE"]);
+    let mut table = TextTable::new(["ID", "MATCHES", "FILTERED BY", "REASON", "VALUE"]);
     for line in report["results"].as_array().into_iter().flatten() {
         let cell = |key: &str| format::text(&line[key]);
         let matches = if line["matches"] == true { "yes" } else { "no" };
@@ -181,8 +181,8 @@ pub(super) fn tested(report: &Value) -> String {
     format!("{} of {} events match\n\n{table}", format::count(&report["matched"]), format::count(&report["tested"]))
 }
 
-/// A fact a line; what says nothing is left out.
+/// Lines of name and value, without empty values.
 fn lines(all: &[(&str, String)]) -> String {
-    let told = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
-    told.map(|(name, value)| format!("{name:16}  {value}")).collect::<Vec<_>>().join("\n")
+    let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
+    shown.map(|(name, value)| format!("{name:16}  {value}")).collect::<Vec<_>>().join("\n")
 }

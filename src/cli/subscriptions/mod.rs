@@ -1,5 +1,4 @@
-//! `gridhook subscriptions`: event subscriptions, listed, shown, made, changed, deleted, held, probed; and their filters
-//! tried.
+//! `gridhook subscriptions`: manages, holds and probes event subscriptions, and tests their filters.
 
 mod format;
 mod spec;
@@ -14,7 +13,7 @@ use self::spec::SubscriptionSpecArgs;
 use super::{
     client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient, body_of, read_input},
     list, prompt,
-    topics::is_there,
+    topics::exists,
 };
 use crate::clock::Clock;
 
@@ -30,70 +29,70 @@ use crate::clock::Clock;
   gridhook subscriptions test-filter orders billing --last 100")]
 pub struct Subscriptions {
     #[command(subcommand)]
-    verb: SubscriptionsCommand,
+    command: SubscriptionsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum SubscriptionsCommand {
-    /// All of a topic, a domain or a topic of a domain; without one, all there are
+    /// List the event subscriptions of a topic, or of all topics
     List {
-        /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+        /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
         topic: Option<ResourceName>,
-        /// The Azure subscription that is listed where no topic is named
+        /// Azure subscription to list if no topic is named
         #[arg(long, value_name = "ID", default_value = "local", conflicts_with = "topic")]
         subscription_id: String,
         #[command(flatten)]
-        asked: ClientArgs,
+        client: ClientArgs,
     },
-    /// One of them: how it was set up, and how it is
+    /// Show the configuration and the status of an event subscription
     Show {
         #[command(flatten)]
-        which: SubscriptionArgs,
-        /// Tell the whole address of its endpoint, which may have a secret in it
+        target: SubscriptionArgs,
+        /// Show the full URL of the endpoint, which may contain a secret
         #[arg(long)]
         full_url: bool,
     },
-    /// Make one that is not there yet; its endpoint is asked first
+    /// Create an event subscription, after endpoint validation
     Create {
         #[command(flatten)]
-        which: SubscriptionArgs,
+        target: SubscriptionArgs,
         #[command(flatten)]
-        wish: Box<SubscriptionSpecArgs>,
+        spec: Box<SubscriptionSpecArgs>,
     },
-    /// Change one: what is not named stays as it is
+    /// Change the given properties of an event subscription
     Update {
         #[command(flatten)]
-        which: SubscriptionArgs,
+        target: SubscriptionArgs,
         #[command(flatten)]
-        wish: Box<SubscriptionSpecArgs>,
+        spec: Box<SubscriptionSpecArgs>,
     },
-    /// Delete one; what it owes is not delivered any more
+    /// Delete an event subscription with its pending deliveries
     Delete {
         #[command(flatten)]
-        which: SubscriptionArgs,
-        /// Do not ask first
+        target: SubscriptionArgs,
+        /// Skip the confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Send nothing for now; what is in flight is finished, what is published waits
+    /// Hold delivery; requests in flight finish, published events wait
     Hold(SubscriptionArgs),
-    /// Send again
+    /// Resume delivery
     Resume(SubscriptionArgs),
-    /// Ask a suspended endpoint now, not when its time has come
+    /// Probe a suspended endpoint now instead of at its next probe time
     Probe(SubscriptionArgs),
-    /// A suspended endpoint is healthy from now on
+    /// Release a suspended endpoint: treat it as healthy
     Release(SubscriptionArgs),
-    /// Try the filter on events: which match, and what stops the others; nothing is sent
+    /// Test the filter on events without sending them
     TestFilter {
         #[command(flatten)]
-        which: SubscriptionArgs,
-        /// So many of the newest events of the topic
+        target: SubscriptionArgs,
+        /// Test this number of the newest events of the topic [default: 100]
         #[arg(long, value_name = "N", conflicts_with = "events")]
         last: Option<u64>,
-        /// A file with events as a publisher would send them: one, or a JSON array (- is standard input)
+        /// File with events in the topic's input schema: a JSON object or array; - is standard input
         #[arg(long, value_name = "FILE")]
         events: Option<PathBuf>,
-        /// A file with another filter, as JSON: that one is tried
+        /// File with a draft filter in JSON, to test instead
         #[arg(long, value_name = "FILE")]
         filter: Option<PathBuf>,
     },
@@ -101,31 +100,31 @@ enum SubscriptionsCommand {
 
 #[derive(Debug, Args)]
 struct SubscriptionArgs {
-    /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: ResourceName,
-    /// The event subscription
+    /// Name of the event subscription
     subscription: String,
     #[command(flatten)]
-    asked: ClientArgs,
+    client: ClientArgs,
 }
 
-/// The newest events that a filter is tried on where nobody says how many.
-const LAST: u64 = 100;
+/// The default number of events for a filter test.
+const LAST_DEFAULT: u64 = 100;
 
 impl Subscriptions {
-    /// Does it; what is to be printed. Has to be called where a system of actix runs.
+    /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, or refuses.
+    /// A flag cannot be used, or a request failed.
     pub async fn run(self, clock: &Clock) -> Result<String, ClientError> {
-        match self.verb {
-            SubscriptionsCommand::List { topic, subscription_id, asked } => {
-                let session = asked.control.session()?;
+        match self.command {
+            SubscriptionsCommand::List { topic, subscription_id, client } => {
+                let session = client.control.session()?;
                 let all = match topic {
                     Some(topic) => all_of(&session, &topic).await?,
                     None => {
                         let mut all = list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
-                        // Azure's list has none of namespaces.
+                        // Azure's list does not contain event subscriptions of namespaces.
                         for topic in list::namespace_topics(&session, &subscription_id).await? {
                             let path = format!("{}/eventSubscriptions", list::id(&topic));
                             all.extend(list::all(&session, &path).await?);
@@ -133,18 +132,18 @@ impl Subscriptions {
                         all
                     }
                 };
-                asked.print(&Value::from(all), format::listed)
+                client.print(&Value::from(all), format::listed)
             }
-            SubscriptionsCommand::Show { which, full_url } => which.show(full_url, clock).await,
-            SubscriptionsCommand::Create { which, wish } => which.create(&wish).await,
-            SubscriptionsCommand::Update { which, wish } => which.update(&wish).await,
-            SubscriptionsCommand::Delete { which, yes } => which.delete(yes).await,
-            SubscriptionsCommand::Hold(which) => which.run_action("hold", clock).await,
-            SubscriptionsCommand::Resume(which) => which.run_action("resume", clock).await,
-            SubscriptionsCommand::Probe(which) => which.run_action("probe", clock).await,
-            SubscriptionsCommand::Release(which) => which.run_action("release", clock).await,
-            SubscriptionsCommand::TestFilter { which, last, events, filter } => {
-                which.test_filter(last, events, filter).await
+            SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
+            SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,
+            SubscriptionsCommand::Update { target, spec } => target.update(&spec).await,
+            SubscriptionsCommand::Delete { target, yes } => target.delete(yes).await,
+            SubscriptionsCommand::Hold(target) => target.run_action("hold", clock).await,
+            SubscriptionsCommand::Resume(target) => target.run_action("resume", clock).await,
+            SubscriptionsCommand::Probe(target) => target.run_action("probe", clock).await,
+            SubscriptionsCommand::Release(target) => target.run_action("release", clock).await,
+            SubscriptionsCommand::TestFilter { target, last, events, filter } => {
+                target.test_filter(last, events, filter).await
             }
         }
     }
@@ -159,7 +158,7 @@ async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Valu
     }
     let mut all = Vec::new();
     for path in paths {
-        // Read to its end without a hint: a topic that is not there is asked for once more, for that.
+        // `list::all` gives no suggestions; a failed list is requested again for its error.
         all.append(&mut match list::all(session, &path).await {
             Err(ClientError::Refused { .. }) => vec![session.get(&path).await?],
             found => found?,
@@ -178,7 +177,7 @@ impl SubscriptionArgs {
     }
 
     async fn show(&self, full_url: bool, clock: &Clock) -> Result<String, ClientError> {
-        let session = self.asked.control.session()?;
+        let session = self.client.control.session()?;
         let mut subscription: Value = session.get(&self.path("")).await?;
         if full_url {
             let full: Value = session.fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>).await?;
@@ -193,53 +192,53 @@ impl SubscriptionArgs {
             };
             webhook["endpointUrl"] = full["endpointUrl"].clone();
         }
-        // One that waits for its endpoint's word for the first time has no state yet.
-        let status = match session.ask_only(Method::GET, &self.path("/status"), None::<&Value>).await {
+        // Before its first endpoint validation, a subscription has no status.
+        let status = match session.fetch_plain(Method::GET, &self.path("/status"), None::<&Value>).await {
             Ok(status) => status,
             Err(ClientError::Refused { .. }) => Value::Null,
             Err(error) => return Err(error),
         };
-        self.asked.print(&json!({"eventSubscription": subscription, "status": status}), |answer| {
+        self.client.print(&json!({"eventSubscription": subscription, "status": status}), |answer| {
             format!("{}\n{}", self.name(), format::format_subscription(answer, clock))
         })
     }
 
-    async fn create(&self, wish: &SubscriptionSpecArgs) -> Result<String, ClientError> {
-        let body = wish.body(self.topic.kind(), None)?;
-        let (session, path) = (self.asked.control.session()?, self.path(""));
-        if is_there(&session, &path).await? {
-            let words = format!("{} is there already; gridhook subscriptions update changes it", self.name());
-            return Err(ClientError::Input(words));
+    async fn create(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
+        let body = spec.body(self.topic.kind(), None)?;
+        let (session, path) = (self.client.control.session()?, self.path(""));
+        if exists(&session, &path).await? {
+            let text = format!("{} already exists; change it with gridhook subscriptions update", self.name());
+            return Err(ClientError::Input(text));
         }
-        let made: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
-        self.asked.print(&made, |made| format!("made {}\n{}", self.name(), format::facts(made)))
+        let created: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
+        self.client.print(&created, |created| format!("created {}\n{}", self.name(), format::facts(created)))
     }
 
-    async fn update(&self, wish: &SubscriptionSpecArgs) -> Result<String, ClientError> {
-        let session = self.asked.control.session()?;
+    async fn update(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
+        let session = self.client.control.session()?;
         let kind = self.topic.kind();
-        // What the flags mean in a namespace depends on whether events are pushed or pulled.
+        // In a namespace, the JSON form depends on push or pull delivery.
         let existing: Option<Value> = match kind {
             ResourceNameKind::NamespaceTopic => Some(session.get(&self.path("")).await?),
             ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => None,
         };
-        let change = wish.change(kind, existing.as_ref())?;
+        let change = spec.change(kind, existing.as_ref())?;
         let changed: Value = session.fetch(Method::PATCH, &self.path(""), Some(&change)).await?;
-        self.asked.print(&changed, |changed| format!("changed {}\n{}", self.name(), format::facts(changed)))
+        self.client.print(&changed, |changed| format!("changed {}\n{}", self.name(), format::facts(changed)))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
-        let session = self.asked.control.session()?;
+        let session = self.client.control.session()?;
         let subscription: Value = session.get(&self.path("")).await?;
-        prompt::is_sure(&format!("Delete {}, and what it owes?", self.name()), yes)?;
+        prompt::confirm(&format!("Delete {} and its pending deliveries?", self.name()), yes)?;
         session.fetch::<Value>(Method::DELETE, &self.path(""), None::<&Value>).await?;
-        self.asked.print(&json!({"deleted": subscription["id"]}), |_| format!("deleted {}", self.name()))
+        self.client.print(&json!({"deleted": subscription["id"]}), |_| format!("deleted {}", self.name()))
     }
 
-    async fn run_action(&self, word: &str, clock: &Clock) -> Result<String, ClientError> {
-        let session = self.asked.control.session()?;
-        let status: Value = session.fetch(Method::POST, &self.path(&format!("/{word}")), None::<&Value>).await?;
-        self.asked.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
+    async fn run_action(&self, action: &str, clock: &Clock) -> Result<String, ClientError> {
+        let session = self.client.control.session()?;
+        let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), None::<&Value>).await?;
+        self.client.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
     }
 
     async fn test_filter(
@@ -254,9 +253,9 @@ impl SubscriptionArgs {
         }
         match &events {
             Some(path) => body["events"] = read_input(path)?,
-            None => body["last"] = last.unwrap_or(LAST).into(),
+            None => body["last"] = last.unwrap_or(LAST_DEFAULT).into(),
         }
-        let report: Value = self.asked.control.session()?.post(&self.path("/testFilter"), &body).await?;
-        self.asked.print(&report, format::tested)
+        let report: Value = self.client.control.session()?.post(&self.path("/testFilter"), &body).await?;
+        self.client.print(&report, format::tested)
     }
 }

@@ -1,4 +1,4 @@
-//! What an event subscription shall be, as flags, and as the control plane's JSON.
+//! The properties of an event subscription, from flags to the control plane's JSON.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,70 +11,70 @@ use crate::cli::{
     time::{future, past},
 };
 
-/// What is to be set.
+/// The properties to set.
 #[derive(Debug, Args)]
 pub(super) struct SubscriptionSpecArgs {
-    /// Where events are sent
+    /// URL of the endpoint
     #[arg(long, value_name = "URL", help_heading = "Settings")]
     endpoint: Option<String>,
-    /// Only events of this type; may be given several times
+    /// Deliver only events of this type; repeatable
     #[arg(long = "event-type", value_name = "TYPE", help_heading = "Settings")]
     event_types: Vec<String>,
-    /// Only events whose subject begins so
+    /// Deliver only events whose subject begins with this text
     #[arg(long, value_name = "TEXT", help_heading = "Settings")]
     subject_begins_with: Option<String>,
-    /// Only events whose subject ends so
+    /// Deliver only events whose subject ends with this text
     #[arg(long, value_name = "TEXT", help_heading = "Settings")]
     subject_ends_with: Option<String>,
-    /// In a namespace: clients receive the events, and no endpoint is called
+    /// Use pull delivery: clients receive the events (namespaces only)
     #[arg(long, conflicts_with = "endpoint", help_heading = "Settings")]
     pull: bool,
-    /// In a namespace, with --pull: for so long a client holds what it received, as 60s
+    /// Lock duration of received events, such as 60s (with --pull)
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
     lock: Option<u64>,
-    /// The schema that events are delivered in, as CloudEventSchemaV1_0
+    /// Delivery schema, such as CloudEventSchemaV1_0
     #[arg(long, value_name = "SCHEMA", help_heading = "Settings")]
     delivery_schema: Option<String>,
-    /// So often an event is tried
+    /// Maximum delivery attempts of an event
     #[arg(long, value_name = "N", help_heading = "Settings")]
     max_attempts: Option<u32>,
-    /// For so long an event is tried, in whole minutes, as 90m or 24h
+    /// Time to live of an event, in whole minutes, such as 90m or 24h
     #[arg(long, value_name = "DURATION", value_parser = minutes, help_heading = "Settings")]
     time_to_live: Option<u64>,
-    /// So many events in one request at the most
+    /// Maximum events in one request
     #[arg(long, value_name = "N", help_heading = "Settings")]
     batch_events: Option<u32>,
-    /// So many kilobytes in one request, preferably
+    /// Preferred kilobytes in one request
     #[arg(long, value_name = "N", help_heading = "Settings")]
     batch_kilobytes: Option<u32>,
-    /// What is given up goes there: a storage account's resource id, or an address such as s3://bucket/prefix
+    /// Dead-letter destination: resource id of a storage account, or a URL such as s3://bucket/prefix
     #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
     dead_letters: Option<String>,
-    /// The container of that storage account
+    /// Blob container of the dead-letter destination
     #[arg(long, value_name = "NAME", requires = "dead_letters", help_heading = "Settings")]
     container: Option<String>,
-    /// A label; may be given several times
+    /// Label; repeatable
     #[arg(long = "label", value_name = "TEXT", help_heading = "Settings")]
     labels: Vec<String>,
-    /// When it is deleted by itself, such as 2040-01-01T00:00:00Z or 30d
+    /// Expiration time, such as 2040-01-01T00:00:00Z or 30d; the event subscription is then deleted
     #[arg(long, value_name = "TIME", value_parser = future, help_heading = "Settings")]
     expires: Option<String>,
-    /// For a new one: begin with what was published at this time or later, such as 2h
+    /// Start with events published at or after this time, such as 2h (new event subscriptions only)
     #[arg(long, value_name = "TIME", value_parser = past, help_heading = "Settings")]
     starts_from: Option<String>,
-    /// Everything else: a file with the JSON that ARM has for it (- is standard input); flags go over it
+    /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
 }
 
-/// Event Grid counts the time to live in minutes.
+/// Parses a time to live; Event Grid counts it in minutes.
 fn minutes(text: &str) -> Result<u64, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     let is_whole = time == Duration::from_secs(time.as_secs()) && time.as_secs().is_multiple_of(60);
     if is_whole { Ok(time.as_secs() / 60) } else { Err("allowed are whole minutes, such as 90m or 24h".to_owned()) }
 }
 
-/// Event Grid counts a lock in seconds.
+/// Parses a lock duration; Event Grid counts it in seconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     let is_whole = time == Duration::from_secs(time.as_secs());
@@ -82,7 +82,7 @@ fn seconds(text: &str) -> Result<u64, String> {
 }
 
 impl SubscriptionSpecArgs {
-    /// The body of a PUT; `existing` is what there is, where something is changed.
+    /// The body of a PUT. `existing` is the current resource in an update.
     pub(super) fn body(&self, kind: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
         let mut body = body_of(self.body.as_deref())?;
         let given = match kind {
@@ -103,12 +103,12 @@ impl SubscriptionSpecArgs {
     /// The properties of an event subscription of a topic or a domain.
     fn of_topic(&self, body: &Value, existing: Option<&Value>) -> Result<Vec<(String, Option<Value>)>, ClientError> {
         if self.pull || self.lock.is_some() {
-            let text = "--pull and --lock are for topics of namespaces (namespaces/NAME/topics/NAME)";
+            let text = "--pull and --lock are allowed only for topics of namespaces (namespaces/NAME/topics/NAME)";
             return Err(ClientError::Input(text.to_owned()));
         }
         let has_destination = |body: &Value| !body["destination"].is_null();
         if existing.is_none() && self.is_new_without(has_destination, body) {
-            let text = "an event subscription needs an endpoint; name it with --endpoint URL";
+            let text = "no endpoint; name it with --endpoint URL";
             return Err(ClientError::Input(text.to_owned()));
         }
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
@@ -133,7 +133,7 @@ impl SubscriptionSpecArgs {
         ])
     }
 
-    /// The properties of an event subscription of a topic of a namespace, which have other names there.
+    /// The properties of an event subscription of a namespace topic; the JSON form differs.
     fn in_namespace(
         &self,
         body: &Value,
@@ -150,24 +150,23 @@ impl SubscriptionSpecArgs {
             (false, Some(_), _) => false,
             (false, None, Some(mode)) => mode.eq_ignore_ascii_case("Queue"),
             (false, None, None) => {
-                let text = "an event subscription needs an endpoint, or clients that receive its events; say which with \
-                            --endpoint URL or --pull";
+                let text = "no delivery mode; use --endpoint URL for push delivery or --pull for pull delivery";
                 return Err(ClientError::Input(text.to_owned()));
             }
         };
         if !self.labels.is_empty() {
-            return Err(ClientError::Input("an event subscription of a namespace has no labels".to_owned()));
+            return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
         }
         if is_pulled && (self.batch_events.is_some() || self.batch_kilobytes.is_some()) {
             let text =
-                "--batch-events and --batch-kilobytes are for endpoints: a client says how many events it receives";
+                "--batch-events and --batch-kilobytes are not allowed with pull delivery; each receive request sets its batch size";
             return Err(ClientError::Input(text.to_owned()));
         }
         if !is_pulled && self.lock.is_some() {
-            return Err(ClientError::Input("--lock is for clients that receive events (--pull)".to_owned()));
+            return Err(ClientError::Input("--lock is allowed only with pull delivery (--pull)".to_owned()));
         }
         let part = if is_pulled { "deliveryConfiguration.queue" } else { "deliveryConfiguration.push" };
-        let (webhook, letters) = (
+        let (webhook, dead_letter) = (
             format!("{part}.destination.properties"),
             format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination"),
         );
@@ -177,9 +176,9 @@ impl SubscriptionSpecArgs {
             Some(json!({"operatorType": operator, "key": "subject", "values": [value.as_ref()?]}))
         });
         let filters: Vec<Value> = filters.collect();
-        let is_said = self.pull || self.endpoint.is_some();
+        let has_mode = self.pull || self.endpoint.is_some();
         Ok(vec![
-            (mode.to_owned(), is_said.then(|| Value::from(if is_pulled { "Queue" } else { "Push" }))),
+            (mode.to_owned(), has_mode.then(|| Value::from(if is_pulled { "Queue" } else { "Push" }))),
             (format!("{part}.destination.endpointType"), kind(&self.endpoint, "WebHook")),
             (format!("{webhook}.endpointUrl"), text(&self.endpoint)),
             (format!("{webhook}.maxEventsPerBatch"), self.batch_events.map(Value::from)),
@@ -187,9 +186,9 @@ impl SubscriptionSpecArgs {
             (format!("{part}.receiveLockDurationInSeconds"), self.lock.map(Value::from)),
             (format!("{part}.maxDeliveryCount"), self.max_attempts.map(Value::from)),
             (format!("{part}.eventTimeToLive"), self.time_to_live.map(|minutes| format!("PT{minutes}M").into())),
-            (format!("{letters}.endpointType"), kind(&self.dead_letters, "StorageBlob")),
-            (format!("{letters}.properties.resourceId"), text(&self.dead_letters)),
-            (format!("{letters}.properties.blobContainerName"), text(&self.container)),
+            (format!("{dead_letter}.endpointType"), kind(&self.dead_letters, "StorageBlob")),
+            (format!("{dead_letter}.properties.resourceId"), text(&self.dead_letters)),
+            (format!("{dead_letter}.properties.blobContainerName"), text(&self.container)),
             ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
             ("filtersConfiguration.includedEventTypes".to_owned(), list(&self.event_types)),
             ("filtersConfiguration.filters".to_owned(), (!filters.is_empty()).then(|| filters.into())),
@@ -198,7 +197,7 @@ impl SubscriptionSpecArgs {
         ])
     }
 
-    /// Whether neither a flag nor the file names a destination.
+    /// Whether neither a flag nor the body names a destination.
     fn is_new_without(&self, has_destination: impl Fn(&Value) -> bool, body: &Value) -> bool {
         let in_file = has_destination(body)
             || has_destination(&body["properties"])
@@ -206,8 +205,7 @@ impl SubscriptionSpecArgs {
         self.endpoint.is_none() && !in_file
     }
 
-    /// The body of a PATCH: for a topic without `properties` around it, for a topic of a namespace with. A file may be of
-    /// either form.
+    /// The body of a PATCH. Only for namespace topics it is wrapped in `properties`; a file may have either form.
     pub(super) fn change(&self, of: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
         let is_namespace = of == ResourceNameKind::NamespaceTopic;
         let mut body = self.body(of, existing.or(Some(&Value::Null)))?;
@@ -217,7 +215,7 @@ impl SubscriptionSpecArgs {
             set(&mut change, &[key], value.clone())?;
         }
         match change.is_null() {
-            true => Err(ClientError::Input("nothing is to be changed; --help lists what can be".to_owned())),
+            true => Err(ClientError::Input("no properties to change; --help lists them".to_owned())),
             false if is_namespace => Ok(json!({ "properties": change })),
             false => Ok(change),
         }

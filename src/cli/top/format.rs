@@ -1,4 +1,4 @@
-//! The figures as lines of text.
+//! Formats the figures of `top` as lines of text.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     clock::Clock,
 };
 
-/// All that there is to see; where keys are read, with what they do.
+/// The whole page; on a live screen with the keys.
 pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
     let count = |key: &str| format::count(&report[key]);
     let mut lines = vec![
@@ -25,17 +25,16 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
             rate(&report["failedPerSecond"]),
         ),
         format!(
-            "{} in flight, {} unread, {} pending; by {by}{}",
+            "{} in flight, {} in the backlog, {} pending; sorted by {by}{}",
             count("inFlight"),
             count("backlog"),
             count("pending"),
-            if has_keys { "; q leaves, a h b p f i sort" } else { "" }
+            if has_keys { "; keys: q quit, a h b p f i sort" } else { "" }
         ),
         String::new(),
     ];
-    let headline =
-        ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "FLIGHT"];
-    let mut table = TextTable::new(headline);
+    let header = ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "IN FLIGHT"];
+    let mut table = TextTable::new(header);
     for line in report["top"].as_array().into_iter().flatten() {
         let topic = short(line["topic"].as_str().unwrap_or_default());
         let age = line["oldestUnreadAgeSeconds"].as_u64();
@@ -57,7 +56,7 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
     lines
 }
 
-/// One word, and how long until an endpoint is asked again.
+/// The state of the endpoint, and the time until its next probe.
 fn health(line: &Value) -> String {
     let health = &line["health"];
     if !line["heldBy"].is_null() {

@@ -1,4 +1,4 @@
-//! `gridhook top`: the busiest and the sickest event subscriptions, as they are now.
+//! `gridhook top`: live figures of the busiest and the least healthy event subscriptions.
 
 mod format;
 mod screen;
@@ -21,8 +21,8 @@ use super::{
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q leaves; a, h, b, p, f and i sort by activity, health, backlog, pending deliveries, failures, and requests in flight.
-Where there is no terminal the figures are printed once.
+    after_help = "Keys: q quits; a, h, b, p, f and i sort by activity, health, backlog, pending deliveries, failures and requests
+in flight. Without a terminal, the figures are printed once.
 
 Examples:
   gridhook top
@@ -31,16 +31,16 @@ Examples:
   gridhook top --output json | jq '.top[0]'"
 )]
 pub struct Top {
-    /// Which come first
+    /// Sort order
     #[arg(long, value_enum, default_value_t)]
     by: SortOrder,
     /// Maximum number of event subscriptions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
-    /// How often the figures are taken
+    /// Interval between updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
-    /// Print them once, with the rates of one such time, and end
+    /// Print the figures once, with rates over one interval
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -49,21 +49,21 @@ pub struct Top {
     printed: OutputArgs,
 }
 
-/// Which come first.
+/// The sort order; the highest value comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum SortOrder {
-    /// Those that deliver most
+    /// Delivered events per second
     #[default]
     Activity,
-    /// Those whose endpoints are worst off
+    /// Least healthy endpoints
     Health,
-    /// Those that have read least of what is published
+    /// Backlog of published events
     Backlog,
-    /// Those with the most pending deliveries
+    /// Pending deliveries
     Pending,
-    /// Those that fail most
+    /// Failed requests per second
     Failures,
-    /// Those with the most requests in flight
+    /// Requests in flight
     InFlight,
 }
 
@@ -82,34 +82,34 @@ impl SortOrder {
     }
 }
 
-/// The server takes rates over half a second at least.
+/// Parses the interval. The server computes rates over at least 500 ms.
 fn every(text: &str) -> Result<Duration, String> {
     let time = humantime_serde::re::humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let is_allowed = (Duration::from_millis(500)..=Duration::from_secs(30)).contains(&time);
     if is_allowed { Ok(time) } else { Err("allowed is a duration from 500ms to 30s".to_owned()) }
 }
 
-/// Why there is nothing to see.
+/// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// The server could not be asked.
+    /// The request failed.
     #[error(transparent)]
     Control(#[from] client::ClientError),
-    /// The terminal does not do as it is told.
-    #[error("the terminal: {0}")]
+    /// The terminal cannot be used.
+    #[error("the terminal cannot be used: {0}")]
     Terminal(#[from] io::Error),
 }
 
 impl Top {
-    /// Shows them until somebody leaves, or answers with them once. Has to be called where a system of actix runs.
+    /// Shows the figures until the operator quits, or returns them once. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, or the terminal does not obey.
+    /// The request failed, or the terminal cannot be used.
     pub async fn run(self) -> Result<Option<String>, TopError> {
         let session = self.control.session()?;
         let is_live = !self.once && self.printed.output == OutputFormat::Table && screen::is_terminal();
         if is_live {
-            // An error of the first question is told on a screen that is as it was.
+            // An error of the first request appears before the screen is cleared.
             self.fetch(&session, self.by).await?;
             self.live(&session).await?;
             return Ok(None);
@@ -128,10 +128,10 @@ impl Top {
     }
 
     async fn live(&self, session: &ServerClient) -> Result<(), TopError> {
-        let hear = |kind| signal(kind);
+        let install = |kind| signal(kind);
         let (mut resized, mut ends) = (
-            hear(SignalKind::window_change())?,
-            [hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?, hear(SignalKind::hangup())?],
+            install(SignalKind::window_change())?,
+            [install(SignalKind::interrupt())?, install(SignalKind::terminate())?, install(SignalKind::hangup())?],
         );
         let mut screen = Screen::take()?;
         let mut keys = keys();
@@ -147,11 +147,11 @@ impl Top {
                 _ = terminate.recv() => return Ok(()),
                 _ = hangup.recv() => return Ok(()),
                 key = keys.recv() => match key {
-                    // In raw mode Ctrl-C is a key like others.
+                    // In raw mode, Ctrl-C is the byte 3.
                     None | Some(b'q' | b'Q' | 3) => return Ok(()),
                     Some(key) => {
-                        if let Some((_, wanted, _)) = SortOrder::KEYS.iter().find(|(known, _, _)| *known == key) {
-                            by = *wanted;
+                        if let Some((_, order, _)) = SortOrder::KEYS.iter().find(|(known, _, _)| *known == key) {
+                            by = *order;
                             lines = self.page(session, by).await;
                         }
                     }
@@ -161,16 +161,16 @@ impl Top {
         }
     }
 
-    /// What is shown; a server that does not answer is told, and asked again.
+    /// The page to show. A failed request is shown and repeated with the next update.
     async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
         match self.fetch(session, by).await {
             Ok(report) => format::page(&report, by.name(), true),
-            Err(error) => vec![error.to_string(), "asking again; q leaves".to_owned()],
+            Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }
     }
 }
 
-/// What is typed, from a thread of its own, which nobody waits for.
+/// The typed keys, read on a separate thread that is not joined.
 fn keys() -> mpsc::Receiver<u8> {
     let (send, keys) = mpsc::channel(16);
     std::thread::spawn(move || {

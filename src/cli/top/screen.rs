@@ -1,4 +1,4 @@
-//! A terminal that is ours for a while, and then as it was: also where we panic or are told to end.
+//! The terminal in full-screen mode. Its state is restored at the end, also after a panic or a signal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,36 +6,36 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 
 use crate::escape;
 
-/// Whether there is one, to see and to type on.
+/// Whether standard input and standard output are a terminal.
 pub(super) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The terminal while it is ours. It is given back when this is dropped.
+/// The terminal in full-screen mode. Dropping it restores the terminal.
 pub(super) struct Screen {
     before: Termios,
 }
 
-/// The second screen, without a cursor; what was on the first one stays there.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 impl Screen {
     pub(super) fn take() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
-        let mut ours = before.clone();
-        // Each key at once, and not shown.
-        ours.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
-        tcsetattr(io::stdin(), OptionalActions::Now, &ours)?;
+        let mut raw = before.clone();
+        // Keys arrive immediately and are not echoed.
+        raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         let screen = Self { before };
         write(ENTER)?;
         Ok(screen)
     }
 
-    /// Shows as much of these lines as there is room for.
+    /// Shows the lines that fit on the screen.
     pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
         let (rows, columns) = tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col));
-        // From the top, each line cleared to its end and the rest of the screen after the last: nothing flickers.
+        // Lines are overwritten from the top and cleared to their ends; clearing the whole screen would flicker.
         let mut text = "\x1b[H".to_owned();
         for (row, line) in lines.iter().take(usize::from(rows)).enumerate() {
             let cut: String = escape::text(line).chars().take(usize::from(columns)).collect();
@@ -48,7 +48,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing any more.
+        // The terminal may be closed.
         write(LEAVE).ok();
         tcsetattr(io::stdin(), OptionalActions::Now, &self.before).ok();
     }

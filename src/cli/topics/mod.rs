@@ -1,4 +1,4 @@
-//! `gridhook topics`: topics and domains, listed, shown, made, changed and deleted; and their keys.
+//! `gridhook topics`: manages topics, domains, namespaces and their access keys.
 
 mod spec;
 
@@ -24,54 +24,54 @@ use super::{
   gridhook topics delete orders --yes")]
 pub struct Topics {
     #[command(subcommand)]
-    verb: TopicsCommand,
+    command: TopicsCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum TopicsCommand {
-    /// All topics, domains and namespaces, or all topics of one of these two
+    /// List topics, domains and namespaces, or the topics of a domain or a namespace
     List {
-        /// A domain or a namespace, as domains/NAME: its topics are listed
+        /// Domain or namespace whose topics to list, such as domains/NAME
         #[arg(value_name = "DOMAIN")]
         domain: Option<ResourceName>,
-        /// The Azure subscription that is listed
+        /// Azure subscription to list
         #[arg(long, value_name = "ID", default_value = "local", conflicts_with = "domain")]
         subscription_id: String,
         #[command(flatten)]
-        asked: ClientArgs,
+        client: ClientArgs,
     },
-    /// One of them: how it was set up, how it is, and who subscribes
+    /// Show the configuration, status and event subscriptions of a topic
     Show(TopicArgs),
-    /// Make one that is not there yet
+    /// Create a topic, a domain or a namespace
     Create {
         #[command(flatten)]
-        which: TopicArgs,
+        target: TopicArgs,
         #[command(flatten)]
-        wish: Box<TopicSpecArgs>,
+        spec: Box<TopicSpecArgs>,
     },
-    /// Change one: what is not named stays as it is
+    /// Change the given properties of a topic
     Update {
         #[command(flatten)]
-        which: TopicArgs,
+        target: TopicArgs,
         #[command(flatten)]
-        wish: Box<TopicSpecArgs>,
+        spec: Box<TopicSpecArgs>,
     },
-    /// Delete one, with its events and its subscriptions
+    /// Delete a topic with its events and event subscriptions
     Delete {
         #[command(flatten)]
-        which: TopicArgs,
-        /// Do not ask first
+        target: TopicArgs,
+        /// Skip the confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Show its access keys
+    /// Show or regenerate the access keys of a topic
     Keys {
         #[command(flatten)]
-        which: TopicArgs,
-        /// Make one of them anew; the other one goes on working
+        target: TopicArgs,
+        /// Regenerate this key; the other key stays valid
         #[arg(long, value_name = "KEY", value_enum)]
         regenerate: Option<KeyName>,
-        /// Do not ask first
+        /// Skip the confirmation
         #[arg(long, requires = "regenerate")]
         yes: bool,
     },
@@ -85,35 +85,35 @@ enum KeyName {
 
 #[derive(Debug, Args)]
 struct TopicArgs {
-    /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: ResourceName,
     #[command(flatten)]
-    asked: ClientArgs,
+    client: ClientArgs,
 }
 
 impl Topics {
-    /// Does it; what is to be printed. Has to be called where a system of actix runs.
+    /// Runs the command and returns the text to print. Needs a running actix system.
     ///
     /// # Errors
-    /// Where the server cannot be asked, or refuses.
+    /// A flag cannot be used, or a request failed.
     pub async fn run(self) -> Result<String, ClientError> {
-        match self.verb {
-            TopicsCommand::List { domain, subscription_id, asked } => list_of(&asked, domain, &subscription_id).await,
-            TopicsCommand::Show(which) => which.show().await,
-            TopicsCommand::Create { which, wish } => which.create(&wish).await,
-            TopicsCommand::Update { which, wish } => which.update(&wish).await,
-            TopicsCommand::Delete { which, yes } => which.delete(yes).await,
-            TopicsCommand::Keys { which, regenerate, yes } => which.keys(regenerate, yes).await,
+        match self.command {
+            TopicsCommand::List { domain, subscription_id, client } => list_of(&client, domain, &subscription_id).await,
+            TopicsCommand::Show(target) => target.show().await,
+            TopicsCommand::Create { target, spec } => target.create(&spec).await,
+            TopicsCommand::Update { target, spec } => target.update(&spec).await,
+            TopicsCommand::Delete { target, yes } => target.delete(yes).await,
+            TopicsCommand::Keys { target, regenerate, yes } => target.keys(regenerate, yes).await,
         }
     }
 }
 
 async fn list_of(
-    asked: &ClientArgs,
+    client: &ClientArgs,
     domain: Option<ResourceName>,
     subscription_id: &str,
 ) -> Result<String, ClientError> {
-    let session = asked.control.session()?;
+    let session = client.control.session()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
         None => list::KINDS.iter().map(|kind| list::path(subscription_id, kind)).collect(),
@@ -122,12 +122,12 @@ async fn list_of(
     for path in paths {
         all.extend(list::all(&session, &path).await?);
     }
-    asked.print(&Value::from(all), listed)
+    client.print(&Value::from(all), listed)
 }
 
 impl TopicArgs {
     async fn show(&self) -> Result<String, ClientError> {
-        let session = self.asked.control.session()?;
+        let session = self.client.control.session()?;
         let topic: Value = session.get(&self.topic.path("")).await?;
         let names = |all: Vec<Value>| -> Value { all.iter().map(|one| one["name"].clone()).collect() };
         let answer = match self.topic.kind() {
@@ -136,7 +136,7 @@ impl TopicArgs {
                 json!({"namespace": topic, "topics": names(topics)})
             }
             kind @ (ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic) => {
-                // A topic of a domain has no log of its own, and so no state either.
+                // A domain topic has no log and therefore no status.
                 let status = match kind {
                     ResourceNameKind::DomainTopic => Value::Null,
                     _ => session.get(&self.topic.path("/status")).await?,
@@ -145,31 +145,31 @@ impl TopicArgs {
                 json!({"topic": topic, "status": status, "eventSubscriptions": names(subscriptions)})
             }
         };
-        self.asked.print(&answer, format_topic)
+        self.client.print(&answer, format_topic)
     }
 
-    async fn create(&self, wish: &TopicSpecArgs) -> Result<String, ClientError> {
-        let body = wish.body()?;
-        let (session, path) = (self.asked.control.session()?, self.topic.path(""));
-        if is_there(&session, &path).await? {
+    async fn create(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
+        let body = spec.body()?;
+        let (session, path) = (self.client.control.session()?, self.topic.path(""));
+        if exists(&session, &path).await? {
             let name = client::short(&path);
             return Err(ClientError::Input(format!(
-                "{name} is there already; gridhook topics update {name} changes it"
+                "{name} already exists; change it with gridhook topics update {name}"
             )));
         }
-        let made: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
-        self.asked.print(&made, |made| format!("made {}\n{}", name_of(made), facts(made)))
+        let created: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
+        self.client.print(&created, |created| format!("created {}\n{}", name_of(created), facts(created)))
     }
 
-    async fn update(&self, wish: &TopicSpecArgs) -> Result<String, ClientError> {
-        let change = wish.change()?;
-        let session = self.asked.control.session()?;
+    async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
+        let change = spec.change()?;
+        let session = self.client.control.session()?;
         let changed: Value = session.fetch(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
-        self.asked.print(&changed, |changed| format!("changed {}\n{}", name_of(changed), facts(changed)))
+        self.client.print(&changed, |changed| format!("changed {}\n{}", name_of(changed), facts(changed)))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
-        let (session, path) = (self.asked.control.session()?, self.topic.path(""));
+        let (session, path) = (self.client.control.session()?, self.topic.path(""));
         let topic: Value = session.get(&path).await?;
         let name = name_of(&topic);
         let below = match self.topic.kind() {
@@ -181,13 +181,13 @@ impl TopicArgs {
                 format!("its {subscriptions} event subscriptions")
             }
         };
-        prompt::is_sure(&format!("Delete {name}, its events and {below}?"), yes)?;
+        prompt::confirm(&format!("Delete {name}, its events and {below}?"), yes)?;
         session.fetch::<Value>(Method::DELETE, &path, None::<&Value>).await?;
-        self.asked.print(&json!({"deleted": topic["id"]}), |_| format!("deleted {name}"))
+        self.client.print(&json!({"deleted": topic["id"]}), |_| format!("deleted {name}"))
     }
 
     async fn keys(&self, regenerate: Option<KeyName>, yes: bool) -> Result<String, ClientError> {
-        let session = self.asked.control.session()?;
+        let session = self.client.control.session()?;
         let keys: Value = match regenerate {
             None => session.fetch(Method::POST, &self.topic.path("/listKeys"), None::<&Value>).await?,
             Some(key) => {
@@ -196,14 +196,14 @@ impl TopicArgs {
                     KeyName::Key2 => "key2",
                 };
                 let question = format!(
-                    "Make {name} of {} anew? Publishers that use it are refused from then on.",
+                    "Regenerate {name} of {}? Publishers that use it will be refused.",
                     client::short(&self.topic.path(""))
                 );
-                prompt::is_sure(&question, yes)?;
+                prompt::confirm(&question, yes)?;
                 session.post(&self.topic.path("/regenerateKey"), &json!({"keyName": name})).await?
             }
         };
-        self.asked.print(&keys, |keys| {
+        self.client.print(&keys, |keys| {
             let mut table = TextTable::new(["NAME", "KEY"]);
             for name in ["key1", "key2"] {
                 table.line([name.to_owned(), format::text(&keys[name])]);
@@ -213,9 +213,9 @@ impl TopicArgs {
     }
 }
 
-/// Whether there is something at a path.
-pub(super) async fn is_there(session: &ServerClient, path: &str) -> Result<bool, ClientError> {
-    match session.ask_only::<Value>(Method::GET, path, None::<&Value>).await {
+/// Whether a resource exists at a path.
+pub(super) async fn exists(session: &ServerClient, path: &str) -> Result<bool, ClientError> {
+    match session.fetch_plain::<Value>(Method::GET, path, None::<&Value>).await {
         Ok(_) => Ok(true),
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
         Err(error) => Err(error),
@@ -249,35 +249,35 @@ fn format_topic(answer: &Value) -> String {
     let backlog = &status["largestBacklog"];
     if !backlog.is_null() {
         let (subscription, bytes) = (format::text(&backlog["subscription"]), format::count(&backlog["bytes"]));
-        let full = if status["full"] == true { "full: publishers are refused" } else { "almost full" };
-        lines.push_str(&format!("\nbacklog              {full}; {subscription} lags by {bytes} bytes"));
+        let full = if status["full"] == true { "full; publishers are refused" } else { "almost full" };
+        lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes} bytes"));
     }
     lines
 }
 
-/// How it was set up, a fact a line.
+/// The configuration of a topic, one property per line.
 fn facts(topic: &Value) -> String {
     let properties = &topic["properties"];
     let tags = topic["tags"].as_object().into_iter().flatten();
     let tags: Vec<_> = tags.map(|(name, value)| format!("{name}={}", format::text(value))).collect();
     let rules = properties["inboundIpRules"].as_array().into_iter().flatten();
     let rules: Vec<_> = rules.map(|rule| format::text(&rule["ipMask"])).collect();
-    let local = if properties["disableLocalAuth"] == true { "no" } else { "yes" };
+    let local = if properties["disableLocalAuth"] == true { "refused" } else { "accepted" };
     let all = [
         ("id", format::text(&topic["id"])),
         ("endpoint", format::text(&properties["endpoint"])),
         ("input schema", format::text(&properties["inputSchema"])),
         ("edition", format::text(&properties["edition"])),
         (
-            "keeps events",
+            "retention",
             properties["eventRetentionInDays"].as_u64().map_or(String::new(), |days| format!("{days} days")),
         ),
         ("location", format::text(&topic["location"])),
         ("tags", tags.join(", ")),
-        ("keys are taken", if properties["endpoint"].is_string() { local.to_owned() } else { String::new() }),
+        ("access keys", if properties["endpoint"].is_string() { local.to_owned() } else { String::new() }),
         ("public network", format::text(&properties["publicNetworkAccess"])),
         ("allowed from", rules.join(", ")),
     ];
-    let told = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
-    told.map(|(name, value)| format!("{name:19}  {value}")).collect::<Vec<_>>().join("\n")
+    let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
+    shown.map(|(name, value)| format!("{name:19}  {value}")).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! What a topic shall be, as flags, and as the control plane's JSON.
+//! The properties of a topic, from flags to the control plane's JSON.
 
 use std::path::PathBuf;
 
@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 
 use crate::cli::client::{ClientError, body_of, set};
 
-/// What is to be set.
+/// The properties to set.
 #[derive(Debug, Args)]
 pub(super) struct TopicSpecArgs {
-    /// The schema that events are published in; it stays what the topic was made with
+    /// Input schema; cannot be changed after creation
     #[arg(long, value_name = "SCHEMA", value_enum, help_heading = "Settings")]
     input_schema: Option<InputSchemaArg>,
-    /// The edition of the delivery policy that it follows
+    /// Edition of the delivery policy
     #[arg(long, value_name = "EDITION", help_heading = "Settings")]
     edition: Option<String>,
-    /// A tag; may be given several times
+    /// Tag; repeatable
     #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair, help_heading = "Settings")]
     tags: Vec<(String, String)>,
-    /// Whether access keys and SAS tokens are taken
+    /// Whether to accept access keys and SAS tokens
     #[arg(long, value_name = "BOOL", help_heading = "Settings")]
     local_auth: Option<bool>,
-    /// From where events are taken: Enabled, or Disabled for private addresses only
+    /// Public network access: Enabled, or Disabled to accept private addresses only
     #[arg(long, value_name = "ACCESS", help_heading = "Settings")]
     public_network_access: Option<String>,
-    /// A network that events are taken from, as 10.1.0.0/16; may be given several times
+    /// Network to accept events from, such as 10.1.0.0/16; repeatable
     #[arg(long = "allow-from", value_name = "NETWORK", help_heading = "Settings")]
     allow_from: Vec<String>,
-    /// How many days a topic of a namespace keeps events that no subscription has taken
+    /// Retention of events in days (namespace topics only)
     #[arg(long, value_name = "N", help_heading = "Settings")]
     retention_days: Option<u32>,
-    /// Everything else: a file with the JSON that ARM has for it (- is standard input); flags go over it
+    /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
 }
@@ -86,7 +86,7 @@ impl TopicSpecArgs {
     pub(super) fn change(&self) -> Result<Value, ClientError> {
         let body = self.body()?;
         match body.as_object().is_some_and(serde_json::Map::is_empty) {
-            true => Err(ClientError::Input("nothing is to be changed; --help lists what can be".to_owned())),
+            true => Err(ClientError::Input("no properties to change; --help lists them".to_owned())),
             false => Ok(body),
         }
     }
