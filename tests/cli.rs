@@ -235,8 +235,8 @@ fn what_a_handshake_says_cannot_write_to_the_terminal() {
     let notes = || listening.notes.lock().expect("nobody panicked").clone();
     crate::support::server::wait_for("both notes", Duration::from_secs(30), || notes().lines().count() == 2);
     expect![[r#"
-        handshake: evil\u{9b}2J\u{202e}moc.live asks whether it may send
-        farewell: the subscription a\u{9b}2Jb is deleted
+        validation handshake: allowed origin evil\u{9b}2J\u{202e}moc.live
+        subscription a\u{9b}2Jb was deleted
     "#]]
     .assert_eq(&notes());
 }
@@ -280,8 +280,10 @@ fn a_refusal_is_told_with_its_code_and_what_was_published_before() {
     const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 112\r\nconnection: close\r\n\r\n{\"error\":{\"code\":\"Unauthorized\",\"message\":\"The key is wrong.\",\"details\":[{\"code\":\"InvalidSas\",\"message\":\"x\"}]}}\n";
     let (at, _requests) = scripted(&[OK, REFUSED]);
     let output = publish(at, &["--batch-events", "2"], &lines(5));
-    expect!["1: gridhook: refused with 401 Unauthorized: InvalidSas: The key is wrong. (2 events published before)"]
-        .assert_eq(&told(&output, at));
+    expect![
+        "1: gridhook: the server responded 401 Unauthorized: InvalidSas: The key is wrong. (2 events published before)"
+    ]
+    .assert_eq(&told(&output, at));
 }
 
 #[test]
@@ -380,7 +382,7 @@ fn input_is_cut_into_batches_byte_for_byte() {
     expect![""].assert_eq(&cut("[]", 1, 1));
     expect![[r#"
         1×[{"a":1}]
-        event 2: this is not an object at line 1 column 12; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}, 5]", 9, 99));
+        event 2: an event must be a JSON object at line 1 column 12; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}, 5]", 9, 99));
     expect![[r#"
         1×[{"a":1}]
         event 2: trailing characters at line 1 column 11; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}] {\"b\":2}", 9, 99));

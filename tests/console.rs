@@ -67,12 +67,12 @@ fn every_command_is_in_one_group_of_the_help() {
     expect![[r#"
         Run a server:
         Set up topics:
-        Publish, and see what happens:
-        Find out what became of an event:
+        Publish and observe:
+        Trace an event:
         Deliver again:
-        Look after the store:
-        Test before it matters:
-        Set up the commands:
+        Maintain the store:
+        Test:
+        Configure the commands:
         Options:"#]]
     .assert_eq(&headings.join("\n"));
 }
@@ -129,11 +129,7 @@ fn help_explains_commands_and_subjects() {
     let folder = tempfile::tempdir().expect("a folder");
     let help = |words: &[&str]| run(folder.path(), &[&["help"], words].concat());
     assert_eq!(help(&[]), run(folder.path(), &["--help"]));
-    assert!(
-        help(&["topics", "create"]).starts_with("Make one that is not there yet"),
-        "{}",
-        help(&["topics", "create"])
-    );
+    assert!(help(&["topics", "create"]).starts_with("Create a topic"), "{}", help(&["topics", "create"]));
     expect![[r#"
         2026-01-31T12:00:00Z
             A point in time (RFC 3339).
@@ -237,9 +233,9 @@ fn contexts_are_kept_and_used() {
     let listed =
         run(folder, &["context", "list"]).replace(&at, "SERVER").replace(folder.to_str().expect("text"), "DIR");
     expect![[r#"
-        NAME     USED  SERVER                   TOKEN FILE             CA FILE
-        here     yes   SERVER/  DIR/token  -
-        nowhere  -     http://127.0.0.1:9/      -                      -"#]]
+        NAME     IN USE  SERVER                   TOKEN FILE             CA FILE
+        here     yes     SERVER/  DIR/token  -
+        nowhere  -       http://127.0.0.1:9/      -                      -"#]]
     .assert_eq(&listed);
     let file = fs::metadata(folder.join("gridhook/contexts.toml")).expect("the file of contexts");
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777, 0o600);
@@ -248,7 +244,7 @@ fn contexts_are_kept_and_used() {
     assert!(run(folder, &["topics", "list"]).contains("orders"));
     run(folder, &["context", "use", "nowhere"]);
     let refused = gridhook(folder, &["topics", "list"]).output().expect("an end");
-    assert!(said(&refused).contains("there is no operator's token"), "{}", said(&refused));
+    assert!(said(&refused).contains("no operator's token found"), "{}", said(&refused));
     assert!(run(folder, &["topics", "list", "--context", "here"]).contains("orders"));
     assert_eq!(run(folder, &["health", "--context", "here"]), "serving");
     // The environment goes before the context in use, and a context that is named before the environment.
@@ -357,9 +353,9 @@ fn an_authority_of_ones_own_is_believed_where_its_file_is_named() {
     let told = |arguments: &[&str]| {
         said(&gridhook(folder, arguments).output().expect("an end")).replace(&server.at().to_string(), "SERVER")
     };
-    expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the authority's file with --ca-file"].assert_eq(&told(&["health", "--server", &at]));
-    expect!["http://SERVER/: invalid HTTP version specified; the answer is not HTTP: does the server speak TLS (https://SERVER)?"].assert_eq(&told(&["health", "--server", &at.replace("https", "http")]));
-    expect!["gridhook: server.key has no certificate that can be used: there is none in it; allowed is a PEM file"]
+    expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the file of the certificate authority with --ca-file"].assert_eq(&told(&["health", "--server", &at]));
+    expect!["http://SERVER/: invalid HTTP version specified; the response is not HTTP: does the server use TLS (https://SERVER)?"].assert_eq(&told(&["health", "--server", &at.replace("https", "http")]));
+    expect!["gridhook: server.key has no usable certificate: it contains none; allowed is a PEM file"]
         .assert_eq(&told(&["health", "--server", &at, "--ca-file", "server.key"]));
 }
 
@@ -406,8 +402,8 @@ fn what_cannot_be_undone_is_asked_first() {
     let refused = |arguments: &[&str]| operator(&server, arguments).expect_err("nobody said yes");
     let keys = || operator(&server, &["topics", "keys", "orders"]).expect("keys");
     let before = keys();
-    expect!["gridhook: Make key1 of orders anew? Publishers that use it are refused from then on. Nothing was done: there is no terminal to say yes at; --yes says it"].assert_eq(&refused(&["topics", "keys", "orders", "--regenerate", "key1"]));
-    expect!["gridhook: Purge all 0 dead letters of billing of orders? Nothing was done: there is no terminal to say yes at; --yes says it"].assert_eq(&refused(&["dead-letters", "purge", "orders", "billing", "--all"]));
+    expect!["gridhook: Regenerate key1 of orders? Publishers that use it will be refused. Nothing was done: confirmation needs a terminal or --yes"].assert_eq(&refused(&["topics", "keys", "orders", "--regenerate", "key1"]));
+    expect!["gridhook: Purge all 0 dead letters of billing of orders? Nothing was done: confirmation needs a terminal or --yes"].assert_eq(&refused(&["dead-letters", "purge", "orders", "billing", "--all"]));
     assert_eq!(keys(), before);
     operator(&server, &["topics", "keys", "orders", "--regenerate", "key1", "--yes"]).expect("a new key");
     assert_ne!(keys(), before);
@@ -451,7 +447,7 @@ fn namespaces_are_set_up_and_looked_at_as_topics_are() {
         endpoint             http://SERVER/namespaces/plant
         location             local
         tags                 team=plant
-        keys are taken       yes
+        access keys          accepted
         public network       Enabled
         topics               heat"#]]
     .assert_eq(&masked(done(&["topics", "show", "namespaces/plant"])));
@@ -460,7 +456,7 @@ fn namespaces_are_set_up_and_looked_at_as_topics_are() {
         id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant/topics/heat
         input schema         CloudEventSchemaV1_0
         edition              namespace
-        keeps events         3 days
+        retention            3 days
         event subscriptions  push, work"#]].assert_eq(&masked(done(&["topics", "show", heat])));
     expect![[r#"
         push of namespaces/plant/topics/heat
@@ -475,30 +471,30 @@ fn namespaces_are_set_up_and_looked_at_as_topics_are() {
         health            healthy
         in flight         0 of 16
         backlog           0
-        owed              0
+        pending           0
         matched           0 of 0
         delivered         0
         dead-lettered     0
         dropped           0
-        requests          0, 0 of them failed"#]]
+        requests          0, 0 failed"#]]
     .assert_eq(&masked(done(&["subscriptions", "show", heat, "push"])));
     expect![[r#"
         work of namespaces/plant/topics/heat
         state             Succeeded
-        endpoint          none: clients receive
+        endpoint          none (pull delivery)
         lock              2m
         schema            CloudEventSchemaV1_0
         retry             10 deliveries within 1h
-        dead letters      none are kept
+        dead letters      no destination
         health            healthy
         in flight         0 of 16
         backlog           0
-        owed              0
+        pending           0
         matched           0 of 0
         delivered         0
         dead-lettered     0
         dropped           0
-        requests          0, 0 of them failed"#]]
+        requests          0, 0 failed"#]]
     .assert_eq(&masked(done(&["subscriptions", "show", heat, "work"])));
     for list in [
         &["subscriptions", "list"][..],
@@ -510,7 +506,7 @@ fn namespaces_are_set_up_and_looked_at_as_topics_are() {
         expect![[r#"
             TOPIC NAME ENDPOINT TYPES SCHEMA STATE
             namespaces/plant/topics/heat push SINK/push T CloudEventSchemaV1_0 Succeeded
-            namespaces/plant/topics/heat work none: clients receive all CloudEventSchemaV1_0 Succeeded"#]]
+            namespaces/plant/topics/heat work none (pull delivery) all CloudEventSchemaV1_0 Succeeded"#]]
         .assert_eq(&listed);
     }
     assert!(done(&["topics", "list"]).contains("namespaces/plant"));

@@ -52,25 +52,25 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
     check(
         "topics list --server localhost:8080",
         expect![
-            "error: invalid value 'localhost:8080' for '--server <URL>': allowed is an address that begins with http:// or https://, such as http://localhost:8080"
+            "error: invalid value 'localhost:8080' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://localhost:8080"
         ],
     );
     check(
         "topics list --server ftp://localhost",
         expect![
-            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is an address that begins with http:// or https://, such as http://ftp://localhost"
+            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://ftp://localhost"
         ],
     );
     check(
         "topics list --server http://me:secret@localhost",
         expect![
-            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': allowed is an address that begins with http:// or https://, such as http://127.0.0.1:8080, without user, query and fragment"
+            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://127.0.0.1:8080, without user, query or fragment"
         ],
     );
     check(
         "GRIDHOOK_SERVER=localhost:8080 topics list",
         expect![[
-            r#"gridhook: environment variable GRIDHOOK_SERVER is "localhost:8080"; allowed is an address that begins with http:// or https://, such as http://localhost:8080"#
+            r#"gridhook: environment variable GRIDHOOK_SERVER is "localhost:8080"; allowed is a URL that begins with http:// or https://, such as http://localhost:8080"#
         ]],
     );
     check(
@@ -100,83 +100,77 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
     check(
         "topics list",
         expect![
-            "gridhook: there is no operator's token; name its file with --token-file, set GRIDHOOK_TOKEN, or add a context with gridhook context add. A server keeps its token in admin-token in its data folder"
+            "gridhook: no operator's token found; use --token-file, set GRIDHOOK_TOKEN, or add a context with gridhook context add. A server stores its token in the file admin-token in its data folder"
         ],
     );
-    check("topics list --context prod", expect!["gridhook: there is no context prod; gridhook context add makes one"]);
-    check("context use prod", expect!["gridhook: there is no context prod; gridhook context add makes one"]);
+    check(
+        "topics list --context prod",
+        expect!["gridhook: there is no context prod; add one with gridhook context add"],
+    );
+    check("context use prod", expect!["gridhook: there is no context prod; add one with gridhook context add"]);
     check(
         "topics list --token-file token --ca-file list.json",
-        expect!["gridhook: list.json has no certificate that can be used: there is none in it; allowed is a PEM file"],
+        expect!["gridhook: list.json has no usable certificate: it contains none; allowed is a PEM file"],
     );
     check(
         "topics list --token-file token --server http://127.0.0.1:9",
         expect![
-            "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); is the server running, and is this its address (--server)?"
+            "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); check that the server runs and that this is its address (--server)"
         ],
     );
     // What is to be done.
-    check(
-        "subscriptions create orders billing",
-        expect!["gridhook: an event subscription needs an endpoint; name it with --endpoint URL"],
-    );
+    check("subscriptions create orders billing", expect!["gridhook: no endpoint; name it with --endpoint URL"]);
     check(
         "subscriptions create orders billing --pull",
-        expect!["gridhook: --pull and --lock are for topics of namespaces (namespaces/NAME/topics/NAME)"],
+        expect!["gridhook: --pull and --lock are allowed only for topics of namespaces (namespaces/NAME/topics/NAME)"],
     );
     check(
         "subscriptions create namespaces/plant/topics/heat work",
-        expect![
-            "gridhook: an event subscription needs an endpoint, or clients that receive its events; say which with --endpoint URL or --pull"
-        ],
+        expect!["gridhook: no delivery mode; use --endpoint URL for push delivery or --pull for pull delivery"],
     );
     check(
         "subscriptions create namespaces/plant/topics/heat work --pull --label a",
-        expect!["gridhook: an event subscription of a namespace has no labels"],
+        expect!["gridhook: --label is not allowed for event subscriptions of namespaces"],
     );
     check(
         "subscriptions create namespaces/plant/topics/heat work --endpoint https://a --lock 60s",
-        expect!["gridhook: --lock is for clients that receive events (--pull)"],
+        expect!["gridhook: --lock is allowed only with pull delivery (--pull)"],
     );
     check(
         "subscriptions create orders billing --endpoint https://a --expires never",
         expect![
-            "error: invalid value 'never' for '--expires <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or how long from now, such as 90m or 7d"
+            "error: invalid value 'never' for '--expires <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or a duration from now such as 90m or 7d"
         ],
     );
     check(
         "ledger orders billing --from yesterday",
         expect![
-            "error: invalid value 'yesterday' for '--from <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or how long ago, such as 90m or 7d"
+            "error: invalid value 'yesterday' for '--from <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or an age such as 90m or 7d"
         ],
     );
     check(
         "dead-letters redrive orders billing",
-        expect![
-            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --stage, --from and --to, or --all"
-        ],
+        expect!["gridhook: no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all"],
     );
     check(
         "dead-letters purge orders billing",
-        expect![
-            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --stage, --from and --to, or --all"
-        ],
+        expect!["gridhook: no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all"],
     );
     check(
         "publish https://example.com/api/events",
         expect![
-            "gridhook: a URL needs an access key (--key-file or GRIDHOOK_KEY): the operator's token is shown to no address but the server's own"
+            "gridhook: publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. The operator's token is sent only to the server's own address"
         ],
     );
     check(
         "publish domains/shop/topics/europe --key-file token",
         expect![
-            "gridhook: events for a topic of a domain are published to the domain, domains/shop; each event names its topic"
+            "gridhook: cannot publish to a topic of a domain; publish to the domain, domains/shop, and name the topic in each event"
         ],
     );
     check(
         "publish namespaces/plant --key-file token",
-        expect!["gridhook: nothing is published to namespaces/plant; allowed is a topic or a domain"],
+        expect!["gridhook: cannot publish to namespaces/plant; allowed is a topic, a domain or a topic of a namespace"],
     );
     check(
         "publish orders --key-file two.token",
@@ -216,7 +210,10 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
         "GRIDHOOK_SERVER__APPLY=nowhere.toml config check",
         expect!["gridhook: server.apply: nowhere.toml: it cannot be read: No such file or directory (os error 2)"],
     );
-    check("topics create orders --body list.json", expect!["gridhook: list.json has no JSON object; allowed is one"]);
+    check(
+        "topics create orders --body list.json",
+        expect!["gridhook: list.json is not a JSON object; allowed is one JSON object"],
+    );
     check(
         "topics create orders --body topics.yaml",
         expect!["gridhook: topics.yaml is not JSON: expected ident at line 1 column 2"],
@@ -236,45 +233,45 @@ fn what_a_server_refuses_is_told_with_what_to_do() {
     check(
         "dead-letters list orders billing --reason TimeToLiveExeeded",
         expect![[
-            r#"gridhook: refused with 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; allowed are MaxDeliveryAttemptsExceeded, TimeToLiveExceeded, UndeliverableDueToProbationCausedByClientError, Quarantined, Missing, BacklogExceeded, Rejected, RedriveCanceled, UndeliverableDueToHttpNotFound, UndeliverableDueToDisabled, UndeliverableDueToFull, UndeliverableDueToHttpUnauthorized, UndeliverableDueToHttpBadRequest, UndeliverableDueToTimedOut, UndeliverableDueToHttpBusy, UndeliverableDueToHttpPayloadTooLarge, UndeliverableDueToProbation, UndeliverableDueToCanceled, UndeliverableDueToAborted, UndeliverableDueToSocketError, UndeliverableDueToResolutionError, UndeliverableDueToSessionQueueNotSupported, UndeliverableDueToHttpForbidden, UndeliverableDueToInvalidAzureFunctionDestination, UndeliverableDueToGenericError, UndeliverableDueToDelivering."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; allowed are MaxDeliveryAttemptsExceeded, TimeToLiveExceeded, UndeliverableDueToProbationCausedByClientError, Quarantined, Missing, BacklogExceeded, Rejected, RedriveCanceled, UndeliverableDueToHttpNotFound, UndeliverableDueToDisabled, UndeliverableDueToFull, UndeliverableDueToHttpUnauthorized, UndeliverableDueToHttpBadRequest, UndeliverableDueToTimedOut, UndeliverableDueToHttpBusy, UndeliverableDueToHttpPayloadTooLarge, UndeliverableDueToProbation, UndeliverableDueToCanceled, UndeliverableDueToAborted, UndeliverableDueToSocketError, UndeliverableDueToResolutionError, UndeliverableDueToSessionQueueNotSupported, UndeliverableDueToHttpForbidden, UndeliverableDueToInvalidAzureFunctionDestination, UndeliverableDueToGenericError, UndeliverableDueToDelivering."#
         ]],
     );
     check(
         "dead-letters list orders billing --stage nowhere",
         expect![[
-            r#"gridhook: refused with 400 Bad Request: InvalidRequest: stage is "nowhere"; allowed are waiting and written."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: stage is "nowhere"; allowed are waiting and written."#
         ]],
     );
     check(
         "subscriptions create orders inner --endpoint https://10.0.0.1/",
         expect![
-            "gridhook: refused with 400 Bad Request: SocketError: Webhook validation handshake failed for https://10.0.0.1/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network."
+            "gridhook: the server responded 400 Bad Request: SocketError: Webhook validation handshake failed for https://10.0.0.1/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network."
         ],
     );
     check(
         "subscriptions create orders gone --endpoint http://127.0.0.1:9/",
         expect![
-            "gridhook: refused with 400 Bad Request: SocketError: Webhook validation handshake failed for http://127.0.0.1:9/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: no connection to 127.0.0.1:9: Connection refused (os error 111)."
+            "gridhook: the server responded 400 Bad Request: SocketError: Webhook validation handshake failed for http://127.0.0.1:9/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: no connection to 127.0.0.1:9: Connection refused (os error 111)."
         ],
     );
     check(
         "topics create orders",
-        expect!["gridhook: orders is there already; gridhook topics update orders changes it"],
+        expect!["gridhook: orders already exists; change it with gridhook topics update orders"],
     );
     check(
         "topics create or.ders",
         expect![[
-            r#"gridhook: refused with 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
+            r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
         ]],
     );
     let top = operator(&server, &["top", "--once", "--every", "500ms"]).expect("figures");
-    assert!(!top.contains("sort") && !top.contains("leaves"), "keys are told where keys are read: {top}");
+    assert!(!top.contains("keys:"), "keys are shown only on a live screen: {top}");
 
     let folder = folder();
     let token = server.data_dir().join("admin-token");
     let at = format!("https://{}", server.at());
     let arguments = ["topics", "list", "--server", &at, "--token-file", token.to_str().expect("text")];
-    expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server answers without TLS: use http://SERVER"].assert_eq(&said(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
+    expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server does not use TLS: use http://SERVER"].assert_eq(&said(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
 }
 
 /// Ids and times differ from run to run.

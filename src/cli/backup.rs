@@ -32,7 +32,9 @@ use crate::{
 
 /// The flags of `backup`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: gridhook backup /srv/backups/monday\nThe exit status is 1 if the check of the backup finds damage.")]
+#[command(
+    after_help = "Example: gridhook backup /srv/backups/monday\nThe exit status is 1 if the check of the backup finds damage."
+)]
 pub struct Backup {
     /// Empty or new folder on the server's machine
     #[arg(value_name = "DIR")]

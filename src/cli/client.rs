@@ -61,8 +61,7 @@ const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
 /// Parses the URL of a server.
 pub(super) fn server_url(text: &str) -> Result<Url, String> {
-    let allowed =
-        |example: &str| format!("allowed is a URL that begins with http:// or https://, such as {example}");
+    let allowed = |example: &str| format!("allowed is a URL that begins with http:// or https://, such as {example}");
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
         // `localhost:8080` parses as a URL with the scheme `localhost`.
@@ -511,7 +510,9 @@ pub(super) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
         "https" if error.contains("InvalidContentType") => {
             format!("the server does not use TLS: use {}", other("http"))
         }
-        "https" if error.contains("UnknownIssuer") => "name the file of the certificate authority with --ca-file".to_owned(),
+        "https" if error.contains("UnknownIssuer") => {
+            "name the file of the certificate authority with --ca-file".to_owned()
+        }
         "http" if !is_http_answer => format!("the response is not HTTP: does the server use TLS ({})?", other("https")),
         _ => "check that the server runs and that this is its address (--server)".to_owned(),
     };

@@ -130,9 +130,8 @@ impl ContextFile {
 
     /// Writes a temporary file and renames it, so that a crash leaves the old file or the new one.
     fn save(&self) -> Result<(), ClientError> {
-        let path = Self::path().ok_or_else(|| {
-            ClientError::Input("no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned())
-        })?;
+        let path = Self::path()
+            .ok_or_else(|| ClientError::Input("no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned()))?;
         let text = toml::to_string(self).expect("contexts serialize to TOML");
         let draft = path.with_extension("new");
         let written = (|| {
@@ -215,7 +214,9 @@ impl Contexts {
 fn format_output(printed: &OutputArgs, contexts_file: &ContextFile, text: impl FnOnce() -> String) -> String {
     match printed.output {
         OutputFormat::Table => text(),
-        OutputFormat::Json => print::json(&json!({"current": contexts_file.current, "contexts": contexts_file.contexts})),
+        OutputFormat::Json => {
+            print::json(&json!({"current": contexts_file.current, "contexts": contexts_file.contexts}))
+        }
     }
 }
 

@@ -120,8 +120,7 @@ impl SelectionArgs {
         if self.all || !self.keys.is_empty() || !self.which.pairs().is_empty() {
             return Ok(());
         }
-        let text =
-            "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all";
+        let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all";
         Err(ClientError::Input(text.to_owned()))
     }
 
@@ -226,7 +225,8 @@ impl SubscriptionArgs {
         match self.printed.output {
             OutputFormat::Json => print::json(done),
             OutputFormat::Table => {
-                let lines = std::iter::once(format!("{} dead letters {result}", done["deadLetters"])).chain(problems(done));
+                let lines =
+                    std::iter::once(format!("{} dead letters {result}", done["deadLetters"])).chain(problems(done));
                 lines.collect::<Vec<_>>().join("\n")
             }
         }
@@ -290,7 +290,9 @@ fn table(all: &Value) -> String {
 
 fn problems(all: &Value) -> impl Iterator<Item = String> {
     let problems = all["problems"].as_array().into_iter().flatten();
-    problems.map(|problem| format!("cannot be read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"])))
+    problems.map(|problem| {
+        format!("cannot be read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"]))
+    })
 }
 
 /// Repeats the request until all parts are done, and sums the results.

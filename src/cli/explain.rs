@@ -140,11 +140,13 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
             write!(text_lines, "\n  if each attempt fails with {}:", text(&forecast["ifEachFailsWith"])).ok();
         }
         for attempt in forecast["attempts"].as_array().into_iter().flatten() {
-            write!(text_lines, "\n    attempt {} not before {}", count(&attempt["number"]), at(&attempt["notBefore"])).ok();
+            write!(text_lines, "\n    attempt {} not before {}", count(&attempt["number"]), at(&attempt["notBefore"]))
+                .ok();
         }
         let end = &forecast["end"];
         if !end.is_null() {
-            write!(text_lines, "\n    dead-lettered or dropped for {} at {}", text(&end["reason"]), at(&end["at"])).ok();
+            write!(text_lines, "\n    dead-lettered or dropped for {} at {}", text(&end["reason"]), at(&end["at"]))
+                .ok();
         }
     }
     text_lines

@@ -83,7 +83,8 @@ impl Health {
         let state = if self.live {
             serde_json::from_slice::<LivenessView>(&body).map(|_| "alive".to_owned())
         } else {
-            let state = |ReadinessView { phase, problems }| if problems.is_empty() { phase } else { problems.join("; ") };
+            let state =
+                |ReadinessView { phase, problems }| if problems.is_empty() { phase } else { problems.join("; ") };
             serde_json::from_slice::<ReadinessView>(&body).map(state)
         };
         let text = state.map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;

@@ -41,8 +41,7 @@ pub(super) fn client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let unusable =
-            |why: String| ClientError::Input(format!("{} has no usable certificate: {why}", path.display()));
+        let unusable = |why: String| ClientError::Input(format!("{} has no usable certificate: {why}", path.display()));
         let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let found = found.map_err(|error| unusable(error.to_string()))?;
         if found.is_empty() {

@@ -10,9 +10,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), ClientError> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(ClientError::Input(format!(
-            "{question} Nothing was done: confirmation needs a terminal or --yes"
-        )));
+        return Err(ClientError::Input(format!("{question} Nothing was done: confirmation needs a terminal or --yes")));
     }
     print::prompt(&format!("{question} [y/N] "));
     let mut answer = String::new();

@@ -246,7 +246,11 @@ impl Publish {
             (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
             (Some(key), _) => ("aeg-sas-key", key),
             (None, Some((session, _))) => ("authorization", session.bearer()),
-            (None, None) => return Err(client::ClientError::Input("no access key; use --key-file or GRIDHOOK_KEY".to_owned()).into()),
+            (None, None) => {
+                return Err(
+                    client::ClientError::Input("no access key; use --key-file or GRIDHOOK_KEY".to_owned()).into()
+                );
+            }
         };
         let mut destination = Destination {
             client,

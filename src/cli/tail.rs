@@ -197,10 +197,7 @@ fn format_line(line: &Value) -> String {
             let [at, step, subscription, sentence] = ["at", "step", "subscription", "text"].map(text);
             format!("{at}  {step:8} {topic}/{subscription}  {which}: {sentence}")
         }
-        "missed" => format!(
-            "… lost {} lines: the reader was too slow",
-            format::count(&line["count"])
-        ),
+        "missed" => format!("… lost {} lines: the reader was too slow", format::count(&line["count"])),
         _ => print::json_line(line),
     }
 }

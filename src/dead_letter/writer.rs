@@ -36,8 +36,7 @@ enum WriteError {
 
 /// Runs `job` and reports its result.
 pub(super) async fn run(dead_letters: DeadLetters, job: WriteTurn) {
-    let mut guard =
-        TurnGuard { dead_letters, subscription_key: job.subscription_key, report: TurnReport::Broken };
+    let mut guard = TurnGuard { dead_letters, subscription_key: job.subscription_key, report: TurnReport::Broken };
     let Some(job) = guard.dead_letters.retarget(job) else {
         guard.report = TurnReport::Done { next: None };
         return;

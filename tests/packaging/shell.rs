@@ -43,7 +43,7 @@ fn health_is_an_exit_status() {
     let (status, told) = say(&["health", "--server", &url, "--wait", "50ms"]);
     assert_eq!(status.code(), Some(1));
     expect![[r#"
-        SERVER: no answer within 50ms
+        SERVER: no response within 50ms
     "#]]
     .assert_eq(&told.replace(&url, "SERVER"));
 }
@@ -62,7 +62,7 @@ fn somebody_else_who_answers_is_no_healthy_server() {
     for more in [&[][..], &["--live"]] {
         let (status, told) = say(&[&["health", "--server", &url], more].concat());
         assert_eq!(status.code(), Some(1), "{told}");
-        assert!(told.contains("200 OK, and the answer is not gridhook's"), "{told}");
+        assert!(told.contains("200 OK, and the response is not from gridhook"), "{told}");
     }
 }
 

@@ -72,7 +72,8 @@ fn a_file_is_applied_and_a_second_time_nothing_changes() {
     let file = Written::new("topics.toml", &two(&sink, "{ subjectBeginsWith = \"/a\" }"));
     let dry = applied(&server, &file, &["--dry-run"]);
     assert!(
-        dry.starts_with("+ topic orders\n") && dry.ends_with("to do: create 5, change 0, delete 0; nothing was done"),
+        dry.starts_with("+ topic orders\n")
+            && dry.ends_with("planned: create 5, change 0, delete 0; nothing was changed"),
         "{dry}"
     );
     assert_eq!(names(&server, &["topics", "list"]), [""; 0]);
@@ -83,7 +84,7 @@ fn a_file_is_applied_and_a_second_time_nothing_changes() {
     assert!(done.ends_with("done: create 5, change 0, delete 0"), "{done}");
     assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
     assert_eq!(names(&server, &["subscriptions", "list", "domains/shop/topics/europe"]), ["all"]);
-    expect!["nothing changes: 5 resources are as the file says"].assert_eq(&applied(&server, &file, &["--yes"]));
+    expect!["no changes: 5 resources match the file"].assert_eq(&applied(&server, &file, &["--yes"]));
 
     file.write(&two(&sink, "{ subjectBeginsWith = \"/b\" }").replace("code=hidden", "code=other"));
     let changed = applied(&server, &file, &["--yes"]).replace(&sink.url(""), "SINK");
@@ -122,7 +123,7 @@ fn what_somebody_changed_by_hand_is_seen_and_only_prune_deletes() {
         - domains/shop/topics/asia
         = 4 unchanged
 
-        to do: create 0, change 1, delete 3; nothing was done"#]]
+        planned: create 0, change 1, delete 3; nothing was changed"#]]
     .assert_eq(&sorted(&dry));
     let without: Value = serde_json::from_str(&applied(&server, &file, &["--yes", "--output", "json"])).expect("JSON");
     assert_eq!(
@@ -154,9 +155,9 @@ fn a_refusal_names_the_resource_and_what_was_done_before() {
     let sink = Sink::start();
     let file = Written::new("topics.toml", &two(&sink, "{ includedEventTypes = 5 }"));
     let error = apply(&server, &file, &["--yes"]).expect_err("a refusal");
-    assert!(error.contains("the event subscription billing of orders: refused with 400"), "{error}");
+    assert!(error.contains("the event subscription billing of orders: the server responded 400"), "{error}");
     assert!(
-        error.contains("filter.includedEventTypes") && error.ends_with("; 3 of 5 changes were made before"),
+        error.contains("filter.includedEventTypes") && error.ends_with("; 3 of 5 changes were applied before"),
         "{error}"
     );
     // What is there already is asked before anything is done.
@@ -171,7 +172,7 @@ fn namespaces_are_applied_with_their_topics() {
     let server = Server::start(&[]);
     let file = Written::new("topics.toml", "[namespaces.shop.topics.orders]\neventRetentionInDays = 3\n");
     assert!(applied(&server, &file, &["--yes"]).ends_with("done: create 2, change 0, delete 0"));
-    assert!(applied(&server, &file, &["--yes", "--prune"]).starts_with("nothing changes: 2"));
+    assert!(applied(&server, &file, &["--yes", "--prune"]).starts_with("no changes: 2"));
     file.write(
         "[namespaces.shop]\ntags = { team = \"shop\" }\n[namespaces.shop.topics.orders]\neventRetentionInDays = 2\n",
     );
@@ -247,7 +248,7 @@ fn a_template_that_the_portal_exported_is_applied_as_it_stands() {
     let url = format!("billing_url={}", sink.url("/billing?code=1"));
     let done = applied(&server, &file, &["--yes", "--parameter", &url]);
     assert!(done.ends_with("done: create 2, change 0, delete 0"), "{done}");
-    assert!(applied(&server, &file, &["--yes", "--parameter", &url]).starts_with("nothing changes: 2"));
+    assert!(applied(&server, &file, &["--yes", "--parameter", &url]).starts_with("no changes: 2"));
 }
 
 #[test]

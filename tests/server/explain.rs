@@ -97,8 +97,11 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     let (fresh, text) = told("2");
     assert_eq!((&fresh["state"], &fresh["deliveryMode"]), (&json!("backlog"), &json!("Queue")), "{fresh}");
     assert_eq!(fresh["obstacles"], json!([{"kind": "noReceiver"}]), "{fresh}");
-    assert!(text.contains("in its way: no client waits for events"), "{text}");
-    assert!(text.contains("if no client says anything about it:\n    given up for TimeToLiveExceeded at "), "{text}");
+    assert!(text.contains("blocked: no client is receiving"), "{text}");
+    assert!(
+        text.contains("if no client settles it:\n    dead-lettered or dropped for TimeToLiveExceeded at "),
+        "{text}"
+    );
 
     let mut client = Consumer::new(&server, &shown, "work");
     let got = client.receive(3);
@@ -106,7 +109,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     assert_eq!((&locked["state"], &locked["deliveryCount"]), (&json!("locked"), &json!(1)), "{locked}");
     assert_eq!(locked["obstacles"], json!([]), "{locked}");
     assert!(
-        text.contains("with a client that received it at ") && text.contains("delivery 1; locked until "),
+        text.contains("locked by a client that received it at ") && text.contains("delivery 1; the lock ends at "),
         "{text}"
     );
     let traced = operator(&server, &["trace", "0", "--topic", &topic]).expect("it is told");
@@ -115,11 +118,11 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     client.settle("release?releaseDelayInSeconds=3600", &[&got[1].token]);
     let (released, text) = told("1");
     assert_eq!((&released["state"], &released["lastOutcome"]), (&json!("released"), &json!("Aborted")), "{released}");
-    assert!(text.contains("given back, nobody receives it before "), "{text}");
+    assert!(text.contains("released with a delay: not available before "), "{text}");
     client.settle("release", &[&got[2].token]);
     let (available, text) = told("2");
     assert_eq!((&available["state"], &available["obstacles"][0]["kind"]), (&json!("available"), &json!("noReceiver")));
-    assert!(text.contains("for the next client, since ") && text.contains("received 1 times, the last at "), "{text}");
+    assert!(text.contains("available to clients since ") && text.contains("received 1 times, the last at "), "{text}");
     client.settle("acknowledge", &[&got[0].token]);
     assert_eq!(told("0").0["state"], "completed");
 }

@@ -90,7 +90,8 @@ fn a_folder_without_a_store_is_told_and_not_made_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for data_dir in [folder.path().to_owned(), folder.path().join("mistyped")] {
         let (status, said) = server::fsck(&data_dir);
-        let told = format!("gridhook: there is no store in {}; name the data folder of a server\n", data_dir.display());
+        let told =
+            format!("gridhook: no store in {}; name the data folder of a server with --data-dir\n", data_dir.display());
         assert_eq!((status.code(), said), (Some(1), told));
     }
     assert_eq!(folder.path().read_dir().expect("a folder").count(), 0, "nothing was made");

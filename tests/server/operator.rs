@@ -34,18 +34,18 @@ fn topics_are_made_changed_listed_and_deleted() {
     let server = Server::start(&[]);
     let made = done(&server, &["topics", "create", "orders", "--tag", "team=shop", "--allow-from", "127.0.0.0/8"]);
     expect![[r#"
-        made orders
+        created orders
         id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders
         endpoint             http://SERVER/topics/orders/api/events
         input schema         EventGridSchema
         edition              test
         location             local
         tags                 team=shop
-        keys are taken       yes
+        access keys          accepted
         public network       Enabled
         allowed from         127.0.0.0/8"#]]
     .assert_eq(&masked(&server, &made));
-    expect!["gridhook: orders is there already; gridhook topics update orders changes it"]
+    expect!["gridhook: orders already exists; change it with gridhook topics update orders"]
         .assert_eq(&refused(&server, &["topics", "create", "orders"]));
 
     done(&server, &["topics", "create", "domains/shop", "--input-schema", "CloudEventSchemaV1_0"]);
@@ -64,14 +64,14 @@ fn topics_are_made_changed_listed_and_deleted() {
         (&properties["disableLocalAuth"], &properties["inboundIpRules"][0]["ipMask"]),
         (&true.into(), &"127.0.0.0/8".into())
     );
-    assert!(refused(&server, &["topics", "update", "orders"]).contains("nothing is to be changed"));
+    assert!(refused(&server, &["topics", "update", "orders"]).contains("no properties to change"));
 
     let [before, after] = [&[][..], &["--regenerate", "key2", "--yes"]]
         .map(|more| json(&done(&server, &[&["topics", "keys", "orders", "--output", "json"], more].concat())));
     assert_eq!(before["key1"], after["key1"]);
     assert_ne!(before["key2"], after["key2"]);
 
-    expect!["gridhook: Delete orders, its events and its 0 event subscriptions? Nothing was done: there is no terminal to say yes at; --yes says it"]
+    expect!["gridhook: Delete orders, its events and its 0 event subscriptions? Nothing was done: confirmation needs a terminal or --yes"]
         .assert_eq(&refused(&server, &["topics", "delete", "orders"]));
     expect!["deleted orders"].assert_eq(&done(&server, &["topics", "delete", "orders", "--yes"]));
     let left = json(&done(&server, &["topics", "list", "--output", "json"]));
@@ -110,9 +110,9 @@ fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
     assert!(tested.starts_with("1 of 2 events match") && tested.contains("subjectBeginsWith"), "{tested}");
     let explained = done(&server, &["explain", "orders", "billing", "first"]);
     assert!(explained.contains("event first, sequence 1, for billing: "), "{explained}");
-    assert!(explained.contains("in its way: the subscription is held by operator"), "{explained}");
+    assert!(explained.contains("blocked: the subscription is held by operator"), "{explained}");
     let nowhere = refused(&server, &["explain", "orders", "billing", "second"]);
-    assert!(nowhere.contains("no event 'second' was found among 0 in flight"), "{nowhere}");
+    assert!(nowhere.contains("event 'second' was not found among 0 events in flight"), "{nowhere}");
     let resumed = json(&done(&server, &["subscriptions", "resume", "orders", "billing", "--output", "json"]));
     assert_eq!(resumed["heldBy"], Value::Null);
     let healthy = refused(&server, &["subscriptions", "probe", "orders", "billing"]);

@@ -290,7 +290,7 @@ fn the_command_starts_shows_and_lists_replays() {
         (said, String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (said, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
-    assert_eq!(said, "90 of 90 stored events match (sequences 11 to 100); nothing was sent\n");
+    assert_eq!(said, "90 of 90 stored events match (sequence numbers 11 to 100); nothing was sent\n");
     let (said, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch"]);
     assert!(said.contains("ID  STATE") && said.contains("16  completed  11-100     90/90"), "{said}");
     assert!(bar.contains("[##############################] 90/90, 90 delivered, completed"), "{bar}");

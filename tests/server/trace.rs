@@ -107,9 +107,9 @@ fn the_story_of_an_event_reads_like_this() {
 
         hook: delivered at attempt 3, TIME
           TIME  attempt 1: 503 Busy after … ms; the next one not before TIME
-            it said: {"error": "busy\u{1b}[31m, come back"}
+            response: {"error": "busy\u{1b}[31m, come back"}
           TIME  attempt 2: 503 Busy after … ms; the next one not before TIME
-            it said: {"error": "busy\u{1b}[31m, come back"}
+            response: {"error": "busy\u{1b}[31m, come back"}
           TIME  attempt 3: 200 Delivered after … ms
 
         graves: given up: MaxDeliveryAttemptsExceeded; dead letter in dead/GRAVES/…
@@ -120,7 +120,7 @@ fn the_story_of_an_event_reads_like_this() {
 
         gone: dropped: MaxDeliveryAttemptsExceeded; there is no dead-letter destination
           TIME  attempt 1: SocketError after … ms
-            because: the connection was closed without a response
+            reason: the connection was closed without a response
           TIME  given up: MaxDeliveryAttemptsExceeded; dropped
 
         narrow: filtered by subjectBeginsWith of version 1
@@ -140,7 +140,7 @@ fn the_story_of_an_event_reads_like_this() {
     let nobody = operator(&server, &["trace", "nobody", "--topic", TOPIC]).expect_err("it is not there");
     assert_eq!(
         nobody,
-        "gridhook: no event with the id 'nobody' was found: orders keeps the events 1 to 1; what is delivered stays as long as journal.retention says, and lines of it may be found by its --sequence"
+        "gridhook: event 'nobody' was not found: orders stores the events 1 to 1. Delivered events are stored for journal.retention; the history of older ones may be found with --topic and --sequence"
     );
     let failed = operator(&server, &["ledger", TOPIC, "graves", "--outcome", "deferred"]).expect("it answers");
     expect![[r#"

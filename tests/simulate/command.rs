@@ -52,27 +52,30 @@ fn what_is_wrong_is_answered_with_what_is_allowed() {
     );
     check(
         &["--model", "faulty=none"],
-        expect![[r#"gridhook: flag --model: "faulty=none" has no share; allowed is a number from 1 to 10000"#]],
+        expect![[r#"gridhook: flag --model: "faulty=none" has no valid share; allowed is a number from 1 to 10000"#]],
     );
     check(
         &["--subscriptions", "3"],
-        expect!["gridhook: flag --subscriptions: it is 3; allowed is a number from 20 to 100000"],
+        expect!["gridhook: flag --subscriptions: the value is 3; allowed is a number from 20 to 100000"],
     );
-    check(&["--days", "0"], expect!["gridhook: flag --days: it is 0; allowed is a number from 0.001 to 100"]);
+    check(&["--days", "0"], expect!["gridhook: flag --days: the value is 0; allowed is a number from 0.001 to 100"]);
     check(
         &["--rate", "100000"],
-        expect!["gridhook: flag --rate: it is 100000; allowed is a number from 0.000001 to 57"],
+        expect!["gridhook: flag --rate: the value is 100000; allowed is a number from 0.000001 to 57"],
     );
-    check(&["--rate", "NaN"], expect!["gridhook: flag --rate: it is NaN; allowed is a number from 0.000001 to 57"]);
-    check(&["--batch", "0"], expect!["gridhook: flag --batch: it is 0; allowed is a number from 1 to 5000"]);
+    check(
+        &["--rate", "NaN"],
+        expect!["gridhook: flag --rate: the value is NaN; allowed is a number from 0.000001 to 57"],
+    );
+    check(&["--batch", "0"], expect!["gridhook: flag --batch: the value is 0; allowed is a number from 1 to 5000"]);
     check(
         &["--concurrency", "0"],
-        expect!["gridhook: flag --concurrency: it is 0; allowed is a number from 1 to 10000"],
+        expect!["gridhook: flag --concurrency: the value is 0; allowed is a number from 1 to 10000"],
     );
     check(
         &["--edition", "1999"],
         expect![[
-            r#"gridhook: flag --edition: there is no edition "1999"; allowed are 2020, 2021, 2023, current, namespace, or a file"#
+            r#"gridhook: flag --edition: there is no edition "1999"; allowed are 2020, 2021, 2023, current, namespace, or a TOML file"#
         ]],
     );
     check(

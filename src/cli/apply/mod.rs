@@ -74,7 +74,7 @@ pub enum ApplyCommandError {
     #[error(transparent)]
     Control(#[from] client::ClientError),
     /// The server rejected a resource.
-    #[error("{resource}: {error}; {done} of {of} changes were applied before")]
+    #[error("the {resource}: {error}; {done} of {of} changes were applied before")]
     Resource {
         /// The resource.
         resource: String,

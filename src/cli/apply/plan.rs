@@ -160,7 +160,7 @@ async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<
     let path = format!("{}?whatIf=true", resource.path());
     let named = |error| match error {
         ClientError::Refused { status, reason } => {
-            ClientError::Refused { status, reason: format!("{}: {reason}", resource.display_name()) }
+            ClientError::Refused { status, reason: format!("the {}: {reason}", resource.display_name()) }
         }
         other => other,
     };

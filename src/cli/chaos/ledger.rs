@@ -107,7 +107,8 @@ impl DeliveryAccount {
             self.damaged += 1;
         }
         for ArrivedEvent { id, data: ArrivedData { number, check } } in events {
-            let is_intact = id == number.to_string() && check == self.check(number) && number < self.answers.len() as u64;
+            let is_intact =
+                id == number.to_string() && check == self.check(number) && number < self.answers.len() as u64;
             let (true, Some(arrivals)) = (is_intact, self.arrivals.get_mut(subscription)) else {
                 self.damaged += 1;
                 continue;

@@ -52,7 +52,7 @@ struct ChaosRun {
 
 pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdict, ChaosError> {
     let session = Rc::new(chaos.control.session().map_err(request_failed("cannot connect to the server"))?);
-    let before = acts(&session).await?;
+    let before = fault_counts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
     let account = Arc::new(Mutex::new(DeliveryAccount::new(seed, chaos.subscriptions as usize)));
     let (at, webhook) = webhook::listen(chaos.listen, &account)
@@ -95,10 +95,11 @@ impl ChaosRun {
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
             .map_err(request_failed("cannot read the actors' restarts"))?;
-        let acts = acts(&self.session).await?;
+        let faults = fault_counts(&self.session).await?;
         let done = |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
-        let acts: BTreeMap<String, u64> = acts.iter().map(|(name, count)| (name.clone(), done(name, count))).collect();
-        let of = |name: &str| acts.get(name).copied().unwrap_or(0);
+        let faults: BTreeMap<String, u64> =
+            faults.iter().map(|(name, count)| (name.clone(), done(name, count))).collect();
+        let of = |name: &str| faults.get(name).copied().unwrap_or(0);
         let cut_off = of("deliveriesKilled") * u64::from(self.chaos.batch_events);
         let lost_answers =
             of("responsesDropped.events") + of("responsesCorrupted.events") + of("responsesDelayed.events");
@@ -113,7 +114,7 @@ impl ChaosRun {
             restarts: serde_json::from_value::<RecoveryTimes>(report["recovery"].clone())
                 .map_err(|error| request_failed("cannot read the actors' restarts")(error.into()))?,
             missed: self.kills.missed.get(),
-            injected: acts,
+            injected: faults,
             ..ChaosVerdict::default()
         };
         Ok(verdict.judge(with(&self.account, |ledger| ledger.sum())))
@@ -190,7 +191,12 @@ impl ChaosRun {
         let bar = bar(self.chaos.settle, "{spinner} {msg}");
         let settled = async {
             loop {
-                if load.is_quiet() && self.is_settled().await.map_err(request_failed("cannot read the status of the event subscriptions"))? {
+                if load.is_quiet()
+                    && self
+                        .is_settled()
+                        .await
+                        .map_err(request_failed("cannot read the status of the event subscriptions"))?
+                {
                     return Ok(true);
                 }
                 if self.clock.now() >= end {
@@ -264,7 +270,7 @@ struct MissingEvents {
 }
 
 /// The server's fault counters.
-async fn acts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
+async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<Value>("/chaos").await {
         Ok(report) => Ok(counts(&report["injected"])),
         Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(ChaosError::Off),

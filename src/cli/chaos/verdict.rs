@@ -97,14 +97,18 @@ impl ChaosVerdict {
         }
         if self.lost > 0 {
             let some = self.lost_events.join(", ");
-            let waiting = if self.settled { "" } else { "; deliveries are still pending, raise --settle to wait longer" };
+            let waiting =
+                if self.settled { "" } else { "; deliveries are still pending, raise --settle to wait longer" };
             wrong.push(format!("{} events did not arrive ({some}{}){waiting}", counted(self.lost), self.more()));
         }
         if self.damaged > 0 {
             wrong.push(format!("{} events arrived damaged", counted(self.damaged)));
         }
         if self.repeated > self.repeated_allowed {
-            wrong.push(format!("{} events more were repeated than the faults explain", counted(self.repeated - self.repeated_allowed)));
+            wrong.push(format!(
+                "{} events more were repeated than the faults explain",
+                counted(self.repeated - self.repeated_allowed)
+            ));
         }
         match wrong.as_slice() {
             [] if self.repeated > 0 => {

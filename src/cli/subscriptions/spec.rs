@@ -158,8 +158,7 @@ impl SubscriptionSpecArgs {
             return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
         }
         if is_pulled && (self.batch_events.is_some() || self.batch_kilobytes.is_some()) {
-            let text =
-                "--batch-events and --batch-kilobytes are not allowed with pull delivery; each receive request sets its batch size";
+            let text = "--batch-events and --batch-kilobytes are not allowed with pull delivery; each receive request sets its batch size";
             return Err(ClientError::Input(text.to_owned()));
         }
         if !is_pulled && self.lock.is_some() {

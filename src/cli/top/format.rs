@@ -33,7 +33,8 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
         ),
         String::new(),
     ];
-    let header = ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "IN FLIGHT"];
+    let header =
+        ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "IN FLIGHT"];
     let mut table = TextTable::new(header);
     for line in report["top"].as_array().into_iter().flatten() {
         let topic = short(line["topic"].as_str().unwrap_or_default());

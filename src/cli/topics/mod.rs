@@ -268,10 +268,7 @@ fn facts(topic: &Value) -> String {
         ("endpoint", format::text(&properties["endpoint"])),
         ("input schema", format::text(&properties["inputSchema"])),
         ("edition", format::text(&properties["edition"])),
-        (
-            "retention",
-            properties["eventRetentionInDays"].as_u64().map_or(String::new(), |days| format!("{days} days")),
-        ),
+        ("retention", properties["eventRetentionInDays"].as_u64().map_or(String::new(), |days| format!("{days} days"))),
         ("location", format::text(&topic["location"])),
         ("tags", tags.join(", ")),
         ("access keys", if properties["endpoint"].is_string() { local.to_owned() } else { String::new() }),
