@@ -1,4 +1,4 @@
-//! What happens is told to those who listen: in order, or with how much they missed.
+//! The event feed delivers in order, and reports lost items.
 
 use gridhook::{
     event::{PartitionId, Seq, Timestamp},
@@ -8,22 +8,22 @@ use gridhook::{
 
 use crate::policy::sealed;
 
-/// As many events as that are published in one write.
+/// Five events, published in one write.
 fn published(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
     let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
     FeedEvent::Published(PartitionId(1), vec![chunk])
 }
 
-/// The first event of what is heard next, and how much was missed before it.
+/// The first event of the next item, and how many were lost before it.
 async fn next(subscriber: &mut FeedSubscriber) -> Option<(u64, u64)> {
-    let (missed, heard) = subscriber.next().await?;
-    let FeedEvent::Published(_, chunks) = &*heard else { panic!("{heard:?} is not what was told") };
+    let (missed, item) = subscriber.next().await?;
+    let FeedEvent::Published(_, chunks) = &*item else { panic!("{item:?} is not a published event") };
     Some((missed, chunks[0].first.0))
 }
 
 #[actix_rt::test]
-async fn who_keeps_up_misses_nothing_and_hears_nothing_of_before() {
+async fn a_fast_subscriber_gets_all_new_events() {
     let feed = EventFeed::default();
     feed.publish(|| panic!("no subscriber"));
     let mut subscriber = feed.subscribe().expect("room");
@@ -37,7 +37,7 @@ async fn who_keeps_up_misses_nothing_and_hears_nothing_of_before() {
 }
 
 #[actix_rt::test]
-async fn who_is_slow_is_told_how_many_were_missed() {
+async fn a_slow_subscriber_learns_how_many_events_it_lost() {
     let feed = EventFeed::default();
     let (mut slow, mut quick) = (feed.subscribe().expect("room"), feed.subscribe().expect("room"));
     for first in 0..1_000 {
@@ -53,7 +53,7 @@ async fn who_is_slow_is_told_how_many_were_missed() {
 }
 
 #[actix_rt::test]
-async fn as_many_listen_as_may_and_none_when_it_is_over() {
+async fn subscribers_are_limited_and_end_with_the_feed() {
     let feed = EventFeed::default();
     let mut subscribers: Vec<FeedSubscriber> = (0..32).map(|_| feed.subscribe().expect("room")).collect();
     assert!(feed.subscribe().is_none());

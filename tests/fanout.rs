@@ -1,4 +1,4 @@
-//! The actors of topics: there while there is something to do, and gone with their topic.
+//! Topic actors run while there is work, and end with their topic.
 
 use std::{
     sync::{Arc, Weak},
@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// How often topics look after their subscriptions here.
+/// Interval of the periodic check in these tests.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long something is waited for that takes some milliseconds.
+/// Time limit for waits of some milliseconds.
 const LONG: Duration = Duration::from_secs(20);
 
 async fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
@@ -45,13 +45,13 @@ async fn put(registry: &Arc<Registry>) -> Arc<TopicHandle> {
     registry.put_topic(topic("orders", Schema::EventGrid)).await.expect("a topic")
 }
 
-/// No topic has an actor.
-fn topic_rests(registry: &Registry) -> bool {
+/// Whether no topic actor runs.
+fn no_topic_runs(registry: &Registry) -> bool {
     let is_topic = |victim: &ChaosVictim| matches!(victim, ChaosVictim::Topic(_));
     !registry.running_actors(None).expect("all topics").iter().any(is_topic)
 }
 
-/// The subscription `audit`: it tries once and drops what fails.
+/// The subscription `audit`: one attempt, then the event is dropped.
 fn subscription(endpoint: &str) -> SubscriptionRecord {
     let record = serde_json::json!({
         "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,
@@ -62,14 +62,14 @@ fn subscription(endpoint: &str) -> SubscriptionRecord {
 }
 
 #[actix_web::test]
-async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again() {
+async fn an_idle_topic_has_no_actor_until_it_has_work() {
     let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), CHECK_INTERVAL);
     let topic = put(&registry).await;
     assert_eq!(running_actors(&registry), 0, "nothing is to do");
-    for life in 1..=3 {
-        // A change is something to do.
+    for incarnation in 1..=3 {
+        // A change is work.
         put(&registry).await;
-        wait_until("an actor", || topic.history().incarnation() == life).await;
+        wait_until("an actor", || topic.history().incarnation() == incarnation).await;
         wait_until("its end", || running_actors(&registry) == 0).await;
     }
     let ends = topic.history().ends();
@@ -77,25 +77,25 @@ async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again()
 }
 
 #[actix_web::test]
-async fn a_command_whose_write_takes_many_looks_is_answered() {
+async fn a_command_is_answered_although_its_write_takes_many_checks() {
     let store = MemoryStore::new();
     let (registry, _clock, _hand) = registry_with_check_interval(&store, Duration::from_millis(1));
     let topic = put(&registry).await;
     registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
     wait_until("an actor", || topic.history().incarnation() > 0).await;
-    wait_until("an idle topic", || topic_rests(&registry)).await;
+    wait_until("an idle topic", || no_topic_runs(&registry)).await;
     let held = store.hold();
     let mut hold = std::pin::pin!(registry.command("orders", "audit", Command::Hold));
-    // Polled once, it has been given; fifty looks pass while its write waits.
+    // The first poll sends the command. Fifty checks pass while its write waits.
     let early = tokio::time::timeout(Duration::from_millis(50), &mut hold).await;
     assert!(early.is_err(), "answered before it was written: {early:?}");
     drop(held);
     hold.await.expect("it is written");
-    wait_until("an idle topic again", || topic_rests(&registry)).await;
+    wait_until("an idle topic again", || no_topic_runs(&registry)).await;
 }
 
 #[actix_web::test]
-async fn an_event_that_killed_is_remembered_until_it_is_settled() {
+async fn a_suspect_is_kept_until_it_is_settled() {
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}/", endpoint.local_addr().expect("an address"));
     let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
@@ -105,7 +105,7 @@ async fn an_event_that_killed_is_remembered_until_it_is_settled() {
     let shared = registry.shared(subscription_key).expect("it is there");
     registry.poison("orders", "audit", "", 2).expect("it is there");
     let end = journal.publish(topic.partition(), sealed(&[("yes", 10)]), None).await.expect("published").first.plus(1);
-    // It is sent, and not answered.
+    // It is sent and not answered.
     wait_until("a request after two deaths", || shared.in_flight() == 1).await;
     assert_eq!(shared.suspects(), 1);
     drop(endpoint);
@@ -114,7 +114,7 @@ async fn an_event_that_killed_is_remembered_until_it_is_settled() {
 }
 
 #[actix_web::test]
-async fn nothing_is_left_of_topics_that_are_deleted() {
+async fn a_deleted_topic_leaves_no_actor() {
     let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), CHECK_INTERVAL);
     let mut gone: Vec<(&str, Weak<TopicHandle>)> = Vec::new();
     let fresh = put(&registry).await;

@@ -1,4 +1,4 @@
-//! What all subscriptions together have read and not sent: a bound, and everybody's turn.
+//! The read budget of all subscriptions: its limit, and the order of grants.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,17 +14,17 @@ use gridhook::subscription::{BudgetMember, GrantRequest, ReadBudget};
 
 const MIB: usize = 1 << 20;
 
-/// So many subscriptions are behind.
+/// Number of subscriptions that lag.
 const LAGGARDS: usize = 10_000;
 
-/// What a subscription asks for at a time.
+/// Requested bytes per read.
 const SLICE: usize = MIB / 2;
 
 fn member(budget: &Arc<ReadBudget>) -> BudgetMember {
     budget.member(Arc::new(|| {}))
 }
 
-/// Reads a part: waits for room, keeps its share of what was read, and sends it.
+/// Reads a part: waits for a grant, keeps its share of what was read, and sends it.
 async fn read_and_send(budget: &ReadBudget, member: &BudgetMember) {
     let room = member.request(GrantRequest::Share(SLICE)).await.expect("it is there");
     assert!(budget.used() <= 64 * MIB);
@@ -39,7 +39,7 @@ async fn read_and_send(budget: &ReadBudget, member: &BudgetMember) {
 }
 
 #[actix_web::test]
-async fn ten_thousand_that_are_behind_read_in_turns_within_the_bound() {
+async fn ten_thousand_lagging_subscriptions_read_in_turns_within_the_budget() {
     let budget = ReadBudget::new(64 * MIB);
     let read: Rc<RefCell<Vec<usize>>> = Rc::new(RefCell::new(vec![0; LAGGARDS]));
     let most = Rc::new(Cell::new(0));
@@ -52,7 +52,7 @@ async fn ten_thousand_that_are_behind_read_in_turns_within_the_bound() {
                     read_and_send(&budget, &member).await;
                     most.set(most.get().max(budget.used()));
                     read.borrow_mut()[number] = part;
-                    // Everybody has had a turn before one has the next but one.
+                    // Every subscription had a turn before any has its third.
                     assert!(part < 3 || read.borrow().iter().all(|parts| *parts >= 1), "{number} is ahead");
                 }
             })
@@ -70,19 +70,19 @@ async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
     let budget = ReadBudget::new(4 * MIB);
     let (many, one) = (member(&budget), member(&budget));
     let order = Rc::new(RefCell::new(Vec::new()));
-    // All the room is taken. Then there is room for one at a time.
+    // All of the budget is taken. Then there is room for one grant at a time.
     let hold = member(&budget);
     let all = hold.request(GrantRequest::Exactly(3 * MIB)).await.expect("it is there");
-    let asked: Vec<_> = (0..10)
+    let grant: Vec<_> = (0..10)
         .map(|_| ("many", many.request(GrantRequest::Exactly(2 * MIB))))
         .chain([("one", one.request(GrantRequest::Exactly(2 * MIB)))])
         .collect();
-    let tasks: Vec<_> = asked
+    let tasks: Vec<_> = grant
         .into_iter()
-        .map(|(name, asked)| {
+        .map(|(name, grant)| {
             let order = Rc::clone(&order);
             actix_rt::spawn(async move {
-                let room = asked.await.expect("it is there");
+                let room = grant.await.expect("it is there");
                 order.borrow_mut().push(name);
                 drop(room);
             })
@@ -97,38 +97,38 @@ async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
 }
 
 #[actix_web::test]
-async fn those_that_keep_what_they_read_forget_it_where_others_wait() {
+async fn kept_events_are_dropped_when_others_wait() {
     let budget = ReadBudget::with_patience(4 * MIB, Duration::from_millis(5));
-    let told = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&told);
-    let keeper = budget.member(Arc::new(move || tell.store(true, Ordering::SeqCst)));
-    // As of an endpoint that may be called once a minute.
+    let released = Arc::new(AtomicBool::new(false));
+    let release = Arc::clone(&released);
+    let keeper = budget.member(Arc::new(move || release.store(true, Ordering::SeqCst)));
+    // Like an endpoint that allows one request per minute.
     keeper.keep(4 * MIB);
     assert!(!keeper.has_room());
     let other = member(&budget);
-    let asked = actix_rt::spawn(other.request(GrantRequest::Share(SLICE)));
-    while !told.load(Ordering::SeqCst) {
+    let grant = actix_rt::spawn(other.request(GrantRequest::Share(SLICE)));
+    while !released.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(!asked.is_finished());
+    assert!(!grant.is_finished());
     keeper.keep(0);
-    assert!(asked.await.expect("it ends").is_some());
+    assert!(grant.await.expect("it ends").is_some());
 }
 
 #[actix_web::test]
-async fn what_is_larger_than_its_room_is_read_when_there_is_room_for_it() {
+async fn a_chunk_larger_than_its_grant_is_read_when_the_budget_allows() {
     let budget = ReadBudget::new(8 * MIB);
     let (one, other) = (member(&budget), member(&budget));
     let room = one.request(GrantRequest::Share(SLICE)).await.expect("it is there");
     let beside = other.request(GrantRequest::Exactly(5 * MIB)).await.expect("it is there");
     assert!(room.fit(2 * MIB).is_none(), "a larger chunk has no room beside the other");
-    let asked = actix_rt::spawn(one.request(GrantRequest::Exactly(2 * MIB)));
+    let grant = actix_rt::spawn(one.request(GrantRequest::Exactly(2 * MIB)));
     tokio::task::yield_now().await;
-    assert!(!asked.is_finished());
+    assert!(!grant.is_finished());
     drop(beside);
-    let room = asked.await.expect("it ends").expect("it is there");
+    let room = grant.await.expect("it ends").expect("it is there");
     assert!(room.fit(7 * MIB).is_some(), "and what is larger than all grants has them alone");
-    // Whoever has ended is not waited for.
+    // A member that was dropped is skipped.
     let all = one.request(GrantRequest::Exactly(6 * MIB)).await.expect("it is there");
     let waiting = other.request(GrantRequest::Exactly(6 * MIB));
     drop(other);

@@ -147,7 +147,7 @@ impl EndpointValidator {
     }
 
     /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold the returned guard
-    /// until the result is in force: until then an early confirmation is told apart from a wrong one.
+    /// until the result is in force: until then an early confirmation is distinguished from a wrong one.
     pub async fn validate(
         &self,
         plan: &DeliveryPlan,

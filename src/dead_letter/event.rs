@@ -120,7 +120,7 @@ impl DeadLetterEvent {
                 let is_cloud_event = value(&all, "specversion").is_some();
                 let fate = if is_cloud_event { cloud_event_fate(&all) } else { event_grid_fate(&all) };
                 if fate.reason.is_none() {
-                    return Err("it is not a dead dead_letter: it has none of deadLetterReason, deadletterreason and \
+                    return Err("it is not a dead letter: it has none of deadLetterReason, deadletterreason and \
                                 deadletterProperties"
                         .to_owned());
                 }

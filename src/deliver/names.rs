@@ -378,8 +378,8 @@ impl CollectedAddresses {
         match answer {
             Ok(lookup) => {
                 self.found.extend(addresses(&lookup));
-                let lives = lookup.answers().iter().map(|record| Duration::from_secs(record.ttl.into()));
-                self.until = lives.map(|live| self.now + live).fold(self.until, Instant::min);
+                let ttls = lookup.answers().iter().map(|record| Duration::from_secs(record.ttl.into()));
+                self.until = ttls.map(|ttl| self.now + ttl).fold(self.until, Instant::min);
             }
             Err(error) if error.is_nx_domain() || error.is_no_records_found() => {}
             Err(NetError::Timeout) => self.failure = Some(Failure::Silent),

@@ -107,7 +107,7 @@ impl TopicActor {
                 Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
                 None => {
                     self.enforce_backlog();
-                    self.topic.history().note_recovered(&self.hosts.world.clock);
+                    self.topic.history().note_recovered(&self.hosts.context.clock);
                     return;
                 }
             }
@@ -150,7 +150,7 @@ impl TopicActor {
     /// If the backlog is too large and the oldest events may be dropped, passes the limit to the subscriptions that
     /// lag.
     fn enforce_backlog(&mut self) {
-        let (journal, partition) = (self.hosts.world.journal.clone(), self.topic.partition());
+        let (journal, partition) = (self.hosts.context.journal.clone(), self.topic.partition());
         let keep = journal.crowd(partition).and_then(|crowd| crowd.keep);
         let (Some(keep), Some(end)) = (keep, journal.end(partition)) else { return };
         if self.is_enforcing.replace(true) {
@@ -193,7 +193,7 @@ impl TopicActor {
 
     /// The cache keeps nothing for subscriptions that lag.
     fn forget_laggards(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
+        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
         self.ends.push_back(end.next);
         if self.ends.len() <= LAG_CHECKS {
             return;
@@ -217,14 +217,14 @@ impl TopicActor {
     /// Stops the actors of subscriptions that were idle at two checks in a row: an idle subscription costs one record
     /// on disk. New work wakes this actor, which starts them again.
     fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
+        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
         let idle = children.iter().filter(|child| child.shared.is_idle(end.next)).map(|child| child.number()).collect();
         let before = std::mem::replace(&mut self.idle, idle);
         self.children.retain(|number, _| !(before.contains(number) && self.idle.contains(number)));
     }
 
     fn start_pending(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
+        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
         for child in children {
             child.shared.appended(end.next);
             if !child.shared.is_idle(end.next) {

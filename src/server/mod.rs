@@ -318,7 +318,7 @@ impl Arbiters {
     }
 
     fn hosts(&self, context: SubscriptionContext) -> ActorHosts {
-        ActorHosts { arbiters: Arc::new(self.handles()), world: Arc::new(context), check_interval: CHECK_INTERVAL }
+        ActorHosts { arbiters: Arc::new(self.handles()), context: Arc::new(context), check_interval: CHECK_INTERVAL }
     }
 }
 

@@ -81,7 +81,7 @@ pub type DeadLetterDue = Arc<dyn Fn(&SharedState, Timestamp) + Send + Sync>;
 
 /// One incarnation of a subscription's actor.
 pub struct SubscriptionActor {
-    world: Arc<SubscriptionContext>,
+    context: Arc<SubscriptionContext>,
     recent: Arc<RecentEvents>,
     shared: Arc<SharedState>,
     plan: Arc<DeliveryPlan>,
@@ -105,25 +105,25 @@ pub struct SubscriptionActor {
 impl SubscriptionActor {
     /// Opens the records for a new incarnation. Call it on the arbiter on which the actor will run.
     pub async fn build(
-        world: Arc<SubscriptionContext>,
+        context: Arc<SubscriptionContext>,
         recent: Arc<RecentEvents>,
         shared: Arc<SharedState>,
         on_recovered: RecoveryDone,
     ) -> Result<Self, journal::Error> {
-        let OpenedSubscription { owner, cursor, end } = world.journal.open(shared.subscription_key).await?;
+        let OpenedSubscription { owner, cursor, end } = context.journal.open(shared.subscription_key).await?;
         let HandedOver { plan, requests, next_request, inputs, is_first } = shared.begin(owner.incarnation, end);
         let settings = plan.settings.clone();
-        let now = world.clock.now();
+        let now = context.clock.now();
         let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_request, now));
         if is_first {
             core.start(now);
         }
         shared.set_state(&core.cursor(), core.endpoint(now));
         let reader = Arc::clone(&shared);
-        let member = Rc::new(world.read_budget.member(Arc::new(move || reader.drop_read_events())));
-        let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
+        let member = Rc::new(context.read_budget.member(Arc::new(move || reader.drop_read_events())));
+        let client = clients::client(&context.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {
-            world,
+            context,
             recent,
             shared,
             plan,
@@ -145,9 +145,9 @@ impl SubscriptionActor {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let jitter = Jitter(fastrand::f64());
-            self.core.hold_expiry(self.world.clock.holds_expiry());
-            self.core.limit_requests(self.core.in_flight().saturating_add(self.world.client.sockets.free()));
-            let CoreStep { write, effects } = self.core.absorb(input, self.world.clock.now(), jitter);
+            self.core.hold_expiry(self.context.clock.holds_expiry());
+            self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
+            let CoreStep { write, effects } = self.core.absorb(input, self.context.clock.now(), jitter);
             if let Some(write) = write {
                 self.write(write);
             }
@@ -161,8 +161,8 @@ impl SubscriptionActor {
     /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free place on
     /// to the next waiting subscription.
     fn wait_for_room(&mut self) {
-        let sockets = &self.world.client.sockets;
-        if self.waits_for_room || !self.core.waits_for_room(self.world.clock.now()) {
+        let sockets = &self.context.client.sockets;
+        if self.waits_for_room || !self.core.waits_for_room(self.context.clock.now()) {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
@@ -242,7 +242,7 @@ impl SubscriptionActor {
 
     fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
         let subscription = &self.plan.record.name;
-        tracing::warn!(%subscription, life = self.owner.incarnation.0, %error, "a life of a subscription ends");
+        tracing::warn!(%subscription, incarnation = self.owner.incarnation.0, %error, "subscription actor stopped after a journal error");
         ctx.stop();
     }
 
@@ -251,7 +251,7 @@ impl SubscriptionActor {
         for change in &changes {
             match change {
                 RecordChange::Cursor(cursor) => {
-                    self.shared.set_state(cursor, self.core.endpoint(self.world.clock.now()))
+                    self.shared.set_state(cursor, self.core.endpoint(self.context.clock.now()))
                 }
                 RecordChange::PutAside { due, .. } => {
                     first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
@@ -266,12 +266,12 @@ impl SubscriptionActor {
         }
         self.written.append(&mut self.unwritten);
         let settled = self.shared.begin_write(&changes);
-        let (tracer, name, clock) = (&self.world.tracer, self.plan.record.name.as_str(), self.world.clock.clone());
+        let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
         let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&landed, &changes), clock.now());
         let (lines, feed, plan) =
-            (self.world.feed.lines(&changes), Arc::clone(&self.world.feed), Arc::clone(&self.plan));
+            (self.context.feed.lines(&changes), Arc::clone(&self.context.feed), Arc::clone(&self.plan));
         let (shared, incarnation, on_dead_letter) =
-            (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.world.on_dead_letter));
+            (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.context.on_dead_letter));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 shared.on_durable(incarnation, &landed, &late, &struck, &settled);
@@ -287,7 +287,7 @@ impl SubscriptionActor {
             }
             Err(error) => shared.report(incarnation, SharedStateMessage::Failed(error)),
         };
-        self.world.journal.append(self.owner, changes, urgent, Box::new(done));
+        self.context.journal.append(self.owner, changes, urgent, Box::new(done));
     }
 
     fn perform(&self, effect: Effect) -> Option<Input> {
@@ -315,7 +315,7 @@ impl SubscriptionActor {
             }
             Effect::FindPosition { before } => {
                 let partition = self.shared.subscription_key.partition;
-                let answer = self.world.journal.reads().position(partition, self.log_end(), before);
+                let answer = self.context.journal.reads().position(partition, self.log_end(), before);
                 self.await_report(async move {
                     let LogPosition { at, appended } = answer.await?;
                     Ok(SharedStateMessage::Input(Input::Position { before, at, appended }))
@@ -324,21 +324,21 @@ impl SubscriptionActor {
             }
             Effect::ReadDue { of, from } => {
                 let answer =
-                    self.world.journal.reads().due_of(self.shared.subscription_key, of, from, retry_window::WINDOW);
+                    self.context.journal.reads().due_of(self.shared.subscription_key, of, from, retry_window::WINDOW);
                 self.await_report(async move {
                     answer.await.map(|(keys, all)| SharedStateMessage::Input(Input::DueRead { of, keys, all }))
                 });
                 None
             }
             Effect::ReadPending(wanted) => {
-                let answer = self.world.journal.reads().pending(self.shared.subscription_key, wanted);
+                let answer = self.context.journal.reads().pending(self.shared.subscription_key, wanted);
                 self.await_report(async {
                     answer.await.map(|found| SharedStateMessage::Input(Input::PendingRead(found)))
                 });
                 None
             }
             Effect::Fetch(wanted) => {
-                let (reads, subscription_key) = (self.world.journal.reads().clone(), self.shared.subscription_key);
+                let (reads, subscription_key) = (self.context.journal.reads().clone(), self.shared.subscription_key);
                 let read = move |room: ReadGrant| {
                     reads.fetch_within(subscription_key, wanted.clone(), room.bytes(), move |bytes| room.fit(bytes))
                 };
@@ -364,7 +364,7 @@ impl SubscriptionActor {
         }
         let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
-        let reads = self.world.journal.reads().clone();
+        let reads = self.context.journal.reads().clone();
         let read =
             move |room: ReadGrant| reads.log_within(partition, (from, end), room.bytes(), move |bytes| room.fit(bytes));
         self.await_room(SLICE_BYTES, read, move |(slice, room)| SharedStateMessage::Slice(lane, from, slice, room));
@@ -373,7 +373,7 @@ impl SubscriptionActor {
 
     /// The end of the log, or its first position if the topic was deleted.
     fn log_end(&self) -> Seq {
-        self.world.journal.end(self.shared.subscription_key.partition).map_or(Seq::FIRST, |end| end.next)
+        self.context.journal.end(self.shared.subscription_key.partition).map_or(Seq::FIRST, |end| end.next)
     }
 
     /// Filters a slice of the log, event by event. It keeps at most this subscription's share of the read budget, or
@@ -389,7 +389,7 @@ impl SubscriptionActor {
         'log: for chunk in slice.chunks {
             let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
             let Ok(events) = chunk.events() else {
-                self.world.journal.damage().lose(self.shared.subscription_key.partition, first, end);
+                self.context.journal.damage().lose(self.shared.subscription_key.partition, first, end);
                 if first > from {
                     // The damaged chunk is read again, by itself.
                     upto = first;
@@ -432,12 +432,12 @@ impl SubscriptionActor {
         }
         // Without a client certificate, the client never changes.
         let client = match self.plan.record.webhook.client_certificate.as_deref() {
-            Some(name) => clients::client(&self.world.client, Some(name)),
+            Some(name) => clients::client(&self.context.client, Some(name)),
             None => self.client.clone(),
         };
         let plan = Arc::clone(&self.plan);
-        let services = (Arc::clone(&self.world.response_faults), &self.world.tracer);
-        delivery::start(&self.shared, plan, client, &request, events, services, self.world.clock.now());
+        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer);
+        delivery::start(&self.shared, plan, client, &request, events, services, self.context.clock.now());
     }
 
     /// Reports a result to the shared state when it arrives. The shared state drops it if this incarnation has ended.
@@ -477,7 +477,7 @@ impl SubscriptionActor {
 
     fn rearm(&mut self, ctx: &mut Context<Self>) {
         self.member.keep(self.core.kept_bytes());
-        let now = self.world.clock.now();
+        let now = self.context.clock.now();
         let Some(due) = self.core.next_due(now) else { return };
         // A timer that fires early is re-armed then. That costs less than a new timer for each request.
         if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {

@@ -35,7 +35,7 @@ pub type ReleaseCallback = Arc<dyn Fn() + Send + Sync>;
 /// The read budget.
 #[derive(Debug)]
 pub struct ReadBudget {
-    most: usize,
+    max_bytes: usize,
     patience: Duration,
     used: AtomicUsize,
     members: AtomicU64,
@@ -50,7 +50,7 @@ struct ReadBudgetState {
     /// The members that wait, once each.
     turns: VecDeque<u64>,
     /// How many waits timed out since others last had to drop what they keep.
-    pressed: usize,
+    timeouts: usize,
     /// How often others had to drop what they keep.
     round: u64,
 }
@@ -104,15 +104,15 @@ pub enum GrantRequest {
 }
 
 impl ReadBudget {
-    /// A budget of `most` bytes.
-    pub fn new(most: usize) -> Arc<Self> {
-        Self::with_patience(most, PATIENCE)
+    /// A budget of `max_bytes` bytes.
+    pub fn new(max_bytes: usize) -> Arc<Self> {
+        Self::with_patience(max_bytes, PATIENCE)
     }
 
     /// The same with another time limit before others must drop what they keep.
-    pub fn with_patience(most: usize, patience: Duration) -> Arc<Self> {
+    pub fn with_patience(max_bytes: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
-            most,
+            max_bytes,
             patience,
             used: AtomicUsize::new(0),
             members: AtomicU64::new(0),
@@ -133,7 +133,7 @@ impl ReadBudget {
 
     /// The maximum of all grants together.
     fn grantable(&self) -> usize {
-        self.most - self.most / 4
+        self.max_bytes - self.max_bytes / 4
     }
 
     fn share(&self, inner: &ReadBudgetState) -> usize {
@@ -182,20 +182,20 @@ impl ReadBudget {
 
     /// Called when a wait times out. Once all waiting members have timed out, members that also kept events in the
     /// previous round drop them.
-    fn press(&self) {
-        let told: Vec<ReleaseCallback> = {
+    fn on_timeout(&self) {
+        let callbacks: Vec<ReleaseCallback> = {
             let mut inner = self.lock();
-            inner.pressed += 1;
-            if inner.pressed < inner.turns.len() {
+            inner.timeouts += 1;
+            if inner.timeouts < inner.turns.len() {
                 return;
             }
-            inner.pressed = 0;
+            inner.timeouts = 0;
             let round = inner.round;
             inner.round += 1;
             let long = inner.holders.values().filter(|holder| holder.kept > 0 && holder.since < round);
             long.map(|holder| Arc::clone(&holder.release)).collect()
         };
-        told.iter().for_each(|release| release());
+        callbacks.iter().for_each(|release| release());
     }
 }
 
@@ -243,7 +243,7 @@ impl BudgetMember {
             loop {
                 match tokio::time::timeout(budget.patience, &mut granted).await {
                     Ok(grant) => return grant.ok(),
-                    Err(_) => budget.press(),
+                    Err(_) => budget.on_timeout(),
                 }
             }
         }
@@ -256,7 +256,7 @@ impl BudgetMember {
 
     /// Whether the actor may read from memory without a grant.
     pub fn has_room(&self) -> bool {
-        self.budget.used() < self.budget.most
+        self.budget.used() < self.budget.max_bytes
     }
 
     /// Sets how many bytes the actor keeps.

@@ -31,7 +31,7 @@ pub struct ActorHosts {
     /// One for each core.
     pub arbiters: Arc<Vec<ArbiterHandle>>,
     /// Shared by all subscriptions.
-    pub world: Arc<SubscriptionContext>,
+    pub context: Arc<SubscriptionContext>,
     /// Interval of a topic's periodic check; usually [`CHECK_INTERVAL`](crate::fanout::CHECK_INTERVAL).
     pub check_interval: Duration,
 }
@@ -90,7 +90,7 @@ impl Supervised for TopicFactory {
     }
 
     fn clock(&self) -> &Clock {
-        &self.hosts.world.clock
+        &self.hosts.context.clock
     }
 
     async fn build(&self) -> Option<TopicActor> {
@@ -121,16 +121,16 @@ impl Supervised for SubscriptionFactory {
     }
 
     fn clock(&self) -> &Clock {
-        &self.hosts.world.clock
+        &self.hosts.context.clock
     }
 
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
-            let (world, recent, shared) =
-                (Arc::clone(&self.hosts.world), Arc::clone(self.topic.recent_events()), Arc::clone(&self.child.shared));
-            let (child, clock) = (Arc::clone(&self.child), world.clock.clone());
+            let (context, recent, shared) =
+                (Arc::clone(&self.hosts.context), Arc::clone(self.topic.recent_events()), Arc::clone(&self.child.shared));
+            let (child, clock) = (Arc::clone(&self.child), context.clock.clone());
             let on_recovered = Box::new(move || child.history.note_recovered(&clock));
-            match SubscriptionActor::build(world, recent, shared, on_recovered).await {
+            match SubscriptionActor::build(context, recent, shared, on_recovered).await {
                 Ok(actor) => return Some(actor),
                 // Deleted meanwhile, or the server stops.
                 Err(journal::Error::Unknown | journal::Error::Closed) => return None,

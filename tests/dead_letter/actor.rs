@@ -10,7 +10,7 @@ use gridhook::{
 
 use super::{
     dead, subscription_key, target,
-    world::{START, World, files, ids, put_aside, run},
+    world::{START, World, files, dead_letter_change, ids, run},
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
@@ -28,7 +28,7 @@ fn files_appear_after_the_delay_several_events_in_one() {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         let due = START.after(DELAY);
-        world.put_aside(subscription_key(1), 5, due).await;
+        world.add_dead_letters(subscription_key(1), 5, due).await;
         world.notice(subscription_key(1), target("letters"), due);
         actix_rt::time::sleep(Duration::from_millis(30)).await;
         assert!(files(folder.path()).is_empty(), "nothing is due yet");
@@ -45,13 +45,13 @@ fn files_appear_after_the_delay_several_events_in_one() {
 }
 
 #[test]
-fn many_subscriptions_are_worked_on_and_each_has_its_own_account() {
+fn many_subscriptions_are_written_and_each_has_its_own_totals() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         for subscription in 1..=9 {
-            world.put_aside(subscription_key(subscription), subscription, START).await;
+            world.add_dead_letters(subscription_key(subscription), subscription, START).await;
             world.notice(subscription_key(subscription), target(&format!("letters-{subscription}")), START);
         }
         for subscription in 1..=9 {
@@ -63,16 +63,16 @@ fn many_subscriptions_are_worked_on_and_each_has_its_own_account() {
 }
 
 #[test]
-fn what_is_put_aside_later_has_its_own_time() {
+fn a_later_dead_letter_has_its_own_due_time() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
-        world.put_aside(subscription_key(1), 1, START).await;
-        world.put_aside(subscription_key(2), 0, START).await;
+        world.add_dead_letters(subscription_key(1), 1, START).await;
+        world.add_dead_letters(subscription_key(2), 0, START).await;
         let later = START.after(Duration::from_secs(3));
-        world.put_aside(subscription_key(1), 1, later).await;
-        // One hint for all: the rest is found in the journal.
+        world.add_dead_letters(subscription_key(1), 1, later).await;
+        // One notice for all: the journal has the rest.
         world.notice(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), written(1)).await;
         assert_eq!(world.waiting(subscription_key(1)).await, 1);
@@ -82,15 +82,15 @@ fn what_is_put_aside_later_has_its_own_time() {
 }
 
 #[test]
-fn who_waits_is_known_at_the_start() {
+fn waiting_subscriptions_are_found_at_the_start() {
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     run(async {
         let world = World::start(&memory, folder.path(), START);
         assert_eq!(world.journal.reads().all_dead().expect("read"), []);
         let due = START.after(DELAY);
-        world.put_aside(subscription_key(1), 5, due).await;
-        world.put_aside(subscription_key(2), 0, due).await;
-        world.put_aside(subscription_key(u32::MAX), 1, START).await;
+        world.add_dead_letters(subscription_key(1), 5, due).await;
+        world.add_dead_letters(subscription_key(2), 0, due).await;
+        world.add_dead_letters(subscription_key(u32::MAX), 1, START).await;
         let all = world.journal.reads().all_dead().expect("read");
         assert_eq!(all, [(subscription_key(1), due), (subscription_key(u32::MAX), START)]);
         world.stop().await;
@@ -98,12 +98,12 @@ fn who_waits_is_known_at_the_start() {
 }
 
 #[test]
-fn a_new_life_does_what_was_told_while_nobody_lived() {
+fn a_new_incarnation_handles_earlier_notices() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         drop(world.actor());
-        world.put_aside(subscription_key(1), 2, START).await;
+        world.add_dead_letters(subscription_key(1), 2, START).await;
         world.notice(subscription_key(1), target("letters"), START);
         let _second = world.actor();
         world.until(subscription_key(1), written(2)).await;
@@ -112,12 +112,12 @@ fn a_new_life_does_what_was_told_while_nobody_lived() {
 }
 
 #[test]
-fn a_new_life_waits_for_the_turn_of_the_earlier_one() {
+fn a_new_incarnation_waits_for_the_turn_of_the_previous_one() {
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     run(async {
         let world = World::start(&memory, folder.path(), START);
-        world.put_aside(subscription_key(1), 3, START).await;
-        // There is no room for the removal of the dead letters: it waits in the journal, and comes late.
+        world.add_dead_letters(subscription_key(1), 3, START).await;
+        // The journal has no room for the removal of the dead letters, so it waits there and completes late.
         memory.fail(memory.writes() + 1..memory.writes() + 2, WriteFault::Full);
         let first = world.actor();
         world.notice(subscription_key(1), target("letters"), START);
@@ -134,14 +134,14 @@ fn a_new_life_waits_for_the_turn_of_the_earlier_one() {
 }
 
 #[test]
-fn a_folder_out_of_reach_is_tried_again_until_it_heals_and_others_do_not_wait() {
+fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"a file where a folder should be").expect("written");
-        world.put_aside(subscription_key(1), 4, START).await;
-        world.put_aside(subscription_key(2), 4, START).await;
+        world.add_dead_letters(subscription_key(1), 4, START).await;
+        world.add_dead_letters(subscription_key(2), 4, START).await;
         world.notice(subscription_key(1), target("broken"), START);
         let begun = world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
         world.notice(subscription_key(2), target("whole"), START);
@@ -166,17 +166,17 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"").expect("written");
-        world.put_aside(subscription_key(1), 7, START).await;
+        world.add_dead_letters(subscription_key(1), 7, START).await;
         world.notice(subscription_key(1), target("broken"), START);
         world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
-        // The name is there before the store has failed: the outage must begin before the clock runs on.
+        // The file's name is stored before the store fails: the outage must begin before the clock advances.
         actix_rt::time::sleep(Duration::from_millis(250)).await;
         world.hand.advance(Duration::from_secs(3 * 3600));
         actix_rt::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(world.waiting(subscription_key(1)).await, 7, "the window is 4 hours");
-        // One that is put aside late has its own window.
+        // A later dead letter has its own window.
         let late = START.after(Duration::from_secs(3 * 3600));
-        world.put_aside(subscription_key(1), 1, late).await;
+        world.add_dead_letters(subscription_key(1), 1, late).await;
         world.hand.advance(Duration::from_secs(3600));
 
         let totals = world.until(subscription_key(1), |totals| totals.lost == 7).await;
@@ -195,13 +195,13 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"").expect("written");
-        world.put_aside(subscription_key(1), 7, START).await;
-        world.put_aside(subscription_key(2), 1, START).await;
+        world.add_dead_letters(subscription_key(1), 7, START).await;
+        world.add_dead_letters(subscription_key(2), 1, START).await;
         world.notice(subscription_key(1), target("broken"), START);
         world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
         world.hand.hold_expiry(true);
         world.hand.advance(Duration::from_secs(400 * 24 * 3600));
-        // A turn by the new time: one of a subscription that has only just failed shows that the actor has woken.
+        // A turn at the new time: a subscription that has just failed shows that the actor was woken.
         world.notice(subscription_key(2), target("broken"), START);
         world.until(subscription_key(2), |totals| totals.outage.is_some()).await;
         actix_rt::time::sleep(Duration::from_millis(50)).await;
@@ -215,7 +215,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
     });
 }
 
-/// The window goes on while no process runs, and through any number of them.
+/// The window continues while no process runs, across any number of restarts.
 #[test]
 fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
     let (folder, memory) = (tempfile::tempdir().expect("a folder"), MemoryStore::new());
@@ -224,8 +224,8 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
     run(async {
         let world = World::start(&memory, folder.path(), START);
         let _actor = world.actor();
-        world.put_aside(subscription_key(1), 3, START).await;
-        world.put_aside(subscription_key(2), 3, START).await;
+        world.add_dead_letters(subscription_key(1), 3, START).await;
+        world.add_dead_letters(subscription_key(2), 3, START).await;
         for number in [1, 2] {
             world.notice(subscription_key(number), target("broken"), START);
             world.until(subscription_key(number), |totals| totals.outage.is_some()).await;
@@ -249,7 +249,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         let _actor = world.actor();
         world.notice(subscription_key(1), target("broken"), START);
         world.until(subscription_key(1), |totals| totals.lost == 3).await;
-        // The other one was given another destination meanwhile, which has a window of its own.
+        // The other subscription got another destination meanwhile, which has its own window.
         fs::write(folder.path().join("other"), b"").expect("written");
         world.notice(subscription_key(2), target("other"), START);
         let totals = world.until(subscription_key(2), |totals| {
@@ -265,14 +265,14 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
 }
 
 #[test]
-fn a_container_that_leads_elsewhere_is_never_written_and_heals_with_its_target() {
+fn a_container_outside_the_store_is_never_written_until_its_target_changes() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let root = folder.path().join("root");
         let world = World::start(&MemoryStore::new(), &root, START);
         let _actor = world.actor();
         for (subscription, container) in [(1, ".."), (2, "a//b"), (3, "/a")] {
-            world.put_aside(subscription_key(subscription), 1, START).await;
+            world.add_dead_letters(subscription_key(subscription), 1, START).await;
             world.notice(subscription_key(subscription), target(container), START);
         }
         actix_rt::time::sleep(Duration::from_millis(50)).await;
@@ -285,11 +285,11 @@ fn a_container_that_leads_elsewhere_is_never_written_and_heals_with_its_target()
 }
 
 #[test]
-fn a_file_that_was_begun_elsewhere_is_begun_anew_at_the_new_target() {
+fn a_file_in_progress_starts_over_at_a_new_target() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
-        world.put_aside(subscription_key(1), 2, START).await;
+        world.add_dead_letters(subscription_key(1), 2, START).await;
         let last = DeadKey { due: START, seq: Seq(2), lane: Lane::LIVE };
         let begun = FileInProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
         let totals = DeadLetterTotals { written: 40, in_progress: Some(begun), ..DeadLetterTotals::default() };
@@ -308,13 +308,13 @@ fn a_file_that_was_begun_elsewhere_is_begun_anew_at_the_new_target() {
 }
 
 #[test]
-fn an_event_that_is_gone_from_the_store_is_lost_and_the_others_are_written() {
+fn a_missing_event_is_lost_and_the_others_are_written() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
-        world.put_aside(subscription_key(1), 2, START).await;
+        world.add_dead_letters(subscription_key(1), 2, START).await;
         let owner = world.journal.open(subscription_key(1)).await.expect("opened").owner;
-        let gone: RecordChange = put_aside(Seq(1_000), START, dead());
+        let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
         world.journal.append(owner, vec![gone], true, Box::new(|answer| answer.expect("written")));
         let _actor = world.actor();
         world.notice(subscription_key(1), target("letters"), START);
@@ -325,12 +325,12 @@ fn an_event_that_is_gone_from_the_store_is_lost_and_the_others_are_written() {
 }
 
 #[test]
-fn a_damaged_account_stops_its_subscription_only_and_loses_nothing() {
+fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
-        world.put_aside(subscription_key(1), 1, START).await;
-        world.put_aside(subscription_key(2), 1, START).await;
+        world.add_dead_letters(subscription_key(1), 1, START).await;
+        world.add_dead_letters(subscription_key(2), 1, START).await;
         let garbage = Some((DeadLetterTotals::name(subscription_key(1)), "garbage".into()));
         world
             .journal

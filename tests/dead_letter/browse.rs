@@ -1,4 +1,4 @@
-//! Dead letters are found wherever they are, a bounded page at a time, and purged with the account that they have.
+//! Browsing dead letters in all places, in bounded pages, and purging them.
 
 use std::{fs, path::Path};
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::support::memory_store::MemoryStore;
 
-/// Of [`target`].
+/// The location of [`target`].
 fn location(subscription_key: SubscriptionKey) -> DeadLetterLocation {
     let owner = Some(target("c").owner());
     DeadLetterLocation {
@@ -34,26 +34,26 @@ fn ids(page: &DeadLetterPage) -> Vec<&str> {
     page.found.iter().map(|found| found.dead_letter.id.as_deref().expect("an id")).collect()
 }
 
-/// Seven dead letters of one subscription: six in two files, and one that waits.
+/// Seven dead letters of one subscription: six in two files, and one waiting.
 async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> World {
     let world = World::start(memory, folder, START);
     let _actor = world.actor();
-    world.put_aside(subscription_key(1), 6, START).await;
+    world.add_dead_letters(subscription_key(1), 6, START).await;
     world.notice(subscription_key(1), target("c"), START);
     world.until(subscription_key(1), |totals| totals.written == 6).await;
     let later = gridhook::event::Timestamp::NEVER;
-    world.put_aside_again(subscription_key(1), 1, later).await;
+    world.add_more_dead_letters(subscription_key(1), 1, later).await;
     world
 }
 
-/// All pages of so many.
+/// All pages of this size.
 async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> {
     let (mut found, mut at) = (Vec::new(), Some(BrowseCursor::START));
     while let Some(from) = at {
         let page = world.dead_letters.page(&location(subscription_key(1)), query, from, top).await.expect("read");
         assert!(page.found.len() <= top && page.problems.is_empty(), "{page:?}");
         found.extend(ids(&page).into_iter().map(str::to_owned));
-        // As a client has it.
+        // The cursor as a client passes it back.
         at = page.next.map(|next| next.to_string().parse().expect("what was said is understood"));
     }
     found.sort();
@@ -61,7 +61,7 @@ async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> 
 }
 
 #[test]
-fn those_that_wait_and_those_in_files_are_found_on_pages_of_any_size() {
+fn waiting_and_written_dead_letters_are_found_on_pages_of_any_size() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
@@ -131,7 +131,7 @@ fn each_one_is_found_by_its_key_alone() {
 }
 
 #[test]
-fn what_is_purged_is_gone_once_and_counted_once() {
+fn a_purged_dead_letter_is_removed_and_counted_once() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
@@ -165,17 +165,17 @@ fn what_is_purged_is_gone_once_and_counted_once() {
 }
 
 #[test]
-fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() {
+fn a_dead_letter_written_during_a_count_is_counted_once() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
-        world.put_aside(subscription_key(1), 6, START).await;
+        world.add_dead_letters(subscription_key(1), 6, START).await;
         let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
         let mut counting = Box::pin(world.dead_letters.purge(&location, &query, BrowseCursor::START, true));
         assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
         let _actor = world.actor();
         world.notice(subscription_key(1), target("c"), START);
-        // Between any two of its steps whoever writes files has time to write both.
+        // Between any two steps, the writer has time to write both files.
         let counted = loop {
             for _ in 0..20 {
                 world.hand.advance(std::time::Duration::from_millis(20));
@@ -195,7 +195,7 @@ fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() 
 }
 
 #[test]
-fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
+fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
@@ -209,11 +209,11 @@ fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
             .await
             .expect("read");
         assert_eq!(page.found.len(), 7);
-        let told: Vec<(String, String)> = page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].0.ends_with("0-cut.json") && told[0].1.contains("EOF"), "{told:?}");
-        assert!(told[1].0.ends_with("0-not.json~0") && told[1].1.contains("no dead letter"), "{told:?}");
-        assert!(told[2].0.ends_with("0~name.json") && told[2].1.contains('~'), "{told:?}");
+        let problems: Vec<(String, String)> = page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(problems[0].0.ends_with("0-cut.json") && problems[0].1.contains("EOF"), "{problems:?}");
+        assert!(problems[1].0.ends_with("0-not.json~0") && problems[1].1.contains("not a dead letter"), "{problems:?}");
+        assert!(problems[2].0.ends_with("0~name.json") && problems[2].1.contains('~'), "{problems:?}");
         let purged = world
             .dead_letters
             .purge(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, false)
@@ -230,17 +230,17 @@ fn of_topic(topic: &str) -> Owner {
     Owner { source: topic.to_owned(), name: "MY-subscription".to_owned() }
 }
 
-/// Two topics' subscriptions of one name write into one folder: neither meets what is the other's, and what is nobody's is
-/// told and left alone.
+/// Subscriptions of two topics with the same name write into one folder: neither sees the other's files, and files
+/// without an owner are reported and kept.
 #[test]
-fn a_folder_that_is_shared_has_the_files_of_each_apart() {
+fn files_in_a_shared_folder_are_separated_by_owner() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         let topics = ["/topics/heat", "/topics/cold"];
         for (number, topic) in (1..).zip(topics) {
-            world.put_aside(subscription_key(number), 3, START).await;
+            world.add_dead_letters(subscription_key(number), 3, START).await;
             world.notice(subscription_key(number), DeadLetterTarget { source: topic.to_owned(), ..target("c") }, START);
             world.until(subscription_key(number), |totals| totals.written == 3).await;
         }
@@ -262,12 +262,12 @@ fn a_folder_that_is_shared_has_the_files_of_each_apart() {
         let (heat, cold) = (of(1, 0, &topics[1..]), of(2, 1, &topics[..1]));
         assert_eq!(page(&heat).await, (vec!["1-0".to_owned(), "1-1".to_owned(), "1-2".to_owned()], vec![]));
         assert_eq!(page(&cold).await, (vec!["2-0".to_owned(), "2-1".to_owned(), "2-2".to_owned()], vec![]));
-        // The other one is not there any more: its files are nobody's, and no less.
+        // The other one was deleted: its files have no owner.
         let (found, problems) = page(&of(1, 0, &[])).await;
         assert_eq!((found.len(), problems.len()), (3, 1), "{problems:?}");
         assert!(problems.iter().all(|why| why.contains("another event subscription")), "{problems:?}");
 
-        // A file from elsewhere: its events say whose they are, or nobody knows.
+        // A file from elsewhere: its events may identify the owner.
         let fate = r#""deadLetterReason":"x","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound""#;
         let dead_letter =
             |id: &str, topic: &str| format!(r#"{{"id":"{id}","topic":"{topic}","eventType":"T","data":1,{fate}}}"#);
@@ -283,11 +283,11 @@ fn a_folder_that_is_shared_has_the_files_of_each_apart() {
             "{problems:?}"
         );
         assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
-        // Where the folder is one subscription's alone, what comes from elsewhere is its own.
+        // In a folder of only one subscription, files from elsewhere belong to it.
         let (found, _) = page(&of(1, 0, &[])).await;
         assert_eq!(found, ["1-0", "1-1", "1-2", "a", "b", "c"]);
 
-        // A purge takes what is its own and leaves the rest.
+        // A purge removes only its own.
         let purged = world
             .dead_letters
             .purge(&heat, &DeadLetterQuery::default(), BrowseCursor::START, false)
@@ -301,13 +301,13 @@ fn a_folder_that_is_shared_has_the_files_of_each_apart() {
 }
 
 #[test]
-fn the_name_of_a_file_says_for_which_subscription_it_was_written() {
+fn the_name_of_a_file_identifies_its_subscription() {
     let owner = of_topic("/topics/heat");
     let (first, second) = (owner.guid([1; 8]), owner.guid([2; 8]));
     assert_ne!(first, second);
     assert_eq!(first, owner.guid([1; 8]));
     assert_ne!(first, of_topic("/topics/cold").guid([1; 8]));
-    // Names and ids are compared without case; and a GUID has the form that all have.
+    // Names and ids are compared without case; and a GUID has the usual form.
     assert_eq!(first, Owner { name: "my-SUBSCRIPTION".to_owned(), ..of_topic("/Topics/HEAT") }.guid([1; 8]));
     assert_eq!(first.get_version_num(), 8);
     assert_eq!(first.to_string().len(), 36);

@@ -11,11 +11,11 @@ use super::{
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
 /// 7 dead letters make 3 files, and each file two writes: its name, and the removal of its dead letters.
-const LETTERS: u32 = 7;
+const DEAD_LETTERS: u32 = 7;
 pub(super) const WRITES: u64 = 6;
 
 fn expected() -> Vec<String> {
-    (0..LETTERS).map(|index| format!("1-{index}")).collect()
+    (0..DEAD_LETTERS).map(|index| format!("1-{index}")).collect()
 }
 
 async fn finish(world: &World) -> DeadLetterTotals {
@@ -23,26 +23,26 @@ async fn finish(world: &World) -> DeadLetterTotals {
     for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
         world.notice(subscription_key, target("letters"), due);
     }
-    world.until(subscription_key(1), |totals| totals.written == u64::from(LETTERS)).await
+    world.until(subscription_key(1), |totals| totals.written == u64::from(DEAD_LETTERS)).await
 }
 
-/// When the process is killed, and what is there then.
+/// When the process is killed, and what is kept.
 #[derive(Clone, Copy)]
 pub(super) struct Kill {
-    /// The write of the actor's that fails, from 0.
+    /// The number of the actor's write that fails, from 0.
     pub(super) write: u64,
-    /// How many of the writes that were not synced are kept.
+    /// Number of unsynced writes that are kept.
     pub(super) kept: usize,
-    /// So many dead letters come between the kill and the repeat.
+    /// Number of dead letters that are added between the kill and the repeat.
     pub(super) more_meanwhile: u32,
 }
 
-/// Runs until the process is killed, then a new process on what is left; `through` stands before the store.
+/// Runs until the process is killed, then a new process on what is left.
 pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) -> S) {
     let Kill { write: killed, kept, more_meanwhile } = kill;
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     let world = World::on(through(memory.clone()), folder.path(), START);
-    world.put_aside(subscription_key(1), LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
+    world.add_dead_letters(subscription_key(1), DEAD_LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
     world.hand.advance(Duration::from_millis(1_000));
     let at = memory.writes() + killed;
     memory.fail(at..at + 1, WriteFault::Failed);
@@ -59,10 +59,10 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     world.stop().await;
 
     let memory = memory.crash(kept);
-    // A clock that was set back: what is put aside now is due before what was in the file.
+    // The clock was set back: a new dead letter is due before those in the file.
     let world = World::on(through(memory), folder.path(), START);
     if more_meanwhile > 0 {
-        world.put_aside(subscription_key(1), more_meanwhile, START).await;
+        world.add_dead_letters(subscription_key(1), more_meanwhile, START).await;
     }
     world.hand.advance(Duration::from_secs(2));
     let totals = finish(&world).await;
@@ -74,7 +74,7 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     if more_meanwhile == 0 {
         assert_eq!(ids(folder.path()), expected(), "{case}: each is in one file, once");
     } else {
-        assert_eq!(ids(folder.path()).len(), LETTERS as usize, "{case}: {after:?}");
+        assert_eq!(ids(folder.path()).len(), DEAD_LETTERS as usize, "{case}: {after:?}");
     }
     world.stop().await;
 }
@@ -89,7 +89,7 @@ fn no_kill_at_any_write_loses_or_repeats_a_dead_letter() {
 }
 
 #[test]
-fn no_kill_at_any_write_is_confused_by_what_is_put_aside_before_the_repeat() {
+fn no_kill_at_any_write_is_confused_by_dead_letters_before_the_repeat() {
     for kept in [0, 1] {
         // 5 dead letters make 2 files.
         for write in 0..4 {

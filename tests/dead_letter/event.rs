@@ -1,4 +1,4 @@
-//! Files of all five shapes are read back; what is damaged is told, and hides nothing.
+//! Files of all five shapes are read. Damaged dead letters are reported and hide no others.
 
 use gridhook::{
     dead_letter::event::{DeadLetterEvent, DeadLetterFate, read},
@@ -54,7 +54,7 @@ fn an_event_grid_event_is_read_as_it_was() {
 }
 
 #[test]
-fn a_cloud_event_is_read_as_it_was_also_where_it_stands_alone() {
+fn a_single_cloud_event_is_read_as_it_was() {
     let fate = r#""deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":3,"lastdeliveryoutcome":"NotFound","publishtime":"2023-06-19T23:28:08.3063899Z""#;
     for (before, behind) in [("[", "]"), (" ", "\n")] {
         let dead_letter = one(&format!("{before}{{{CLOUD},{fate}}}{behind}"), true);
@@ -90,7 +90,7 @@ fn the_form_of_a_namespace_is_read_under_each_of_its_names() {
 }
 
 #[test]
-fn the_flat_form_of_a_namespace_is_read_without_what_it_was_given() {
+fn the_flat_form_of_a_namespace_is_read_without_the_added_properties() {
     let file = format!(r#"{{{CLOUD},"customDeliveryProperties":{{"a":"b"}},"deadletterProperties":{NAMESPACE_FATE}}}"#);
     let dead_letter = one(&file, false);
     assert_eq!(
@@ -107,7 +107,7 @@ fn an_event_of_the_binary_mode_keeps_its_base64() {
 }
 
 #[test]
-fn what_is_damaged_is_told_and_hides_nothing_beside_it() {
+fn a_damaged_dead_letter_is_reported_and_hides_no_other() {
     let good = format!(r#"{{"id":"a","eventType":"T",{BASIC_FATE}}}"#);
     let table = [
         ("17", "invalid type"),

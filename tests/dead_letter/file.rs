@@ -44,7 +44,7 @@ fn blob_created() -> Event {
 }
 
 #[test]
-fn an_event_grid_event_stands_as_in_the_sample() {
+fn an_event_grid_event_is_written_as_in_the_sample() {
     let _rows = crate::spec::shows(&[
         "S000-126", "S000-128", "S000-129", "S000-130", "S000-131", "S000-132", "S000-133", "S003-094", "S003-102",
         "S003-103", "S003-104", "S003-105", "S003-106", "S003-107", "S003-108", "S003-109", "S003-110", "S003-111",
@@ -63,7 +63,7 @@ fn an_event_grid_event_stands_as_in_the_sample() {
 }
 
 #[test]
-fn a_status_is_told_and_an_attempt_that_was_not_made_is_not() {
+fn a_status_is_written_and_a_missing_attempt_is_not() {
     let refused = DeadLetterRecord {
         reason: Reason::Undeliverable(Outcome::BadRequest),
         outcome: Outcome::BadRequest,
@@ -86,7 +86,7 @@ fn a_status_is_told_and_an_attempt_that_was_not_made_is_not() {
 }
 
 #[test]
-fn what_a_replay_gave_up_says_which_one_did() {
+fn a_dead_letter_of_a_replay_names_its_job() {
     let marked = |schema, wire, mark| {
         let mut draft = FileBuilder::new(usize::MAX);
         let event = event(schema, wire, ["a", "t", "s"]);
@@ -101,7 +101,7 @@ fn what_a_replay_gave_up_says_which_one_did() {
 }
 
 #[test]
-fn a_cloud_event_stands_as_in_the_sample_with_names_in_lower_case() {
+fn a_cloud_event_is_written_as_in_the_sample_with_names_in_lower_case() {
     let _rows = crate::spec::shows(&[
         "S000-175", "S000-176", "S000-177", "S000-178", "S000-179", "S000-180", "S000-181", "S003-094", "S003-116",
         "S003-117", "S003-118", "S003-119", "S003-120", "S003-121", "S003-122", "S003-123", "S003-124",
@@ -131,7 +131,7 @@ fn a_cloud_event_stands_as_in_the_sample_with_names_in_lower_case() {
 }
 
 #[test]
-fn a_cloud_event_that_died_before_has_no_name_twice() {
+fn a_cloud_event_that_was_dead_lettered_before_has_no_name_twice() {
     let wire = r#"{"id":"a","deadletterreason":"Quarantined","deliveryattempts":9,"data":1}"#;
     check(
         FORM,
@@ -144,7 +144,7 @@ fn a_cloud_event_that_died_before_has_no_name_twice() {
 }
 
 #[test]
-fn an_event_grid_event_that_is_delivered_as_a_cloud_event_stands_as_one() {
+fn an_event_grid_event_delivered_as_a_cloud_event_is_written_as_one() {
     check(
         FileFormat { delivery: Schema::CloudEvents, ..FORM },
         &event(
@@ -160,7 +160,7 @@ fn an_event_grid_event_that_is_delivered_as_a_cloud_event_stands_as_one() {
 }
 
 #[test]
-fn an_event_of_a_custom_schema_stands_in_an_envelope_with_its_object_last() {
+fn a_custom_event_is_written_in_an_envelope_with_its_object_last() {
     let wire = r#"{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }"#;
     check(
         FileFormat { delivery: Schema::Custom, ..FORM },
@@ -172,11 +172,10 @@ fn an_event_of_a_custom_schema_stands_in_an_envelope_with_its_object_last() {
     );
 }
 
-/// The sample's envelope says `myEventType`, though the event has a property of that name with another value: in its
-/// topic the type is not that property, but the same for all events.
-/// What is put aside has the schema that it was to be delivered in.
+/// The sample's envelope says `myEventType`, although the event has a property of that name with another value: in that
+/// topic the type is constant. A dead letter has the delivery schema.
 #[test]
-fn an_event_of_a_custom_schema_that_is_delivered_as_a_cloud_event_is_put_aside_as_one() {
+fn a_custom_event_delivered_as_a_cloud_event_is_dead_lettered_as_one() {
     let wire = r#"{ "prop1": "my property", "n": 1.50 }"#;
     let event = event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]);
     let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
@@ -185,13 +184,13 @@ fn an_event_of_a_custom_schema_that_is_delivered_as_a_cloud_event_is_put_aside_a
     let fate = r#","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}"#;
     let sent = std::str::from_utf8(&sent).expect("JSON is UTF-8");
     assert_eq!(dead_letter, format!("{}{fate}", sent.strip_suffix('}').expect("an object")));
-    // It is read as the event that was to be delivered.
+    // It is read as the event that would have been delivered.
     let read = gridhook::dead_letter::event::DeadLetterEvent::read(dead_letter, true).expect("a dead letter");
     assert_eq!((read.event.as_str(), read.schema), (sent, Schema::CloudEvents));
 }
 
 #[test]
-fn the_specification_s_custom_event_is_delivered_bare_and_put_aside_in_its_envelope() {
+fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
     let _rows = crate::spec::shows(&[
         "S000-183", "S000-184", "S000-185", "S000-186", "S000-187", "S000-188", "S000-189", "S000-190", "S000-191",
         "S000-192", "S000-193", "S000-194", "S000-195", "S000-196", "S003-094", "S003-126", "S003-127", "S003-128",
@@ -256,7 +255,7 @@ fn the_event_of_a_dead_letter_is_what_it_was_before() {
 }
 
 #[test]
-fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
+fn a_file_has_a_limit_but_takes_at_least_one_event() {
     let event = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
     for bytes_max in [0, 500] {
         let mut draft = FileBuilder::new(bytes_max);
@@ -269,7 +268,7 @@ fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
 }
 
 #[test]
-fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
+fn an_invalid_event_is_refused_and_leaves_the_file_unchanged() {
     let mut draft = FileBuilder::new(1 << 20);
     let whole = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
     draft.add(FORM, &whole, Lane::LIVE, &dead()).expect("an event");
@@ -282,7 +281,7 @@ fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_path_has_the_name_in_upper_case_and_no_zeros_in_front() {
+fn a_path_has_the_name_in_upper_case_and_no_leading_zeros() {
     let id = uuid::Uuid::from_u128(0x1111_1111_1111_1111_1111_1111_1111_1111);
     // 2019-08-08T05:06:07Z
     let target = dead_letter::DeadLetterTarget {

@@ -1,4 +1,4 @@
-//! A destination that is not found: a bucket or a container that was deleted.
+//! A destination that does not exist: a deleted bucket or container.
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::memory_store::MemoryStore;
 
-/// A store whose container is gone.
+/// A store whose container was deleted.
 #[derive(Debug)]
 struct Gone;
 
@@ -61,13 +61,13 @@ impl ObjectStore for Gone {
 }
 
 #[test]
-fn where_the_destination_is_not_found_dead_letters_are_dropped_at_once_if_the_edition_says_so() {
+fn without_a_destination_dead_letters_are_dropped_at_once_if_the_edition_says_so() {
     let _rows = crate::spec::shows(&["S000-019"]);
     run(async {
         let world = World::over(&MemoryStore::new(), Sink::over(Arc::new(Gone)), START);
         let _actor = world.actor();
         for subscription in [1, 2] {
-            world.put_aside(subscription_key(subscription), 5, START).await;
+            world.add_dead_letters(subscription_key(subscription), 5, START).await;
         }
         world.notice(subscription_key(1), DeadLetterTarget { drop_where_not_found: true, ..target("gone") }, START);
         world.notice(subscription_key(2), DeadLetterTarget { drop_where_not_found: false, ..target("gone") }, START);

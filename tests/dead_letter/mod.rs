@@ -1,4 +1,4 @@
-//! Dead letters: the file, the folder, whose turn it is, and all of it with a journal that fails.
+//! Dead letters: files, folders, the order of turns, and all of it with a journal that fails.
 
 mod actor;
 mod browse;
@@ -57,7 +57,7 @@ fn target(folder: &str) -> DeadLetterTarget {
     }
 }
 
-/// An event with the wire form `wire`; the strings stand behind it, as those of a custom schema do.
+/// An event with the stored form `wire`; the strings are stored behind it, as for the custom schema.
 fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Event {
     let mut draft = ChunkBuilder::new(schema);
     draft.push(|out| {
@@ -77,7 +77,7 @@ fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Ev
     chunk.events().expect("whole").remove(0)
 }
 
-/// The fate of the samples.
+/// The result in the samples.
 fn dead() -> DeadLetterRecord {
     DeadLetterRecord {
         reason: Reason::MaxDeliveryAttemptsExceeded,

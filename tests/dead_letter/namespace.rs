@@ -1,4 +1,5 @@
-//! The form of namespaces, against the examples of its document (seed 001), byte for byte but for their line breaks.
+//! The form of namespaces, compared with the examples of the documentation (seed 001), byte for byte except line
+//! breaks.
 
 use std::time::Duration;
 
@@ -23,16 +24,16 @@ use super::{event, target};
 const TOPIC: &str =
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/namespaces/mynamespace/topics/mytopic";
 
-/// 2023-06-19T23:28:08.306389Z: what the journal keeps of the example's time.
+/// 2023-06-19T23:28:08.306389Z: the example's time in microseconds.
 const PUBLISHED: Timestamp = Timestamp(1_687_217_288_306_389);
 
 /// The example's event.
 const STRUCTURED: &str = r#"{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/json","data":{"total": 1.0}}"#;
 
-/// The example's other event, as the server keeps what was published in binary mode.
+/// The example's other event, as the server stores it after publication in binary mode.
 const BINARY: &str = r#"{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/vnd.apache.thrift.binary","data_base64":"AAEC"}"#;
 
-/// The example's headers, and one that is nobody's business.
+/// The example's headers, and a secret one.
 fn headers() -> Vec<DeliveryProperty> {
     let header = |name: &str, value: &str, secret: bool| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": secret}});
     let dynamic = json!({"name": "Kind", "type": "Dynamic", "properties": {"sourceField": "comexampleextension1"}});
@@ -47,7 +48,7 @@ fn headers() -> Vec<DeliveryProperty> {
     serde_json::from_value(all).expect("properties")
 }
 
-/// The fate of the examples, without the attempt that was made before the publication.
+/// The result in the examples, without the attempt that is before the publication.
 fn unauthorized() -> DeadLetterRecord {
     DeadLetterRecord {
         reason: Reason::Undeliverable(Outcome::Unauthorized),
@@ -76,7 +77,7 @@ fn cloud(wire: &str) -> Event {
 }
 
 #[test]
-fn an_event_of_structured_mode_stands_beside_its_headers_and_its_fate() {
+fn an_event_of_structured_mode_is_written_with_headers_and_result() {
     let _rows = crate::spec::shows(&[
         "S001-013", "S001-014", "S001-019", "S001-020", "S001-021", "S001-023", "S001-024", "S001-025", "S001-026",
         "S001-027", "S001-029", "S001-030", "S001-031", "S001-032", "S001-034", "S001-035", "S001-036", "S001-039",
@@ -156,7 +157,7 @@ fn every_reason_is_a_sentence() {
 }
 
 #[test]
-fn what_clients_pulled_in_vain_says_so() {
+fn an_event_that_clients_pulled_without_acknowledgement_says_so() {
     for (reason, says) in [
         (Reason::Rejected, "Event was rejected."),
         (Reason::MaxDeliveryAttemptsExceeded, "Event was not acknowledged nor rejected."),
@@ -169,7 +170,7 @@ fn what_clients_pulled_in_vain_says_so() {
 }
 
 #[test]
-fn events_of_other_schemas_stand_as_cloud_events() {
+fn events_of_other_schemas_are_written_as_cloud_events() {
     let grid = r#"{"id":"1","topic":"/t","subject":"/a","data":{"x": 1.0},"eventType":"T","eventTime":"2026-11-20T12:00:00Z","metadataVersion":"1","dataVersion":"1"}"#;
     let dead = unauthorized();
     check(
@@ -191,7 +192,7 @@ fn events_of_other_schemas_stand_as_cloud_events() {
 }
 
 #[test]
-fn a_file_has_several_events_and_one_that_is_none_changes_nothing() {
+fn a_file_has_several_events_and_an_invalid_one_changes_nothing() {
     let _rows = crate::spec::shows(&["S001-092"]);
     let form = FileFormat { file: FileForm::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
     let mut draft = FileBuilder::new(usize::MAX);
@@ -207,7 +208,7 @@ fn a_file_has_several_events_and_one_that_is_none_changes_nothing() {
 }
 
 #[test]
-fn a_path_has_every_name_as_it_was_given_and_no_zeros_in_front() {
+fn a_path_keeps_the_case_of_names_and_has_no_leading_zeros() {
     let _rows =
         crate::spec::shows(&["S001-090", "S001-091", "S001-094", "S001-095", "S001-096", "S001-097", "S001-098"]);
     let id = uuid::uuid!("480b2295-0c38-40d0-b25a-f34b30aac1a9");

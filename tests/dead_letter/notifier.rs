@@ -1,4 +1,4 @@
-//! Each file is told, when it is there and before its dead letters are gone.
+//! Each file is announced after it is stored and before its dead letters are removed.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,17 +22,18 @@ use super::{
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
-/// What was told durably: the file, whether it was there, and how many dead letters waited then. And how often it was tried.
+/// The durable notifications: the file, whether it was stored, and how many dead letters waited. And the number of
+/// tries.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(FileWritten, bool, usize)>>>, Arc<AtomicUsize>);
+struct Notifications(Arc<Mutex<Vec<(FileWritten, bool, usize)>>>, Arc<AtomicUsize>);
 
-impl Told {
-    /// Tells by an event in the journal, as the server does.
+impl Notifications {
+    /// Notifies by an event in the journal, like the server.
     fn notifier(&self, journal: Journal) -> Option<Notifier> {
-        let told = self.clone();
+        let notifications = self.clone();
         Some(Box::new(move |filed| {
-            let (told, journal) = (told.clone(), journal.clone());
-            told.1.fetch_add(1, Ordering::Relaxed);
+            let (notifications, journal) = (notifications.clone(), journal.clone());
+            notifications.1.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 let waiting = journal.reads().dead(subscription_key(1), filed.at, 1_000, 1 << 20).await?.len();
                 let mut draft = ChunkBuilder::new(Schema::EventGrid);
@@ -42,7 +43,7 @@ impl Told {
                 });
                 journal.publish(PartitionId(1), draft.into_chunks(), None).await?;
                 let there = place(&filed).is_file();
-                told.0.lock().expect("nobody panics with it").push((filed, there, waiting));
+                notifications.0.lock().expect("nobody panics with it").push((filed, there, waiting));
                 Ok(())
             })
         }))
@@ -53,61 +54,61 @@ impl Told {
     }
 }
 
-/// The file that was told.
+/// The announced file.
 fn place(filed: &FileWritten) -> PathBuf {
     let url: url::Url = filed.blob.url.parse().expect("an address");
     url.to_file_path().expect("of a file")
 }
 
-fn world(memory: &MemoryStore, folder: &Path, told: &Told) -> World {
+fn world(memory: &MemoryStore, folder: &Path, notifications: &Notifications) -> World {
     let sink = Sink::local(folder).expect("a folder");
-    World::heralded(memory, sink, START, |journal| told.notifier(journal))
+    World::with_notifier(memory, sink, START, |journal| notifications.notifier(journal))
 }
 
 /// 5 dead letters make 2 files.
 async fn five_wait(world: &World) {
-    world.put_aside(subscription_key(1), 5, START.after(Duration::from_secs(1))).await;
+    world.add_dead_letters(subscription_key(1), 5, START.after(Duration::from_secs(1))).await;
     world.hand.advance(Duration::from_secs(1));
 }
 
-/// Every file is told, none that is not there, and a file's name is all that a repeat has in common.
-fn assert_told(told: &Told, folder: &Path) {
+/// Every file is announced, and only stored ones. A repeat has the same name.
+fn assert_announced(notifications: &Notifications, folder: &Path) {
     let files = files(folder);
-    let told = told.all();
-    assert!(told.iter().all(|(_, there, _)| *there), "{told:?}");
+    let notifications = notifications.all();
+    assert!(notifications.iter().all(|(_, there, _)| *there), "{notifications:?}");
     let name = |filed: &FileWritten| Path::new(&filed.blob.container).join(&filed.blob.path);
     for file in files.keys() {
-        let (of, _, _) = told.iter().find(|(filed, _, _)| name(filed) == *file).expect("each file is told");
+        let (of, _, _) = notifications.iter().find(|(filed, _, _)| name(filed) == *file).expect("each file is announced");
         assert_eq!(of.blob.container, "letters");
         assert!(of.id().parse::<uuid::Uuid>().is_ok() && of.blob.path.ends_with(&format!("{}.json", of.id())));
         assert_eq!(std::fs::metadata(folder.join(file)).expect("a file").len() as usize, of.bytes);
     }
-    assert!(told.iter().all(|(filed, _, _)| files.contains_key(&name(filed))));
+    assert!(notifications.iter().all(|(filed, _, _)| files.contains_key(&name(filed))));
 }
 
 #[test]
-fn a_file_is_told_when_it_is_there_and_before_its_dead_letters_are_gone() {
-    let (folder, told) = (tempfile::tempdir().expect("a folder"), Told::default());
+fn a_file_is_announced_after_it_is_stored_and_before_its_dead_letters_are_removed() {
+    let (folder, notifications) = (tempfile::tempdir().expect("a folder"), Notifications::default());
     run(async {
-        let world = world(&MemoryStore::new(), folder.path(), &told);
+        let world = world(&MemoryStore::new(), folder.path(), &notifications);
         let _actor = world.actor();
         five_wait(&world).await;
         world.notice(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
-        assert_told(&told, folder.path());
-        let waiting: Vec<usize> = told.all().iter().map(|(_, _, waiting)| *waiting).collect();
-        assert_eq!(waiting, [5, 2], "a file of 3 and one of 2, each told once");
+        assert_announced(&notifications, folder.path());
+        let waiting: Vec<usize> = notifications.all().iter().map(|(_, _, waiting)| *waiting).collect();
+        assert_eq!(waiting, [5, 2], "a file of 3 and one of 2, each announced once");
         world.stop().await;
     });
 }
 
 #[test]
-fn a_file_that_cannot_be_told_now_is_told_at_its_next_turn() {
-    let (memory, folder, told) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Told::default());
+fn a_failed_notification_is_retried_at_the_next_turn() {
+    let (memory, folder, notifications) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Notifications::default());
     run(async {
-        let world = world(&memory, folder.path(), &told);
+        let world = world(&memory, folder.path(), &notifications);
         five_wait(&world).await;
-        // The first write is the file's name, the second is the telling: there is no room for it.
+        // The first write is the file's name, the second the notification, for which there is no room.
         let at = memory.writes() + 1;
         memory.fail(at..at + 1, WriteFault::Full);
         let _actor = world.actor();
@@ -115,9 +116,9 @@ fn a_file_that_cannot_be_told_now_is_told_at_its_next_turn() {
         let totals =
             world.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
         assert_eq!((totals.files, totals.lost), (2, 0));
-        assert_told(&told, folder.path());
-        let tried = told.1.load(Ordering::Relaxed);
-        assert_eq!((told.all().len(), tried), (2, 3), "the one that was not told is told later");
+        assert_announced(&notifications, folder.path());
+        let tried = notifications.1.load(Ordering::Relaxed);
+        assert_eq!((notifications.all().len(), tried), (2, 3), "the failed notification succeeds later");
         assert_eq!(ids(folder.path()).len(), 5, "each dead letter is in one file");
         world.stop().await;
     });
@@ -125,8 +126,8 @@ fn a_file_that_cannot_be_told_now_is_told_at_its_next_turn() {
 
 /// Runs until write `killed` (from 0) fails, then a new process on what is left.
 async fn killed_at(killed: u64, kept: usize) {
-    let (memory, folder, told) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Told::default());
-    let before = world(&memory, folder.path(), &told);
+    let (memory, folder, notifications) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Notifications::default());
+    let before = world(&memory, folder.path(), &notifications);
     five_wait(&before).await;
     let at = memory.writes() + killed;
     memory.fail(at..at + 1, WriteFault::Failed);
@@ -141,22 +142,22 @@ async fn killed_at(killed: u64, kept: usize) {
     assert_eq!(before.journal.state(), JournalState::Closed, "write {killed} never came");
     before.stop().await;
 
-    let after = world(&memory.crash(kept), folder.path(), &told);
+    let after = world(&memory.crash(kept), folder.path(), &notifications);
     after.hand.advance(Duration::from_secs(2));
     let _actor = after.actor();
     for (subscription_key, due) in after.journal.reads().all_dead().expect("read") {
         after.notice(subscription_key, target("letters"), due);
     }
     after.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
-    assert_told(&told, folder.path());
+    assert_announced(&notifications, folder.path());
     assert_eq!(ids(folder.path()).len(), 5, "killed at write {killed}, {kept} kept: each is in one file");
     after.stop().await;
 }
 
 #[test]
-fn no_kill_at_any_write_leaves_a_file_untold() {
+fn no_kill_at_any_write_leaves_a_file_unannounced() {
     for kept in [0, 1] {
-        // Each of the two files has three writes: its name, the telling, and the removal of its dead letters.
+        // Each of the two files has three writes: its name, the notification, and the removal of its dead letters.
         for killed in 0..6 {
             run(killed_at(killed, kept));
         }

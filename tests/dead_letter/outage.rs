@@ -1,4 +1,4 @@
-//! A store that is out of reach, through all of the time that an edition waits for it, on a clock of the test's own.
+//! A store that is unreachable for the whole outage window of an edition, on a virtual clock.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::spec::fact;
 
 const START: Timestamp = Timestamp(1_597_341_600_000_000);
 
-/// When files are tried, in seconds from the first, until what waits is lost.
+/// When files are tried, in seconds from the first try, until the dead letters are lost.
 fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
     let edition = Editions::load(None, None).expect("editions").get(edition).expect("an edition");
     let destination = StorageBlobDestination {

@@ -1,5 +1,5 @@
-//! The negative controls of the kills: a store that forgets one thing of what the actor writes. Each must be found out by the
-//! same test that holds without it.
+//! Negative controls of the crash tests: a store that omits one part of the actor's writes. The crash tests must detect
+//! each.
 
 use std::{
     ops::ControlFlow,
@@ -26,22 +26,22 @@ use super::{
 };
 use crate::support::memory_store::MemoryStore;
 
-/// What is forgotten.
+/// What is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// The name of a file, before it is written: its repeat has another name.
+    /// The name of a file, before it is stored: its repeat has another name.
     ForgetTheName,
-    /// That a file was finished: what was in it waits on.
+    /// That a file was finished: its dead letters keep waiting.
     ForgetToRemove,
     /// That a file was counted.
     ForgetToCount,
-    /// A dead letter beside those that are in the file goes with them.
+    /// A dead letter beside those in the file is removed with them.
     RemoveOneMore,
 }
 
 const BUGS: [Bug; 4] = [Bug::ForgetTheName, Bug::ForgetToRemove, Bug::ForgetToCount, Bug::RemoveOneMore];
 
-/// A store that forgets.
+/// A store that omits.
 struct Forgetful {
     memory: MemoryStore,
     bug: Bug,
@@ -49,7 +49,7 @@ struct Forgetful {
 }
 
 impl Forgetful {
-    /// The batch as it is written; [`None`] where there is nothing to forget in it.
+    /// The batch that is written; [`None`] if there is nothing to omit.
     fn changed(&self, batch: &Batch) -> Option<Batch> {
         let removes = batch.0.iter().any(is_removal);
         let names = batch.0.iter().filter_map(totals).any(|totals| totals.in_progress.is_some());
@@ -65,7 +65,7 @@ impl Forgetful {
         Some(batch)
     }
 
-    /// The removal of the first dead letter that this batch leaves.
+    /// The removal of the first dead letter that this batch keeps.
     fn one_more(&self, batch: &Batch) -> Option<WriteOp> {
         let mut found = None;
         let visit: &mut Visit<'_> = &mut |key, _| {
@@ -88,7 +88,7 @@ fn is_removal(op: &WriteOp) -> bool {
     matches!(op, WriteOp::Delete(Family::Dead, _) | WriteOp::SingleDelete(Family::Dead, _))
 }
 
-/// The account that an operation writes.
+/// The totals that an operation writes.
 fn totals(op: &WriteOp) -> Option<DeadLetterTotals> {
     let WriteOp::Put(Family::Meta, key, value) = op else { return None };
     keys::meta_of(MetaKind::DeadLetters).contains(key).then(|| DeadLetterTotals::decode(value).expect("whole"))
@@ -130,7 +130,7 @@ impl Store for Forgetful {
     }
 }
 
-/// At which write a kill shows it, and what is done wrong until then.
+/// The write at which a kill reveals the bug, and the failure count.
 fn hunt(bug: Bug) -> Result<(u64, u32), u32> {
     let deeds = Arc::new(AtomicU32::new(0));
     for write in 0..WRITES {

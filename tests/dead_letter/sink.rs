@@ -14,7 +14,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_file_is_where_its_name_says_and_the_folder_is_made() {
+fn a_file_is_stored_under_its_name_in_a_new_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().join("not/there/yet");
     run(async {
@@ -25,7 +25,7 @@ fn a_file_is_where_its_name_says_and_the_folder_is_made() {
 }
 
 #[test]
-fn a_repeat_overwrites_and_takes_away_what_a_kill_left() {
+fn a_repeat_overwrites_and_deletes_the_temporary_file_of_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(NAME);
     run(async {
@@ -42,7 +42,7 @@ fn a_repeat_overwrites_and_takes_away_what_a_kill_left() {
 }
 
 #[test]
-fn no_name_leads_out_of_the_folder() {
+fn no_name_points_outside_the_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().join("root");
     run(async {
@@ -71,7 +71,7 @@ fn odd_names_are_kept_as_they_are() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_told_at_the_start() {
+fn a_folder_that_cannot_be_created_fails_at_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     fs::write(&file, b"").expect("written");
@@ -80,7 +80,7 @@ fn a_folder_that_cannot_be_made_is_told_at_the_start() {
 }
 
 #[test]
-fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
+fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
     let names = ["letters/SUB/2020/8/13/17/b.json", "letters/SUB/2020/8/13/17/c.json", "letters/SUB/2020/8/9/1/a.json"];
     run(async {
@@ -106,7 +106,7 @@ fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
     });
 }
 
-/// Where the file `a b/SUB/1.json` of a store is.
+/// The location of the file `a b/SUB/1.json` in a store.
 fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &str)]) -> BlobLocation {
     let settings = CloudSettings {
         address: StoreAddress::parse(address).expect("an address"),
@@ -119,7 +119,7 @@ fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &st
 }
 
 #[test]
-fn a_file_of_each_kind_of_store_is_told_with_its_container_its_path_and_its_address() {
+fn a_file_in_each_kind_of_store_has_a_container_a_path_and_a_url() {
     let of = |container: &str, path: &str, url: &str| BlobLocation {
         container: container.to_owned(),
         path: path.to_owned(),
@@ -154,7 +154,7 @@ fn a_file_of_each_kind_of_store_is_told_with_its_container_its_path_and_its_addr
 }
 
 #[test]
-fn settings_that_no_store_can_use_are_told_at_the_start() {
+fn invalid_store_settings_fail_at_the_start() {
     let settings = CloudSettings {
         address: StoreAddress::parse("az://account1/letters").expect("an address"),
         endpoint: None,

@@ -10,7 +10,7 @@ use gridhook::{
 
 use super::{subscription_key, target};
 
-/// 2 at once; 1 s after a failure, then 2 s, and no more than 3 s. The window is 4 hours.
+/// Two at once; 1 s after a failure, then 2 s, at most 3 s. The window is 4 hours.
 const RULES: StagingRules =
     StagingRules { at_once: 2, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(3) };
 
@@ -36,7 +36,7 @@ fn staging(notices: &[(u32, u64)]) -> Staging {
     staging
 }
 
-/// Who has a turn.
+/// The subscriptions whose turn it is.
 fn take(staging: &mut Staging, now: u64) -> Vec<u32> {
     staging.take(at(now)).iter().map(|job| job.subscription_key.subscription.0).collect()
 }
@@ -46,14 +46,14 @@ fn done(staging: &mut Staging, subscription: u32, next: Option<u64>, now: u64) {
 }
 
 #[test]
-fn nobody_has_a_turn_before_it_is_due() {
+fn no_turn_starts_before_it_is_due() {
     let mut staging = staging(&[(1, 300), (2, 200)]);
     assert_eq!((take(&mut staging, 199), staging.next_due()), (vec![], Some(at(200))));
     assert_eq!((take(&mut staging, 200), staging.next_due()), (vec![2], Some(at(300))));
 }
 
 #[test]
-fn the_earliest_of_several_hints_counts() {
+fn the_earliest_of_several_notices_counts() {
     let mut staging = staging(&[(1, 300), (1, 200), (1, 400)]);
     assert_eq!(staging.next_due(), Some(at(200)));
     assert_eq!(take(&mut staging, 500), [1]);
@@ -62,7 +62,7 @@ fn the_earliest_of_several_hints_counts() {
 }
 
 #[test]
-fn a_hint_during_a_turn_brings_another() {
+fn a_notice_during_a_turn_causes_another() {
     let mut staging = staging(&[(1, 0)]);
     assert_eq!(take(&mut staging, 0), [1]);
     staging.notice(notice(1, 250));
@@ -73,7 +73,7 @@ fn a_hint_during_a_turn_brings_another() {
 }
 
 #[test]
-fn only_so_many_have_a_turn_at_once() {
+fn the_number_of_running_turns_is_limited() {
     let mut staging = staging(&[(1, 1), (2, 2), (3, 3)]);
     assert_eq!((take(&mut staging, 5), staging.next_due()), (vec![1, 2], None));
     done(&mut staging, 2, None, 6);
@@ -81,7 +81,7 @@ fn only_so_many_have_a_turn_at_once() {
 }
 
 #[test]
-fn who_has_more_queues_up_behind_those_that_are_due() {
+fn a_subscription_with_more_queues_behind_those_that_are_due() {
     let mut staging = staging(&[(1, 1), (2, 2), (3, 4)]);
     assert_eq!(take(&mut staging, 5), [1, 2]);
     done(&mut staging, 1, Some(1), 5);
@@ -91,7 +91,7 @@ fn who_has_more_queues_up_behind_those_that_are_due() {
 }
 
 #[test]
-fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
+fn failures_back_off_and_no_notice_shortens_it() {
     for report in [TurnReport::Unreachable, TurnReport::Broken] {
         let mut staging = staging(&[(1, 0)]);
         let mut now = 0;
@@ -111,7 +111,7 @@ fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
 }
 
 #[test]
-fn a_report_of_nobody_in_hand_changes_nothing() {
+fn a_report_without_a_running_turn_changes_nothing() {
     let mut staging = staging(&[(1, 5)]);
     staging.finished(subscription_key(1), TurnReport::Unreachable, at(0));
     staging.finished(subscription_key(2), TurnReport::Unreachable, at(0));
@@ -119,14 +119,14 @@ fn a_report_of_nobody_in_hand_changes_nothing() {
 }
 
 #[test]
-fn nobody_has_a_turn_once_it_is_closed() {
+fn no_turn_starts_after_closing() {
     let mut staging = staging(&[(1, 0)]);
     staging.close();
     assert_eq!((take(&mut staging, 9), staging.next_due()), (vec![], None));
 }
 
 #[test]
-fn a_changed_target_is_taken_over() {
+fn a_changed_target_is_used() {
     let mut staging = staging(&[(1, 0)]);
     staging.notice(PendingNotice { target: target("elsewhere"), ..notice(1, 50) });
     assert_eq!(staging.take(at(0)).pop().expect("a turn").target.folder, "elsewhere");

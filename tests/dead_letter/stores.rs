@@ -1,4 +1,4 @@
-//! Several stores: one that is out of reach keeps no other waiting, and what waits for it can go elsewhere.
+//! Several stores: an unreachable one does not delay the others, and its dead letters can be redirected.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ fn at(store: &str, folder: &str) -> DeadLetterTarget {
     DeadLetterTarget { store: store.to_owned(), ..target(folder) }
 }
 
-/// Where each subscription's dead letters go now.
+/// The current target of each subscription's dead letters.
 type Targets = Arc<Mutex<BTreeMap<SubscriptionKey, DeadLetterTarget>>>;
 
 /// The stores `a` and `b`, folders below `root`, on the journal of `world`.
@@ -35,7 +35,7 @@ fn stores(world: &World, root: &Path, targets: &Targets) -> DeadLetterStores {
     DeadLetterStores::new(&world.journal, &world.clock, sinks, (aim, None), OPTIONS)
 }
 
-/// Nothing can be written to a folder whose place is taken by a file.
+/// Makes writes fail by replacing the folder with a file.
 fn break_store(root: &Path) {
     fs::write(root.join("a/letters"), b"").expect("written");
 }
@@ -59,23 +59,23 @@ async fn until(
 }
 
 #[test]
-fn a_store_out_of_reach_keeps_no_other_waiting() {
+fn an_unreachable_store_does_not_delay_others() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         let _actors: Vec<_> = stores.all().map(|(_, dead_letters)| dead_letters.build().start()).collect();
         break_store(folder.path());
-        // As many as make a store's files at once.
+        // As many as the files that a store writes at once.
         for subscription in 1..=OPTIONS.rules.at_once as u32 {
-            world.put_aside(subscription_key(subscription), 1, START).await;
+            world.add_dead_letters(subscription_key(subscription), 1, START).await;
             stores.waiting(PendingNotice {
                 subscription_key: subscription_key(subscription),
                 target: at("a", "letters"),
                 due: START,
             });
         }
-        world.put_aside(subscription_key(9), 2, START).await;
+        world.add_dead_letters(subscription_key(9), 2, START).await;
         assert!(stores.waiting(PendingNotice {
             subscription_key: subscription_key(9),
             target: at("b", "letters"),
@@ -92,7 +92,7 @@ fn a_store_out_of_reach_keeps_no_other_waiting() {
 }
 
 #[test]
-fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_instead() {
+fn dead_letters_for_a_lost_store_can_be_redirected() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let (world, targets) =
@@ -101,7 +101,7 @@ fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_
         let _actors: Vec<_> = stores.all().map(|(_, dead_letters)| dead_letters.build().start()).collect();
         break_store(folder.path());
         targets.lock().expect("no panic").insert(subscription_key(1), at("a", "letters"));
-        world.put_aside(subscription_key(1), 5, START).await;
+        world.add_dead_letters(subscription_key(1), 5, START).await;
         stores.waiting(PendingNotice { subscription_key: subscription_key(1), target: at("a", "letters"), due: START });
         let begun = until(&world, &stores, subscription_key(1), |totals| totals.in_progress.is_some()).await;
         assert!(begun.in_progress.expect("it is begun").name.starts_with("a:letters/MY-SUBSCRIPTION/"));
@@ -116,12 +116,12 @@ fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_
 }
 
 #[test]
-fn a_store_that_is_not_there_keeps_its_dead_letters_in_the_journal() {
+fn a_missing_store_keeps_its_dead_letters_in_the_journal() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
-        world.put_aside(subscription_key(1), 1, START).await;
+        world.add_dead_letters(subscription_key(1), 1, START).await;
         assert!(!stores.waiting(PendingNotice {
             subscription_key: subscription_key(1),
             target: at("c", "letters"),

@@ -33,7 +33,7 @@ proptest! {
         prop_assert_eq!(DeadLetterTotals::decode(&[&bytes[..], &[0]].concat()), Err(DamagedTotals));
     }
 
-    /// The format before has no outage at its end.
+    /// The previous version has no outage at its end.
     #[test]
     fn the_format_before_is_read(totals in totals()) {
         let totals = DeadLetterTotals { outage: None, ..totals };
@@ -50,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn a_loss_that_is_accepted_does_not_count_what_was_redriven_or_purged_as_lost() {
+fn an_accepted_loss_excludes_redriven_and_purged_dead_letters() {
     let totals = DeadLetterTotals { written: 3, redriven: 2, purged: 1, ..DeadLetterTotals::default() };
     assert_eq!(totals.clone().accept_loss(6), totals);
     assert_eq!(totals.accept_loss(8).lost, 2);

@@ -1,4 +1,4 @@
-//! A journal in memory with dead letters in it, a folder, and the actor between them.
+//! A journal in memory with dead letters, a folder, and the actor between them.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ use crate::support::memory_store::MemoryStore;
 /// 2020-08-13T18:00:00Z
 pub(super) const START: Timestamp = Timestamp(1_597_341_600_000_000);
 
-/// A quick server: 3 events a file, and failures are tried again after 20 ms.
+/// A fast server: 3 events per file, and failures are retried after 20 ms.
 pub(super) const OPTIONS: WriterOptions = WriterOptions {
     rules: StagingRules { at_once: 4, retry_first: Duration::from_millis(20), retry_max: Duration::from_millis(40) },
     events_max: 3,
@@ -47,23 +47,23 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A server on what `memory` has, its clock at `now`, writing to `folder`.
+    /// A server on the content of `memory`, its clock at `now`, writing to `folder`.
     pub(super) fn start(memory: &MemoryStore, folder: &Path, now: Timestamp) -> Self {
         Self::over(memory, Sink::local(folder).expect("a folder"), now)
     }
 
-    /// A server on what `memory` has, its clock at `now`, writing to `sink`.
+    /// A server on the content of `memory`, its clock at `now`, writing to `sink`.
     pub(super) fn over(memory: &MemoryStore, sink: Sink, now: Timestamp) -> Self {
-        Self::heralded(memory, sink, now, |_| None)
+        Self::with_notifier(memory, sink, now, |_| None)
     }
 
-    /// A server on what `store` has or says it has.
+    /// A server on `store`.
     pub(super) fn on(store: impl Store, folder: &Path, now: Timestamp) -> Self {
         Self::build(Arc::new(store), Sink::local(folder).expect("a folder"), now, |_| None)
     }
 
-    /// The same, with a herald that may use the journal.
-    pub(super) fn heralded(
+    /// The same with a notifier that may use the journal.
+    pub(super) fn with_notifier(
         memory: &MemoryStore,
         sink: Sink,
         now: Timestamp,
@@ -87,19 +87,19 @@ impl World {
         Self { journal, dead_letters, hand, clock, writer }
     }
 
-    /// Publishes `count` events for `subscription_key` and puts them all aside, due at `due`.
-    pub(super) async fn put_aside(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
+    /// Publishes `count` events for `subscription_key` and dead-letters all of them, due at `due`.
+    pub(super) async fn add_dead_letters(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
         let found = self.journal.end(PartitionId(1)).is_some();
         let mut changes = vec![MetaChange::Subscribe(subscription_key, None)];
         if !found {
             changes.insert(0, MetaChange::Found(PartitionId(1)));
         }
         self.journal.change(changes).await.expect("written");
-        self.put_aside_again(subscription_key, count, due).await;
+        self.add_more_dead_letters(subscription_key, count, due).await;
     }
 
-    /// The same for one that is there.
-    pub(super) async fn put_aside_again(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
+    /// The same for an existing subscription.
+    pub(super) async fn add_more_dead_letters(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
         for index in 0..count {
             draft.push(|out| {
@@ -115,11 +115,11 @@ impl World {
         }
         let first = self.journal.publish(PartitionId(1), draft.into_chunks(), None).await.expect("published").first;
         let owner = self.journal.open(subscription_key).await.expect("opened").owner;
-        let aside = |index| put_aside(first.plus(u64::from(index)), due, dead());
-        let (told, heard) = tokio::sync::oneshot::channel();
-        let done = Box::new(move |answer| told.send(answer).expect("somebody waits"));
-        self.journal.append(owner, (0..count).map(aside).collect(), true, done);
-        heard.await.expect("an answer").expect("written");
+        let record = |index| dead_letter_change(first.plus(u64::from(index)), due, dead());
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let done = Box::new(move |answer| sender.send(answer).expect("somebody waits"));
+        self.journal.append(owner, (0..count).map(record).collect(), true, done);
+        receiver.await.expect("an answer").expect("written");
     }
 
     pub(super) fn notice(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
@@ -130,7 +130,7 @@ impl World {
         self.dead_letters.build().start()
     }
 
-    /// Lets the clock run, until `subscription_key`'s account is as `enough` says.
+    /// Advances the clock until the totals of `subscription_key` satisfy `enough`.
     pub(super) async fn until(
         &self,
         subscription_key: SubscriptionKey,
@@ -151,7 +151,7 @@ impl World {
         self.journal.reads().dead(subscription_key, Timestamp::NEVER, 1_000, 1 << 20).await.expect("read").len()
     }
 
-    /// Ends it as a server ends.
+    /// Stops it like a server.
     pub(super) async fn stop(self) {
         assert!(self.dead_letters.settle(Duration::from_secs(5)).await, "files end");
         self.journal.close();
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-pub(super) fn put_aside(seq: Seq, due: Timestamp, dead: DeadLetterRecord) -> RecordChange {
+pub(super) fn dead_letter_change(seq: Seq, due: Timestamp, dead: DeadLetterRecord) -> RecordChange {
     RecordChange::PutAside { lane: Lane::LIVE, seq, due, dead }
 }
 
@@ -188,7 +188,7 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>
     }
 }
 
-/// All ids in all files, sorted: one that is written twice is there twice.
+/// All ids in all files, sorted. A repeated id appears twice.
 pub(super) fn ids(root: &Path) -> Vec<String> {
     let mut ids: Vec<_> = files(root).into_values().flatten().collect();
     ids.sort();

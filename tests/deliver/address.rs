@@ -1,4 +1,4 @@
-//! Which addresses may be called. No network is needed: names are answered by the tests.
+//! Which addresses may be called. No network is needed: the tests answer name lookups.
 
 use std::{io, net::SocketAddr};
 
@@ -11,7 +11,7 @@ use url::Url;
 use super::{AMPLE, options, post_to, with_names};
 use crate::support::endpoint::{Endpoint, answer};
 
-/// One address of every network that is refused.
+/// One address of every refused network.
 const FORBIDDEN: [&str; 33] = [
     "0.0.0.0",
     "10.1.2.3",
@@ -60,7 +60,7 @@ fn private_and_reserved_addresses_are_refused_and_public_ones_are_not() {
 }
 
 #[test]
-fn a_loopback_address_is_found_in_every_spelling() {
+fn every_spelling_of_a_loopback_address_is_refused() {
     let rules = AddressRules { allow_http: true, ..AddressRules::default() };
     for url in [
         "http://127.1/",
@@ -79,14 +79,14 @@ fn a_loopback_address_is_found_in_every_spelling() {
 }
 
 #[test]
-fn http_needs_a_word_of_the_operator() {
+fn http_must_be_allowed_by_the_operator() {
     let url = Url::parse("http://example.com/").expect("a URL");
     assert!(AddressRules::default().check_url(&url).is_err());
     assert_eq!(AddressRules::loopback().check_url(&url), Ok(()));
 }
 
 #[test]
-fn a_network_is_let_through_by_its_prefix() {
+fn a_network_is_allowed_by_its_prefix() {
     let network: ipnet::IpNet = "10.1.0.0/16".parse().expect("a network");
     let rules = AddressRules { allow_http: false, allow_networks: vec![network], own: Vec::new() };
     assert_eq!(network.to_string(), "10.1.0.0/16");
@@ -95,7 +95,7 @@ fn a_network_is_let_through_by_its_prefix() {
 }
 
 #[actix_rt::test]
-async fn a_literal_address_is_checked_though_no_name_is_looked_up() {
+async fn a_literal_address_is_checked_without_a_lookup() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let strict = AddressRules { allow_http: true, ..AddressRules::default() };
     let client = WebhookClient::new(ClientOptions { rules: strict, ..options() });
@@ -120,17 +120,17 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
 }
 
 #[actix_rt::test]
-async fn a_name_is_asked_once_for_a_connection_and_again_for_the_next() {
+async fn a_name_is_resolved_once_per_connection() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
     let (good, bad) = (endpoint.address(), "10.0.0.1:80".parse().expect("an address"));
-    let client = WebhookClient::new(with_names(move |_, asked| Some(Ok(vec![if asked == 1 { good } else { bad }]))));
+    let client = WebhookClient::new(with_names(move |_, lookups| Some(Ok(vec![if lookups == 1 { good } else { bad }]))));
     assert_eq!(post_to(&client, "http://rebinding.test/", AMPLE).await.outcome, Outcome::Delivered);
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
     assert!(second.detail.contains("resolves to 10.0.0.1"), "{}", second.detail);
 }
 
 #[actix_rt::test]
-async fn the_second_address_is_called_where_the_first_refuses() {
+async fn the_second_address_is_called_if_the_first_refuses() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let good = endpoint.address();

@@ -1,4 +1,4 @@
-//! What subscriptions and endpoints can try: a table of ways to an inner address, and one of answers that mean it ill.
+//! Attacks by subscriptions and endpoints: a table of ways to an internal address, and one of malicious responses.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ use gridhook::{
 use super::{AMPLE, options, outgoing, post_to, with_names};
 use crate::support::endpoint::{Endpoint, Script, Step, answer};
 
-/// Ways to write 127.0.0.1: each leads there where that is allowed.
+/// Ways to write 127.0.0.1. Each reaches it if it is allowed.
 const SPELLINGS: [(&str, &str); 11] = [
     ("the address", "127.0.0.1"),
     ("short", "127.1"),
@@ -81,7 +81,7 @@ async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed()
         show(name, host, &refused.detail);
         assert_eq!((refused.outcome, endpoint.connections()), (Outcome::SocketError, before), "{host}");
         assert!(refused.detail.contains("is private or reserved"), "{host}: {}", refused.detail);
-        // The way is one: where the network is allowed it is gone.
+        // Only the network matters: if it is allowed, the same URL works.
         assert_eq!(post_to(&open, &url, AMPLE).await.outcome, Outcome::Delivered, "{host}");
     }
     for (name, host) in INNER {
@@ -92,7 +92,7 @@ async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed()
 }
 
 #[actix_rt::test]
-async fn names_lead_nowhere_that_their_addresses_may_not() {
+async fn names_are_refused_by_their_addresses() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
     let at = endpoint.address();
     let inner = |text: &str| SocketAddr::new(text.parse().expect(text), at.port());
@@ -112,15 +112,15 @@ async fn names_lead_nowhere_that_their_addresses_may_not() {
     }
     assert_eq!(endpoint.connections(), 0);
 
-    // What is let through here stands for a public address; what the name leads to at the next question, for an inner one.
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (count, bad) = (Arc::clone(&asked), inner("127.0.0.2"));
+    // The allowed address stands for a public one, the address of the second lookup for an internal one.
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let (count, bad) = (Arc::clone(&lookups), inner("127.0.0.2"));
     let names =
         with_names(move |_, _| Some(Ok(vec![if count.fetch_add(1, Ordering::SeqCst) == 0 { at } else { bad }])));
     let only = AddressRules { allow_networks: vec!["127.0.0.1/32".parse().expect("a network")], ..strict() };
     let client = WebhookClient::new(ClientOptions { rules: only, ..names });
     assert_eq!(post_to(&client, "http://rebinding.test/", AMPLE).await.outcome, Outcome::Delivered);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "between the check and the connection nobody is asked again");
+    assert_eq!(lookups.load(Ordering::SeqCst), 1, "there is no second lookup between the check and the connection");
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
     show("a name that changes its answer", "rebinding.test", &second.detail);
     assert!(second.detail.contains("resolves to 127.0.0.2"), "{}", second.detail);
@@ -155,7 +155,7 @@ async fn a_server_does_not_deliver_to_itself_whatever_is_allowed() {
 }
 
 #[test]
-fn an_address_that_says_two_things_is_none() {
+fn an_ambiguous_address_is_refused() {
     for (name, url) in [
         ("a user before the host", "http://8.8.8.8@127.0.0.1/"),
         ("a user and a password", "http://a:b@127.0.0.1/"),
@@ -177,7 +177,7 @@ fn an_address_that_says_two_things_is_none() {
         let made = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, false);
         match made {
             Err(error) => show(name, url.escape_debug().to_string().as_str(), &error.to_string()),
-            // Line ends are taken out of an address by the standard that it is read by; what is left is one thing.
+            // The URL standard removes line ends. The rest is unambiguous.
             Ok(destination) => {
                 assert_eq!(name, "a line of its own", "{url}");
                 assert!(!destination.url().as_str().contains(['\r', '\n']), "{url}");
@@ -191,7 +191,7 @@ fn say(text: &str) -> Step {
 }
 
 #[actix_rt::test]
-async fn a_redirect_leads_nowhere() {
+async fn a_redirect_is_not_followed() {
     let inner = Endpoint::start(vec![answer(200, "", "")]);
     for status in [301, 302, 303, 307, 308] {
         let endpoint = Endpoint::start(vec![answer(status, &format!("location: {}\r\n", inner.url()), "")]);
@@ -202,7 +202,7 @@ async fn a_redirect_leads_nowhere() {
 }
 
 #[actix_rt::test]
-async fn an_endpoint_that_means_it_ill_holds_its_own_place_for_its_own_time() {
+async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
     const WAIT: Duration = Duration::from_millis(600);
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
     let zipped = answer(200, "content-encoding: gzip\r\n", "\u{1f}\u{8b} as if it were zipped");
@@ -285,7 +285,7 @@ async fn an_endpoint_that_means_it_ill_holds_its_own_place_for_its_own_time() {
         );
         assert_ne!((got.outcome, got.status), (Outcome::Delivered, None), "{name}");
         assert!(got.body.len() <= 4096, "{name}: {} bytes of it are kept", got.body.len());
-        // The wait, and what a busy machine adds.
+        // The time limit, and what a busy machine adds.
         assert!(took < WAIT + Duration::from_secs(5), "{name}: {took:?}");
     }
 }

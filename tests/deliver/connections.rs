@@ -1,4 +1,4 @@
-//! Connections: used again, not used again, found stale, closed.
+//! Connections: reused, not reused, stale, closed.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn say(text: &str) -> Step {
     Step::Say(text.as_bytes().to_vec())
 }
 
-/// The statuses that as many requests bring, one after the other, and how many connections were made for them.
+/// Sends requests one after another, and checks their statuses and the number of connections.
 async fn check(scripts: Vec<Script>, statuses: &[u16], connections: usize) {
     let endpoint = Endpoint::start(scripts);
     let client = WebhookClient::new(options());
@@ -26,7 +26,7 @@ async fn check(scripts: Vec<Script>, statuses: &[u16], connections: usize) {
 }
 
 #[actix_rt::test]
-async fn a_connection_is_used_again_after_an_answer_that_ended() {
+async fn a_connection_is_reused_after_a_complete_response() {
     let chunked = vec![say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")];
     check(
         vec![answer(200, "", "body"), chunked, answer(204, "", ""), answer(500, "", "no")],
@@ -37,20 +37,20 @@ async fn a_connection_is_used_again_after_an_answer_that_ended() {
 }
 
 #[actix_rt::test]
-async fn a_connection_is_not_used_again_where_the_endpoint_says_so() {
+async fn a_connection_is_not_reused_if_the_endpoint_says_so() {
     check(vec![answer(200, "connection: close\r\n", "body")], &[200, 200], 2).await;
     check(vec![vec![say("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nhi")]], &[200, 200], 2).await;
 }
 
 #[actix_rt::test]
-async fn an_answer_without_a_length_is_not_followed_by_another_on_its_connection() {
+async fn a_response_without_a_length_ends_its_connection() {
     let late = Step::Pause(Duration::from_millis(30));
     let first = vec![say("HTTP/1.1 200 OK\r\n\r\n"), late, say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")];
     check(vec![first, answer(500, "", "")], &[200, 500], 2).await;
 }
 
 #[actix_rt::test]
-async fn interim_answers_are_passed_over_and_the_connection_is_used_again() {
+async fn interim_responses_are_skipped_and_the_connection_is_reused() {
     let late = || Step::Pause(Duration::from_millis(20));
     let last = || say("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     for interim in ["100 Continue", "102 Processing", "103 Early Hints\r\nlink: </a>; rel=preload", "199 Odd"] {
@@ -65,7 +65,7 @@ async fn interim_answers_are_passed_over_and_the_connection_is_used_again() {
             check(vec![script, answer(503, "", "")], &[200, 503], 1).await;
         }
     }
-    // What ends HTTP, and more of them than anybody needs, is a failure, and its connection is not used again.
+    // An end of HTTP, or too many interim responses, fails the request, and its connection is not reused.
     for (script, status) in [
         (vec![say("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n"), late(), last()], 101),
         (vec![say(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(17)), late(), last()], 100),
@@ -101,14 +101,14 @@ async fn a_stale_connection_costs_no_attempt() {
 }
 
 #[actix_rt::test]
-async fn a_request_is_sent_again_once_and_on_a_new_connection_only() {
+async fn a_stale_request_is_repeated_once_on_a_new_connection() {
     let endpoint = Endpoint::start(vec![
         vec![Step::Pause(Duration::from_millis(30)), say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
         vec![Step::Pause(Duration::from_millis(30)), say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
         vec![Step::Reset],
     ]);
     let client = WebhookClient::new(options());
-    // Two at once, so that two idle connections wait for the third request.
+    // Two at once, so that two idle connections are left for the third request.
     futures_util::future::join(post_to(&client, &endpoint.url(), AMPLE), post_to(&client, &endpoint.url(), AMPLE))
         .await;
     assert_eq!(endpoint.connections(), 2);
@@ -118,7 +118,7 @@ async fn a_request_is_sent_again_once_and_on_a_new_connection_only() {
 }
 
 #[actix_rt::test]
-async fn a_request_is_not_sent_again_once_an_answer_had_begun() {
+async fn a_request_is_not_repeated_once_a_response_began() {
     let begun = vec![say("HTTP/1.1 20"), Step::Pause(Duration::from_millis(30)), Step::Reset];
     let endpoint = Endpoint::start(vec![answer(200, "", ""), begun]);
     let client = WebhookClient::new(options());
@@ -129,7 +129,7 @@ async fn a_request_is_not_sent_again_once_an_answer_had_begun() {
 }
 
 #[actix_rt::test]
-async fn silence_on_a_reused_connection_is_a_timeout_and_not_sent_again() {
+async fn a_timeout_on_a_reused_connection_is_not_repeated() {
     let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![Step::Hang]]);
     let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
@@ -139,7 +139,7 @@ async fn silence_on_a_reused_connection_is_a_timeout_and_not_sent_again() {
 }
 
 #[actix_rt::test]
-async fn idle_connections_are_closed_though_nobody_calls_again() {
+async fn idle_connections_are_closed_without_another_call() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let client = WebhookClient::new(ClientOptions { keep_alive: Duration::from_millis(20), ..options() });
     post_to(&client, &endpoint.url(), AMPLE).await;
@@ -149,7 +149,7 @@ async fn idle_connections_are_closed_though_nobody_calls_again() {
 }
 
 #[actix_rt::test]
-async fn what_awc_keeps_of_closed_connections_does_not_pile_up() {
+async fn closed_connections_do_not_accumulate_in_awc_s_pool() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let address = endpoint.address();
     let keep_alive = Duration::from_secs(3_600);
@@ -177,7 +177,7 @@ async fn what_awc_keeps_of_closed_connections_does_not_pile_up() {
 }
 
 #[actix_rt::test]
-async fn a_request_that_is_given_up_closes_its_connection() {
+async fn a_dropped_request_closes_its_connection() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
     let client = WebhookClient::new(options());
     let url = endpoint.url();

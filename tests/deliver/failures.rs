@@ -1,4 +1,4 @@
-//! Requests that are not answered, or not by anything that is HTTP.
+//! Requests without a response, or with one that is not HTTP.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ fn say(text: &str) -> Step {
     Step::Say(text.as_bytes().to_vec())
 }
 
-/// What one request to an endpoint with this script ends with.
+/// Sends one request to an endpoint with this script and checks its result.
 async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &str) {
     let endpoint = Endpoint::start(vec![script]);
     let client = WebhookClient::new(options());
-    // Only what must run into the wait is given a short one.
+    // Only tests of the timeout itself use a short one.
     let waits = if outcome == Outcome::TimedOut { BRIEF } else { AMPLE };
     let start = Instant::now();
     let answer = post_to(&client, &endpoint.url(), waits).await;
@@ -31,7 +31,7 @@ async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &s
 }
 
 #[actix_rt::test]
-async fn silence_in_any_place_is_a_timeout_within_the_wait() {
+async fn silence_in_any_phase_is_a_timeout() {
     let _rows =
         crate::spec::shows(&["S000-021", "S000-022", "S000-141", "S002-007", "S002-008", "S003-041", "S003-042"]);
     let pause = Duration::from_millis(20);
@@ -83,7 +83,7 @@ async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
 }
 
 #[actix_rt::test]
-async fn a_large_request_that_nobody_reads_is_a_timeout() {
+async fn a_large_request_that_is_not_read_is_a_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
     let answer = post_large(&endpoint.url(), BRIEF).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
@@ -91,7 +91,7 @@ async fn a_large_request_that_nobody_reads_is_a_timeout() {
 }
 
 #[actix_rt::test]
-async fn a_refusal_is_heard_while_the_request_is_still_being_written() {
+async fn a_rejection_is_read_while_the_request_is_still_being_written() {
     let patient = Step::Pause(Duration::from_millis(300));
     for end in [patient, Step::Close, Step::Reset] {
         let refusal = [answer(413, "", "too much"), vec![Step::Pause(Duration::from_millis(200)), end]].concat();
@@ -103,7 +103,7 @@ async fn a_refusal_is_heard_while_the_request_is_still_being_written() {
 }
 
 #[actix_rt::test]
-async fn a_success_before_the_request_is_whole_is_not_taken_for_one() {
+async fn a_success_before_the_request_is_complete_does_not_count() {
     let early = [answer(200, "", ""), vec![Step::Pause(Duration::from_millis(200)), Step::Close]].concat();
     let endpoint = Endpoint::start_impatient(vec![early]);
     let answer = post_large(&endpoint.url(), AMPLE).await;
@@ -144,14 +144,14 @@ async fn a_body_that_breaks_off_after_a_success_is_a_success() {
 }
 
 #[actix_rt::test]
-async fn an_answer_that_is_no_http_is_told_as_such() {
-    check(vec![say("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not understood").await;
-    check(vec![say("HTTP/1.1 9999 X\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not understood").await;
+async fn a_response_that_is_not_http_is_reported_as_such() {
+    check(vec![say("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not valid HTTP").await;
+    check(vec![say("HTTP/1.1 9999 X\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not valid HTTP").await;
     let endless = vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'x'; 4_096])];
-    check(endless, Outcome::GenericError, None, "not understood").await;
+    check(endless, Outcome::GenericError, None, "not valid HTTP").await;
     let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
     let many = say(&format!("HTTP/1.1 200 OK\r\n{many}content-length: 0\r\n\r\n"));
-    check(vec![many, Step::Hang], Outcome::GenericError, None, "not understood").await;
+    check(vec![many, Step::Hang], Outcome::GenericError, None, "not valid HTTP").await;
 }
 
 #[actix_rt::test]

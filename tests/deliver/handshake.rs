@@ -1,4 +1,4 @@
-//! An endpoint is asked whether it may be called, on real sockets, and whatever happens there has a name.
+//! Handshakes on real sockets. Every failure has a name.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -25,19 +25,19 @@ fn destination(url: &str, schema: Schema) -> Destination {
     Destination::new(url, "to-shop", schema, schema, false).expect("a good URL")
 }
 
-fn occasion() -> EventEnvelope<'static> {
+fn envelope() -> EventEnvelope<'static> {
     // 2021-03-10T21:02:56Z
     EventEnvelope { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
 }
 
 fn outgoing(handshake: Handshake, destination: &Destination) -> OutgoingRequest {
     match handshake {
-        Handshake::EventGrid => validation_request(destination, &occasion(), "CODE", "http://here/validate?token=1"),
+        Handshake::EventGrid => validation_request(destination, &envelope(), "CODE", "http://here/validate?token=1"),
         Handshake::CloudEvents => permission_request(destination, Some(("http://here/validate?token=1", 120))),
     }
 }
 
-async fn ask_with(
+async fn handshake_with(
     options: ClientOptions,
     url: &str,
     handshake: Handshake,
@@ -51,7 +51,7 @@ async fn ask_with(
     WebhookClient::new(options).send_handshake(handshake, &destination, &outgoing(handshake, &destination), wait).await
 }
 
-/// Without what differs from run to run.
+/// Without what differs between runs.
 fn shown(received: &Received) -> String {
     let mut lines: Vec<&str> = received.head.trim_end().lines().collect();
     lines.retain(|line| !["host:", "date:", "user-agent:"].iter().any(|name| line.to_lowercase().starts_with(name)));
@@ -60,7 +60,7 @@ fn shown(received: &Received) -> String {
 }
 
 #[test]
-fn the_headers_that_every_delivery_has_are_in_the_question_too() {
+fn a_handshake_has_the_static_delivery_properties() {
     let fixed =
         r#"{"name":"Authorization","type":"Static","properties":{"value":"Bearer of the hook","isSecret":true}}"#;
     let other = r#"{"name":"total","type":"Dynamic","properties":{"sourceField":"data.total"}}"#;
@@ -69,16 +69,16 @@ fn the_headers_that_every_delivery_has_are_in_the_question_too() {
         [(Handshake::EventGrid, Schema::EventGrid), (Handshake::CloudEvents, Schema::CloudEvents)]
     {
         let destination = destination("http://127.0.0.1:1/", schema).with_properties(&properties);
-        let asked = outgoing(handshake, &destination);
-        assert_eq!(asked.properties, [("Authorization".to_owned(), "Bearer of the hook".to_owned())]);
+        let request = outgoing(handshake, &destination);
+        assert_eq!(request.properties, [("Authorization".to_owned(), "Bearer of the hook".to_owned())]);
     }
 }
 
 #[actix_rt::test]
-async fn the_code_is_posted_to_the_exact_address_in_event_grids_own_form() {
+async fn the_code_is_posted_to_the_exact_address_in_event_grid_s_form() {
     let endpoint = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
-    let heard = ask_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
-    assert_eq!((heard.status, &heard.body[..]), (200, &br#"{"validationResponse":"CODE"}"#[..]));
+    let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
+    assert_eq!((response.status, &response.body[..]), (200, &br#"{"validationResponse":"CODE"}"#[..]));
     expect![[r#"
         POST /hook?code=1 HTTP/1.1
         aeg-event-type: SubscriptionValidation
@@ -91,17 +91,17 @@ async fn the_code_is_posted_to_the_exact_address_in_event_grids_own_form() {
 }
 
 #[actix_rt::test]
-async fn a_permission_is_asked_for_with_options_and_read_from_the_headers() {
+async fn a_permission_is_requested_with_options_and_read_from_headers() {
     let headers = "WebHook-Allowed-Origin: eventgrid.azure.net\r\nWebHook-Allowed-Rate: 100\r\n";
     for script in [
         answer(200, headers, "a page"),
-        // A body that never ends holds nobody up: it is not a word.
+        // A body that never ends does not delay the result, because it is not read.
         vec![Step::Say(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 9\r\n\r\n").into_bytes()), Step::Hang],
     ] {
         let endpoint = Endpoint::start(vec![script]);
-        let heard = ask_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE).await.expect("an answer");
-        assert_eq!(heard.allowed_origin.as_deref(), Some("eventgrid.azure.net"));
-        assert_eq!((heard.status, heard.allowed_rate.as_deref()), (200, Some("100")));
+        let response = handshake_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE).await.expect("an answer");
+        assert_eq!(response.allowed_origin.as_deref(), Some("eventgrid.azure.net"));
+        assert_eq!((response.status, response.allowed_rate.as_deref()), (200, Some("100")));
         expect![[r#"
             OPTIONS /hook?code=1 HTTP/1.1
             content-length: 0
@@ -115,17 +115,17 @@ async fn a_permission_is_asked_for_with_options_and_read_from_the_headers() {
 }
 
 #[actix_rt::test]
-async fn a_redirect_is_told_and_not_followed() {
+async fn a_redirect_is_reported_and_not_followed() {
     let elsewhere = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
     let headers = format!("location: {}\r\n", elsewhere.url());
     let endpoint = Endpoint::start(vec![answer(307, &headers, "")]);
-    let heard = ask_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
-    assert_eq!((heard.status, elsewhere.requests().len()), (307, 0));
+    let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
+    assert_eq!((response.status, elsewhere.requests().len()), (307, 0));
 }
 
 async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outcome, said: &str) {
     for handshake in [Handshake::EventGrid, Handshake::CloudEvents] {
-        match ask_with(options.clone(), url, handshake, wait).await {
+        match handshake_with(options.clone(), url, handshake, wait).await {
             Err(ValidationFailure::Unanswered { outcome: found, detail }) => {
                 assert_eq!(found, outcome, "{detail}");
                 assert!(detail.contains(said), "{handshake:?}: {detail}");
@@ -136,7 +136,7 @@ async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outco
 }
 
 #[actix_rt::test]
-async fn every_way_of_not_answering_has_its_name() {
+async fn every_handshake_failure_has_a_name() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let refused = format!("no connection to {gone}: Connection refused");
     check(options(), &format!("http://{gone}/"), AMPLE, Outcome::SocketError, &refused).await;
@@ -172,11 +172,11 @@ async fn every_way_of_not_answering_has_its_name() {
     let reset = start(Step::Reset);
     check(options(), &reset.url(), AMPLE, Outcome::SocketError, "broke before the response").await;
     let other = Endpoint::start(vec![vec![Step::Say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), Step::Hang]]);
-    check(options(), &other.url(), AMPLE, Outcome::GenericError, "not understood").await;
+    check(options(), &other.url(), AMPLE, Outcome::GenericError, "not valid HTTP").await;
 }
 
 #[actix_rt::test]
-async fn each_question_has_a_connection_of_its_own() {
+async fn each_handshake_has_its_own_connection() {
     let endpoint = Endpoint::start(vec![answer(200, "", "{}")]);
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url(), Schema::EventGrid);
@@ -188,9 +188,9 @@ async fn each_question_has_a_connection_of_its_own() {
 }
 
 #[test]
-fn a_farewell_is_said_in_the_schema_that_the_endpoint_knows() {
+fn a_deletion_notice_has_the_delivery_schema() {
     let said = |schema| {
-        let outgoing = deletion_notice(&destination("https://x.test/", schema), &occasion(), "/subscriptions/s/es");
+        let outgoing = deletion_notice(&destination("https://x.test/", schema), &envelope(), "/subscriptions/s/es");
         let headers: Vec<_> = outgoing.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         format!("{}\n{}", headers.join("\n"), String::from_utf8_lossy(&outgoing.body))
     };

@@ -1,4 +1,4 @@
-//! Requests whose wait is over, and what is heard of them after that.
+//! Requests that timed out, and late responses.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use gridhook::{
 use super::{AMPLE, eventually, options, outgoing, post_to, with_names};
 use crate::support::endpoint::{Endpoint, Script, Step, answer};
 
-/// Over before the endpoint answers …
+/// Shorter than the endpoint's delay …
 const WAIT: Duration = Duration::from_millis(100);
 
-/// … which it does now.
+/// … and long enough for the late response.
 const LATE: Step = Step::Pause(Duration::from_millis(200));
 
 fn say(text: &str) -> Step {
@@ -34,15 +34,15 @@ async fn call<'a>(client: &'a WebhookClient, destination: &'a Destination) -> (R
     client.call(destination, outgoing("[{}]"), Timestamp(0)).answer(WAIT).await
 }
 
-/// What is heard of a request to an endpoint with this script after the wait; none where nothing could be.
+/// The result of a late request to an endpoint with this script; [`None`] if there is no late request.
 async fn check(script: Script, expected: Option<bool>) {
     let endpoint = Endpoint::start(vec![script]);
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
-    let (answer, lingering) = call(&client, &destination).await;
+    let (answer, late_request) = call(&client, &destination).await;
     assert_eq!((answer.outcome, answer.status), (Outcome::TimedOut, None), "{}", answer.detail);
-    let taken = match lingering {
-        Some(lingering) => Some(lingering.is_taken(AMPLE.response).await),
+    let taken = match late_request {
+        Some(late_request) => Some(late_request.is_taken(AMPLE.response).await),
         None => None,
     };
     assert_eq!(taken, expected);
@@ -52,7 +52,7 @@ async fn check(script: Script, expected: Option<bool>) {
 }
 
 #[actix_rt::test]
-async fn a_success_that_comes_late_is_heard_and_a_failure_is_not() {
+async fn a_late_success_counts_and_a_late_failure_does_not() {
     for (status, taken) in [(200, true), (204, true), (205, false), (302, false), (404, false), (503, false)] {
         check(late(answer(status, "", "")), Some(taken)).await;
     }
@@ -67,82 +67,82 @@ async fn a_success_that_comes_late_is_heard_and_a_failure_is_not() {
 }
 
 #[actix_rt::test]
-async fn the_body_of_a_late_answer_is_not_read() {
+async fn the_body_of_a_late_response_is_not_read() {
     let endless = say("HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n");
     check(late(vec![endless, Step::Forever(vec![b'x'; 999])]), Some(true)).await;
     check(late(vec![say("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n"), Step::Hang]), Some(true)).await;
 }
 
 #[actix_rt::test]
-async fn an_answer_whose_body_did_not_end_in_time_is_no_late_one() {
+async fn a_response_with_an_unfinished_body_is_not_late() {
     for (status, outcome) in [(202, Outcome::Delivered), (503, Outcome::Busy)] {
         let head = say(&format!("HTTP/1.1 {status} X\r\ncontent-length: 10\r\n\r\n"));
         let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
         let client = WebhookClient::new(options());
         let to = destination(&endpoint.url());
-        let (answer, lingering) = call(&client, &to).await;
+        let (answer, late_request) = call(&client, &to).await;
         assert_eq!((answer.outcome, answer.status), (outcome, Some(status)), "{}", answer.detail);
-        assert!(lingering.is_none());
+        assert!(late_request.is_none());
     }
 }
 
 #[actix_rt::test]
-async fn silence_ends_with_the_wait_for_late_answers() {
+async fn silence_ends_with_the_late_timeout() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
     let start = Instant::now();
-    let (_, lingering) = call(&client, &destination).await;
-    let lingering = lingering.expect("it was sent whole");
+    let (_, late_request) = call(&client, &destination).await;
+    let late_request = late_request.expect("it was sent completely");
     assert_eq!(client.late_requests(), 1);
-    assert!(!lingering.is_taken(2 * WAIT).await);
+    assert!(!late_request.is_taken(2 * WAIT).await);
     assert!((2 * WAIT..AMPLE.response).contains(&start.elapsed()), "counted from when it left");
     assert!(eventually(|| endpoint.closed() == 1).await);
 }
 
 #[actix_rt::test]
-async fn what_was_not_sent_whole_when_the_wait_is_over_is_cut() {
+async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
     let client = WebhookClient::new(options());
     let to = destination(&endpoint.url());
     let large =
         OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
-    let (answer, lingering) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
+    let (answer, late_request) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
     assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
-    assert!(lingering.is_none());
+    assert!(late_request.is_none());
 
     let client = WebhookClient::new(with_names(|_, _| None));
     let to = destination("http://nobody.knows.test/");
-    let (answer, lingering) = call(&client, &to).await;
+    let (answer, late_request) = call(&client, &to).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
-    assert!(lingering.is_none());
+    assert!(late_request.is_none());
 }
 
 #[actix_rt::test]
-async fn a_reused_connection_that_breaks_after_the_wait_is_not_replaced() {
+async fn a_reused_connection_that_breaks_after_the_timeout_is_not_replaced() {
     for end in [Step::Close, Step::Reset] {
         let endpoint = Endpoint::start(vec![answer(200, "", ""), late(vec![end]), answer(200, "", "")]);
         let client = WebhookClient::new(options());
         post_to(&client, &endpoint.url(), AMPLE).await;
         let destination = destination(&endpoint.url());
-        let (_, lingering) = call(&client, &destination).await;
-        assert!(!lingering.expect("it was sent whole").is_taken(AMPLE.response).await);
+        let (_, late_request) = call(&client, &destination).await;
+        assert!(!late_request.expect("it was sent completely").is_taken(AMPLE.response).await);
         assert_eq!((endpoint.requests().len(), endpoint.connections()), (2, 1));
     }
 }
 
 #[actix_rt::test]
-async fn so_many_linger_and_the_newcomer_is_cut() {
+async fn late_requests_are_limited_and_the_newest_is_aborted() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
     let client = WebhookClient::new(ClientOptions { late_requests_max: 2, ..options() });
     let destination = destination(&endpoint.url());
-    let mut lingering = Vec::new();
+    let mut late_request = Vec::new();
     for _ in 0..3 {
-        lingering.push(call(&client, &destination).await.1);
+        late_request.push(call(&client, &destination).await.1);
     }
-    assert_eq!(lingering.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(late_request.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
     assert!(eventually(|| endpoint.closed() == 1).await, "the third");
-    lingering.clear();
+    late_request.clear();
     assert_eq!(client.late_requests(), 0);
     assert!(eventually(|| endpoint.closed() == 3).await, "who is forgotten is closed");
 }

@@ -1,4 +1,4 @@
-//! What goes out: requests, addresses, and what becomes of a request at endpoints of every kind.
+//! HTTP delivery: requests, addresses, and the results at endpoints of every kind.
 
 mod address;
 mod attacks;
@@ -31,7 +31,7 @@ use gridhook::{
     policy::outcome::RequestResult,
 };
 
-/// An event as the journal would give it. Strings are given as they stand in JSON.
+/// An event as the journal returns it. Strings are given as in JSON.
 fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
     let span = |text: &str| match wire.find(&format!("\"{text}\"")) {
         Some(place) if !text.is_empty() => TextRange { start: place as u32 + 1, len: text.len() as u32 },
@@ -42,10 +42,10 @@ fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
     Event::new(Seq(7), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
 }
 
-/// Long enough for what shall be answered, on a busy machine too.
+/// A time limit that is not reached, even on a busy machine.
 const AMPLE: RequestTimeouts = RequestTimeouts { response: Duration::from_secs(10) };
 
-/// For what shall not be answered: long enough to get as far as the test means, on a busy machine too.
+/// A time limit that is reached, but long enough to get as far as the test intends.
 const BRIEF: RequestTimeouts = RequestTimeouts { response: Duration::from_millis(200) };
 
 fn options() -> ClientOptions {
@@ -71,7 +71,7 @@ async fn post_to(client: &WebhookClient, url: &str, waits: RequestTimeouts) -> R
     client.post(&destination, outgoing("[{}]"), &waits, Timestamp(0)).await
 }
 
-/// A name service that answers what the test says, by name and number of the question.
+/// A resolver that answers what the test says, by name and number of the lookup.
 struct Scripted<F>(F, Mutex<usize>);
 
 impl<F> NameResolver for Scripted<F>
@@ -79,9 +79,9 @@ where
     F: Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync,
 {
     fn lookup(&self, host: &str, _port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        let mut asked = self.1.lock().expect("no other test holds it");
-        *asked += 1;
-        match (self.0)(host, *asked) {
+        let mut lookups = self.1.lock().expect("no other test holds it");
+        *lookups += 1;
+        match (self.0)(host, *lookups) {
             Some(found) => Box::pin(std::future::ready(found)),
             None => Box::pin(std::future::pending()),
         }

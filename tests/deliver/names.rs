@@ -1,4 +1,4 @@
-//! Names: looked up by our own resolver, remembered, and not held up by others; and which address is called first.
+//! Name resolution: the cache, slow names, and the order of addresses.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use crate::support::{
     names::{NameServer, Said},
 };
 
-/// Longer than anything here takes that works, on a busy machine too; far shorter than a silent name server.
+/// More than any working lookup takes on a busy machine, and far less than a silent name server.
 const SOON: Duration = Duration::from_secs(4);
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -36,7 +36,7 @@ async fn find(resolver: &Resolver, host: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 #[actix_rt::test]
-async fn an_answer_is_remembered_for_its_time_to_live() {
+async fn an_answer_is_cached_for_its_time_to_live() {
     let server = NameServer::start(|name, _| match name {
         "kept.test" => Said::Addresses(vec![HERE, "::1".parse().expect("an address")], 60),
         "fleeting.test" => Said::Addresses(vec![HERE], 0),
@@ -54,7 +54,7 @@ async fn an_answer_is_remembered_for_its_time_to_live() {
 }
 
 #[actix_rt::test]
-async fn one_question_serves_all_who_need_the_name() {
+async fn one_lookup_serves_all_requests_for_a_name() {
     let server = NameServer::start(|_, _| {
         std::thread::sleep(Duration::from_millis(20));
         Said::Addresses(vec![HERE], 0)
@@ -67,7 +67,7 @@ async fn one_question_serves_all_who_need_the_name() {
 }
 
 #[actix_rt::test]
-async fn the_last_answer_stands_in_for_name_servers_that_fail_but_not_for_a_name_that_is_gone() {
+async fn stale_answers_are_used_if_name_servers_fail_but_not_if_the_name_is_gone() {
     let (asked, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let server = NameServer::start(move |name, v6| match (name, v6) {
         (_, true) => Said::NoName,
@@ -114,7 +114,7 @@ async fn localhost_and_the_hosts_file_need_no_name_server() {
 }
 
 #[actix_rt::test]
-async fn names_that_nobody_answers_for_do_not_hold_up_others() {
+async fn unanswered_names_do_not_delay_others() {
     let server = NameServer::start(|name, _| match name {
         name if name.starts_with("silent") => Said::Silence,
         _ => Said::Addresses(vec![HERE], 0),
@@ -134,7 +134,7 @@ async fn names_that_nobody_answers_for_do_not_hold_up_others() {
 }
 
 #[actix_rt::test]
-async fn a_name_that_nobody_answers_for_fails_and_says_so() {
+async fn an_unanswered_name_fails_with_its_cause() {
     let server = NameServer::start(|name, _| if name == "broken.test" { Said::Failed } else { Said::NoName });
     let client = WebhookClient::new(ClientOptions { names: std::sync::Arc::new(resolver(&server)), ..options() });
     for (name, detail) in [("broken.test", "cannot resolve the name broken.test"), ("no.test", "has no address")] {
@@ -144,7 +144,7 @@ async fn a_name_that_nobody_answers_for_fails_and_says_so() {
     }
 }
 
-/// A listener whose queue is full: who connects hears nothing.
+/// A listener whose queue is full: connections get no reply.
 fn deaf() -> (TcpListener, Vec<TcpStream>) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::new(HERE, 0).into()).expect("loopback has a free port");
@@ -158,7 +158,7 @@ fn deaf() -> (TcpListener, Vec<TcpStream>) {
 }
 
 #[actix_rt::test]
-async fn an_address_that_hears_nothing_does_not_hold_up_the_next() {
+async fn an_unresponsive_address_does_not_delay_the_next() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
     let (deaf, _queued) = deaf();
     let (deaf, at) = (deaf.local_addr().expect("an address"), endpoint.address());

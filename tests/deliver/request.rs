@@ -1,4 +1,4 @@
-//! Headers and bodies.
+//! Headers and bodies of requests.
 
 use gridhook::{
     deliver::{
@@ -97,7 +97,7 @@ fn an_event_grid_event_becomes_a_cloud_event_with_its_data_untouched() {
 }
 
 #[test]
-fn there_is_a_way_between_schemas_or_there_is_none() {
+fn only_some_schemas_can_be_converted() {
     let _rows = crate::spec::shows(&["S000-118", "S003-094"]);
     let ways = [EventGrid, CloudEvents, Custom].map(|from| {
         [EventGrid, CloudEvents, Custom]
@@ -107,7 +107,7 @@ fn there_is_a_way_between_schemas_or_there_is_none() {
 }
 
 #[test]
-fn another_schema_is_made_once_for_all_who_ask() {
+fn a_conversion_is_made_once_and_shared() {
     let mut draft = ChunkBuilder::new(EventGrid);
     draft.push(|out| {
         out.extend_from_slice(WIRE.as_bytes());
@@ -122,7 +122,7 @@ fn another_schema_is_made_once_for_all_who_ask() {
 }
 
 #[test]
-fn an_event_that_is_not_what_its_schema_says_is_told_and_not_sent() {
+fn an_event_that_violates_its_schema_is_reported_and_not_sent() {
     let broken = event(EventGrid, r#"{"id":"#, "", "");
     let made = build(&destination(EventGrid, CloudEvents, false), &[broken], 0);
     assert!(matches!(made, Err(RequestError::Unreadable { .. })), "{made:?}");
@@ -143,14 +143,14 @@ fn a_request_has_the_properties_of_its_subscription_and_of_its_event() {
     ]);
     let event = event(EventGrid, WIRE, "a-1", "2.0");
     let made = build(&destination, &[event.clone(), event], 0).expect("readable");
-    let told: Vec<String> = made.properties.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    // As the number is written, and in characters that a header can carry.
-    assert_eq!(told, ["Authorization: Bearer swordfish", "X-Count: 1.50", "X-Word: %C3%A9", "X-Kind: Made"]);
+    let headers: Vec<String> = made.properties.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    // The number as it is written, in characters that a header can carry.
+    assert_eq!(headers, ["Authorization: Bearer swordfish", "X-Count: 1.50", "X-Word: %C3%A9", "X-Kind: Made"]);
     assert!(!format!("{made:?} {destination:?}").contains("swordfish"), "{made:?} {destination:?}");
 }
 
 #[test]
-fn a_value_that_no_header_can_carry_leaves_its_header_out() {
+fn a_value_that_no_header_can_carry_is_omitted() {
     let destination = destination(CloudEvents, CloudEvents, false).with_properties(&[property(
         "X",
         "Dynamic",
@@ -174,7 +174,7 @@ fn a_value_that_no_header_can_carry_leaves_its_header_out() {
 }
 
 #[test]
-fn what_an_event_says_cant_break_a_header() {
+fn event_data_cannot_break_a_header() {
     let check = |text: &str, expected: &str| assert_eq!(header_value(text), expected, "{text:?}");
     check("plain id/1%", "plain id/1%");
     check("", "");
@@ -187,7 +187,7 @@ fn what_an_event_says_cant_break_a_header() {
 }
 
 #[test]
-fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
+fn an_endpoint_that_cannot_be_called_is_refused_with_a_reason() {
     let check = |url: &str, expected: &str| {
         let error = Destination::new(url, "s", EventGrid, EventGrid, false).expect_err(url).to_string();
         assert!(error.contains(expected), "{url}: {error}");
@@ -199,14 +199,14 @@ fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
     check("https://:pw@example.com/", "user name or a password");
     check("https://good.test\\@example.com/", "backslash");
     check("https://example.com/?a=\\", "backslash");
-    check("https:/example.com/", "no host behind");
+    check("https:/example.com/", "no host after");
     check("http://127.0.0.1#@good", "fragment");
     check(&format!("https://example.com/{}", "x".repeat(9_000)), "more than 8192");
     let pair = Destination::new("https://example.com/", "s", CloudEvents, EventGrid, false);
     assert_eq!(pair, Err(RequestError::Schema { from: CloudEvents, to: EventGrid }));
 }
 
-/// The publisher's time stamp arrives as it was sent, to the last of its digits, in every schema.
+/// The publisher's timestamp is delivered unchanged, with all digits, in every schema.
 #[test]
 fn the_publishers_time_keeps_its_hundred_nanoseconds() {
     const TIME: &str = "2020-08-13T17:18:14.0265758Z";

@@ -1,4 +1,4 @@
-//! Signatures: Standard Webhooks' own vectors, and what must hold from one attempt to the next.
+//! Signatures: the vectors of Standard Webhooks, and what must hold between attempts.
 
 use gridhook::{
     deliver::{
@@ -10,7 +10,7 @@ use gridhook::{
 
 use super::event;
 
-/// Of the specification and its reference libraries, and computed once more with the Python library (`v1`) and with another
+/// From the specification and its reference libraries. Verified with the Python library (`v1`) and with another
 /// implementation of ed25519 (`v1a`).
 const VECTORS: [(&str, &str, u64, &str, &str); 3] = [
     (
@@ -45,7 +45,7 @@ fn the_vectors_of_the_specification_hold() {
     for (secret, id, seconds, body, expected) in VECTORS {
         assert_eq!(signer(&[secret]).expect("a secret").signatures(id, seconds, body.as_bytes()), expected);
     }
-    // The half that is secret is enough.
+    // The secret half is enough.
     let seed = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbc=";
     let (_, id, seconds, body, expected) = VECTORS[2];
     assert_eq!(signer(&[seed]).expect("a seed").signatures(id, seconds, body.as_bytes()), expected);
@@ -59,7 +59,7 @@ fn several_secrets_give_several_signatures_in_their_order() {
 }
 
 #[test]
-fn what_is_no_secret_is_refused_and_not_repeated() {
+fn an_invalid_secret_is_refused_and_not_repeated() {
     let good = VECTORS[0].0;
     let long = format!("whsec_{}", "A".repeat(88));
     for bad in [
@@ -71,7 +71,7 @@ fn what_is_no_secret_is_refused_and_not_repeated() {
         &long,
         "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=",
         "whsk_c2hvcnQ=",
-        // Its public half is another's.
+        // The public half belongs to another key.
         "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvw==",
     ] {
         let error = signer(&[good, bad]).expect_err(bad);
@@ -113,7 +113,7 @@ fn an_id_is_the_same_at_every_attempt_and_another_for_every_other_batch() {
         vec![one(1, 5, "a")],
         vec![one(2, 5, "b"), one(1, 5, "a")],
         vec![one(1, 5, "a"), one(3, 5, "b")],
-        // The same place and id in another store, or after this one was made anew.
+        // The same position and id in another store, or after this one was recreated.
         vec![one(1, 6, "a"), one(2, 5, "b")],
         vec![one(1, 5, "c"), one(2, 5, "b")],
     ];

@@ -1,4 +1,4 @@
-//! https: certificates are checked, and what is wrong with one is said.
+//! https: certificates are verified, and errors name the cause.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::support::{
     endpoint::{Endpoint, Step, answer},
 };
 
-/// An authority of the test's own, in a file, and a server's identity from it for `name`.
+/// A certificate authority of the test, in a file, and a server certificate from it for `name`.
 fn authority(name: &str) -> (TempDir, Arc<ServerConfig>) {
     let (folder, authority) = known();
     (folder, authority.endpoint(name, rustls::ALL_VERSIONS))
@@ -35,7 +35,7 @@ fn url(endpoint: &Endpoint, host: &str) -> String {
 }
 
 #[actix_rt::test]
-async fn an_operators_own_authority_is_believed_and_connections_are_used_again() {
+async fn an_operator_s_authority_is_trusted_and_connections_are_reused() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "safe"), answer(200, "", "still"), vec![Step::Hang]], tls);
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
@@ -49,13 +49,13 @@ async fn an_operators_own_authority_is_believed_and_connections_are_used_again()
 }
 
 #[actix_rt::test]
-async fn an_unknown_authority_and_a_wrong_name_are_told_apart() {
+async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
     let (folder, tls) = authority("elsewhere.test");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
-    let strangers = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), AMPLE).await;
-    assert_eq!(strangers.outcome, Outcome::SocketError);
-    assert!(strangers.detail.contains("no TLS with 127.0.0.1"), "{}", strangers.detail);
-    assert!(strangers.detail.contains("UnknownIssuer"), "{}", strangers.detail);
+    let untrusted = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), AMPLE).await;
+    assert_eq!(untrusted.outcome, Outcome::SocketError);
+    assert!(untrusted.detail.contains("no TLS with 127.0.0.1"), "{}", untrusted.detail);
+    assert!(untrusted.detail.contains("UnknownIssuer"), "{}", untrusted.detail);
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     let misnamed = post_to(&client, &url(&endpoint, "127.0.0.1"), AMPLE).await;
     assert_eq!(misnamed.outcome, Outcome::SocketError);
@@ -64,7 +64,7 @@ async fn an_unknown_authority_and_a_wrong_name_are_told_apart() {
 }
 
 #[actix_rt::test]
-async fn a_handshake_that_nobody_answers_is_a_timeout_that_says_so() {
+async fn an_unanswered_tls_handshake_is_a_timeout_with_its_cause() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let answer = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), BRIEF).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
@@ -107,7 +107,7 @@ fn a_file_without_certificates_is_refused_at_start() {
 }
 
 #[actix_rt::test]
-async fn a_version_of_tls_that_is_too_old_is_not_spoken() {
+async fn an_old_version_of_tls_is_refused() {
     let (folder, authority) = known();
     let old = authority.endpoint("localhost", &[&rustls::version::TLS12]);
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], old);
@@ -123,7 +123,7 @@ async fn a_version_of_tls_that_is_too_old_is_not_spoken() {
 }
 
 #[actix_rt::test]
-async fn an_endpoint_that_asks_who_calls_is_shown_the_certificate_that_was_named() {
+async fn an_endpoint_that_requests_a_certificate_gets_the_configured_one() {
     let (folder, authority) = known();
     let shown = TempDir::new().expect("a folder");
     authority.issue("shop").write(shown.path(), "shop");
@@ -171,7 +171,7 @@ async fn http_and_https_at_the_same_host_and_port_share_no_connection() {
 }
 
 #[actix_rt::test]
-async fn interim_answers_and_refusals_are_heard_through_tls_too() {
+async fn interim_responses_and_rejections_are_read_through_tls_too() {
     let (folder, tls) = authority("localhost");
     let say = |text: &str| Step::Say(text.as_bytes().to_vec());
     let interim = vec![

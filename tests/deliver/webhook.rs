@@ -36,7 +36,7 @@ async fn a_request_carries_what_event_grid_sends_and_no_more() {
 }
 
 #[actix_rt::test]
-async fn a_port_is_left_out_of_the_host_only_where_it_goes_without_saying() {
+async fn a_default_port_is_omitted_from_the_host_header() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let address = endpoint.address();
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![address]))));
@@ -61,7 +61,7 @@ async fn a_large_body_arrives_whole() {
 }
 
 #[actix_rt::test]
-async fn a_status_is_told_as_its_outcome() {
+async fn a_status_maps_to_its_outcome() {
     let _rows = crate::spec::shows(&["S000-134", "S000-139", "S000-140", "S000-142", "S000-143", "S000-154"]);
     let table = [
         (200, Outcome::Delivered),
@@ -88,7 +88,7 @@ async fn a_status_is_told_as_its_outcome() {
 }
 
 #[actix_rt::test]
-async fn redirects_are_failures_and_nobody_follows_them() {
+async fn redirects_are_failures_and_are_not_followed() {
     let elsewhere = Endpoint::start(vec![answer(200, "", "welcome, please log in")]);
     let location = format!("location: {}\r\n", elsewhere.url());
     let statuses = [301, 302, 303, 307, 308];
@@ -110,7 +110,7 @@ async fn a_compressed_body_is_kept_as_it_came() {
 }
 
 #[actix_rt::test]
-async fn a_body_is_kept_up_to_its_bound() {
+async fn a_body_is_kept_up_to_its_limit() {
     let long = "x".repeat(BODY_BYTES_MAX + 1);
     let longer = "x".repeat(DRAINED_BYTES_MAX + 1);
     let endless = b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -135,7 +135,7 @@ async fn a_body_is_kept_up_to_its_bound() {
         assert_eq!(answer.body.len(), BODY_BYTES_MAX);
         assert!(answer.detail.contains("longer than 65536 bytes"), "{}", answer.detail);
     }
-    // The first connection carried three requests; each overlong body closed its own.
+    // The first connection carried three requests. Each too long body closed its own.
     assert_eq!(endpoint.connections(), 3);
 }
 

@@ -134,7 +134,7 @@ pub(crate) fn journaled_registry(
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
-    let world = SubscriptionContext {
+    let context = SubscriptionContext {
         journal: journal.clone(),
         clock: clock.clone(),
         client,
@@ -145,7 +145,7 @@ pub(crate) fn journaled_registry(
         read_budget: ReadBudget::new(16 << 20),
     };
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
-    let hosts = ActorHosts { arbiters, world: Arc::new(world), check_interval };
+    let hosts = ActorHosts { arbiters, context: Arc::new(context), check_interval };
     actix_rt::spawn(actor_factory::run(starts, hosts));
     (Arc::new(registry), journal, clock, hand)
 }

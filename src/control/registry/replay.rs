@@ -81,7 +81,7 @@ impl Registry {
         Ok(content)
     }
 
-    /// Begins a replay of this part, at max `rate` events per second. It is durable when this returns.
+    /// Begins a replay of this part, at most `rate` events per second. It is durable when this returns.
     pub async fn replay(
         &self,
         topic: &str,

@@ -236,7 +236,7 @@ impl TopicHandle {
         explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
     }
 
-    /// Calls `each` with the newest stored events, oldest first, `count` at max.
+    /// Calls `each` with the newest stored events, oldest first, `count` at most.
     pub async fn each_newest(&self, count: u64, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
         let Some(end) = self.log_end() else { return Ok(()) };
         let mut from = Seq(end.0.saturating_sub(count).max(Seq::FIRST.0));
@@ -399,7 +399,7 @@ impl TopicHandle {
 }
 
 impl TopicInbox {
-    #[expect(clippy::disallowed_methods, reason = "at max one wake is in the mailbox: `woken` says so")]
+    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
     fn wake(&mut self) {
         if let Some(mailbox) = &self.mailbox
             && !self.woken

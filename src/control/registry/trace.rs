@@ -71,7 +71,7 @@ pub struct EventOccurrence {
 }
 
 impl TopicHandle {
-    /// Traces an event, for at max `max` subscriptions.
+    /// Traces an event, for at most `max` subscriptions.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -186,7 +186,7 @@ pub struct LedgerPeriod {
 
 impl TopicHandle {
     /// A page of a subscription's ledger: lines from `from` to before `to` that are `wanted`, beginning at `place`,
-    /// `max` at max.
+    /// `max` at most.
     ///
     /// # Errors
     /// If the store cannot be read.

@@ -34,7 +34,7 @@ use crate::{
 /// A confirmation may arrive before the handshake's own response is processed. It waits in steps of this time …
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
-/// … this many times at max, and is then rejected as too early.
+/// … this many times at most, and is then rejected as too early.
 const EARLY_POLLS: u32 = 250;
 
 /// Details of a failed validation.
