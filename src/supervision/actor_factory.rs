@@ -126,8 +126,11 @@ impl Supervised for SubscriptionFactory {
 
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
-            let (context, recent, shared) =
-                (Arc::clone(&self.hosts.context), Arc::clone(self.topic.recent_events()), Arc::clone(&self.child.shared));
+            let (context, recent, shared) = (
+                Arc::clone(&self.hosts.context),
+                Arc::clone(self.topic.recent_events()),
+                Arc::clone(&self.child.shared),
+            );
             let (child, clock) = (Arc::clone(&self.child), context.clock.clone());
             let on_recovered = Box::new(move || child.history.note_recovered(&clock));
             match SubscriptionActor::build(context, recent, shared, on_recovered).await {

@@ -10,7 +10,7 @@ use gridhook::{
 
 use super::{
     dead, subscription_key, target,
-    world::{START, World, files, dead_letter_change, ids, run},
+    world::{START, World, dead_letter_change, files, ids, run},
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 

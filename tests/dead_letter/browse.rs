@@ -209,7 +209,8 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
             .await
             .expect("read");
         assert_eq!(page.found.len(), 7);
-        let problems: Vec<(String, String)> = page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
+        let problems: Vec<(String, String)> =
+            page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems[0].0.ends_with("0-cut.json") && problems[0].1.contains("EOF"), "{problems:?}");
         assert!(problems[1].0.ends_with("0-not.json~0") && problems[1].1.contains("not a dead letter"), "{problems:?}");

@@ -42,7 +42,9 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     let Kill { write: killed, kept, more_meanwhile } = kill;
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     let world = World::on(through(memory.clone()), folder.path(), START);
-    world.add_dead_letters(subscription_key(1), DEAD_LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
+    world
+        .add_dead_letters(subscription_key(1), DEAD_LETTERS - more_meanwhile, START.after(Duration::from_secs(1)))
+        .await;
     world.hand.advance(Duration::from_millis(1_000));
     let at = memory.writes() + killed;
     memory.fail(at..at + 1, WriteFault::Failed);

@@ -78,7 +78,8 @@ fn assert_announced(notifications: &Notifications, folder: &Path) {
     assert!(notifications.iter().all(|(_, there, _)| *there), "{notifications:?}");
     let name = |filed: &FileWritten| Path::new(&filed.blob.container).join(&filed.blob.path);
     for file in files.keys() {
-        let (of, _, _) = notifications.iter().find(|(filed, _, _)| name(filed) == *file).expect("each file is announced");
+        let (of, _, _) =
+            notifications.iter().find(|(filed, _, _)| name(filed) == *file).expect("each file is announced");
         assert_eq!(of.blob.container, "letters");
         assert!(of.id().parse::<uuid::Uuid>().is_ok() && of.blob.path.ends_with(&format!("{}.json", of.id())));
         assert_eq!(std::fs::metadata(folder.join(file)).expect("a file").len() as usize, of.bytes);
@@ -104,7 +105,8 @@ fn a_file_is_announced_after_it_is_stored_and_before_its_dead_letters_are_remove
 
 #[test]
 fn a_failed_notification_is_retried_at_the_next_turn() {
-    let (memory, folder, notifications) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Notifications::default());
+    let (memory, folder, notifications) =
+        (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Notifications::default());
     run(async {
         let world = world(&memory, folder.path(), &notifications);
         five_wait(&world).await;
@@ -126,7 +128,8 @@ fn a_failed_notification_is_retried_at_the_next_turn() {
 
 /// Runs until write `killed` (from 0) fails, then a new process on what is left.
 async fn killed_at(killed: u64, kept: usize) {
-    let (memory, folder, notifications) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Notifications::default());
+    let (memory, folder, notifications) =
+        (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Notifications::default());
     let before = world(&memory, folder.path(), &notifications);
     five_wait(&before).await;
     let at = memory.writes() + killed;

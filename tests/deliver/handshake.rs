@@ -99,7 +99,8 @@ async fn a_permission_is_requested_with_options_and_read_from_headers() {
         vec![Step::Say(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 9\r\n\r\n").into_bytes()), Step::Hang],
     ] {
         let endpoint = Endpoint::start(vec![script]);
-        let response = handshake_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE).await.expect("an answer");
+        let response =
+            handshake_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE).await.expect("an answer");
         assert_eq!(response.allowed_origin.as_deref(), Some("eventgrid.azure.net"));
         assert_eq!((response.status, response.allowed_rate.as_deref()), (200, Some("100")));
         expect![[r#"

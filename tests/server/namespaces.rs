@@ -467,7 +467,7 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
     let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
     publish_as(&server, &key, &[], format!("[{},{}]", event("one"), event("two")).as_bytes());
     let listed = || {
-        let told = server.command("GET", &format!("{place}/deadLetters?place=written"), &Value::Null).json();
+        let told = server.command("GET", &format!("{place}/deadLetters?stage=written"), &Value::Null).json();
         told["value"].as_array().cloned().unwrap_or_default()
     };
     wait_for("both to be in files", LONG, || listed().len() == 2);
