@@ -152,7 +152,7 @@ fn work(
             Ok(line) => line,
             Err(error) => {
                 match &error {
-                    backup::BackupError::Stop(CheckStop::CalledOff) => info!("called off: whoever asked is gone"),
+                    backup::BackupError::Stop(CheckStop::Canceled) => info!("canceled: the client disconnected"),
                     error => warn!(%error, "the store was not looked at, or not backed up"),
                 }
                 ProgressLine { error: Some(error.to_string()), ..NOTHING }

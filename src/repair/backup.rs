@@ -1,27 +1,28 @@
-//! Copies of a store: made while a server runs, checked, and brought back.
+//! Backups of a store: made while a server runs, checked, and restored.
 //!
 //! ```text
-//! BACKUP/backup.json  what is in it: every file with its length and checksum; written last, so that a copy without it is none
+//! BACKUP/backup.json  the manifest: every file with its length and checksum; written last, so a copy without it is incomplete
 //! BACKUP/rocksdb/     the store at one moment
-//! BACKUP/watermark    how much is in it: a store in which less is found is refused, here as in a data folder
-//! BACKUP/admin-token  if it is kept in the data folder
+//! BACKUP/watermark    its last sequence number: a store that recovers less is refused, as in a data folder
+//! BACKUP/admin-token  if it is in the data folder
 //! ```
 //!
-//! A backup is a RocksDB checkpoint, frozen beside the store by links ([`RocksStore::freeze`]) and then *copied*: a link would
-//! share its sectors, and their damage, with the store. RocksDB's own backup engine would share files between
-//! generations, which saves space, but its folders can be read by nothing else, and a damaged file is in all generations
-//! that share it; a backup here is a store of its own, which `gridhook fsck` reads as it stands, and tools that know
-//! generations (restic, a file system's snapshots) find the same files in it again, because RocksDB never changes one.
+//! A backup is a RocksDB checkpoint, made with hard links next to the store ([`RocksStore::freeze`]) and then *copied*:
+//! a hard link would share its sectors, and their damage, with the store. RocksDB's own backup engine would save space
+//! by sharing files between generations, but nothing else can read its folders, and a damaged shared file is damaged in
+//! all generations. A backup here is a complete store that `gridhook fsck` can read. Tools with generations (restic,
+//! snapshots of a file system) recognize unchanged files, because RocksDB never modifies a file.
 //!
 //! Invariants:
-//! - One point: whatever was acknowledged before it began is in it, and of every write all or nothing.
-//! - It is looked at from its own files before it is called made.
-//! - It is bounded: one at a time, on a thread of its own, which rests for as long as it works (`CopyPace`), and not where the
-//!   copy would fill the disk.
-//! - Nothing that was there is written over, and what was begun and not finished is taken away again.
+//! - A backup is a single point in time: it contains every write that was acknowledged before it began, and every write
+//!   completely or not at all.
+//! - A backup is checked from its own files before it is reported as made.
+//! - Its load is bounded: one at a time, on a thread of its own that pauses as long as it works (`CopyPace`), and not
+//!   if the copy would fill the disk.
+//! - Nothing is overwritten, and an unfinished copy is removed.
 //!
-//! Absent on purpose: the settings, which are the operator's own files, dead-letter files, which are where they were
-//! written, and certificates.
+//! Not here: settings, which are the operator's files; dead-letter files, which stay at their destination; and
+//! certificates.
 
 mod copy;
 mod damaged;
@@ -56,28 +57,28 @@ use crate::{
     },
 };
 
-/// What is in a backup: written last.
+/// The manifest, written last.
 const MANIFEST: &str = "backup.json";
 
-/// The version of a backup's form that this program writes and reads.
+/// The version of the manifest that this program writes and reads.
 const FORM: u32 = 1;
 
-/// How much was acknowledged, in a data folder and in a backup.
+/// The watermark file, in a data folder and in a backup.
 const WATERMARK: &str = "watermark";
 
-/// Where the admin token is kept, in a data folder and in a backup.
+/// The file of the admin token, in a data folder and in a backup.
 const TOKEN: &str = "admin-token";
 
-/// How far it is.
+/// The progress of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupProgress {
-    /// Records are looked at.
-    Looking(fsck::CheckProgress),
+    /// Records are checked.
+    Checking(fsck::CheckProgress),
     /// Files are copied.
     Copying {
-        /// So many bytes of them.
+        /// Bytes copied so far.
         bytes: u64,
-        /// Of so many.
+        /// Bytes to copy.
         of: u64,
     },
 }
@@ -85,82 +86,82 @@ pub enum BackupProgress {
 impl fmt::Display for BackupProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Looking(fsck::CheckProgress { at, records }) => write!(f, "{records} records looked at, at the {at}"),
+            Self::Checking(fsck::CheckProgress { at, records }) => write!(f, "{records} records checked, now {at}"),
             Self::Copying { bytes, of } => write!(f, "{} of {} MiB copied", bytes >> 20, of >> 20),
         }
     }
 }
 
-/// Is told of the progress, and says whether to go on.
+/// Receives the progress and decides whether to continue.
 pub type BackupObserver<'a> = dyn FnMut(BackupProgress) -> ControlFlow<()> + 'a;
 
-/// What a backup says of itself.
+/// The manifest of a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
-    /// The version of its form.
+    /// Its version.
     pub form: u32,
-    /// Which program made it.
+    /// The version of gridhook that made it.
     pub gridhook: String,
     /// When it was begun.
     pub made: String,
-    /// Everything up to this change of RocksDB's is in it.
+    /// The last sequence number of RocksDB in it.
     pub sequence: u64,
-    /// Whether it was sound when it was made. A store that is not is backed up all the same.
+    /// Whether the store was sound. A store with problems is backed up too.
     pub sound: bool,
     /// Its files.
     pub files: Vec<CopiedFile>,
 }
 
 impl Manifest {
-    /// How many bytes its files have.
+    /// The bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 }
 
-/// Why a store was not looked at, copied or brought back. What was begun was taken away again.
+/// Why a store was not checked, copied or restored. Unfinished copies were removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// One at a time.
-    #[error("a check or a backup of this server is on its way; wait for its end")]
+    /// Another check or backup is running.
+    #[error("a check or a backup is already running; wait for its end")]
     Busy,
-    /// The server stops.
+    /// The server is stopping.
     #[error("the store is closed")]
     Closed,
-    /// The folder that is to be written cannot be used.
+    /// The target folder cannot be used.
     #[error("{} {problem}", folder.display())]
     Target {
         /// Which.
         folder: PathBuf,
-        /// What is the matter with it, and what is allowed.
+        /// What is wrong with it, and what is allowed.
         problem: String,
     },
-    /// What is to be restored is no backup, or not what it was.
+    /// The folder is not a backup, or it is damaged.
     #[error("{} {problem}", backup.display())]
     Backup {
         /// Which.
         backup: PathBuf,
-        /// What is the matter with it.
+        /// What is wrong with it.
         problem: String,
     },
-    /// The system refused.
+    /// A file operation failed.
     #[error("{}: {source}{}", path.display(), hint(source))]
     Io {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A store cannot be opened.
+    /// The store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A store cannot be read, or whoever asked is gone.
+    /// The store cannot be read, or the operation was canceled.
     #[error(transparent)]
     Stop(#[from] fsck::CheckStop),
 }
 
-/// What to do about an error whose cause is outside of the server.
+/// A remedy for an error with a cause outside of the server.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
@@ -176,7 +177,7 @@ fn of_io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
     |source| BackupError::Io { path, source }
 }
 
-/// What checks and backups of a running server's store are made with.
+/// Checks and backups of a running server's store.
 #[derive(Debug)]
 pub struct Backups {
     store: Weak<RocksStore>,
@@ -187,7 +188,7 @@ pub struct Backups {
     busy: Arc<AtomicBool>,
 }
 
-/// The right to look or to copy: one at a time.
+/// A permit for a check or a backup. There is only one at a time.
 #[derive(Debug)]
 pub struct BackupPermit(Arc<AtomicBool>);
 
@@ -197,17 +198,17 @@ impl Drop for BackupPermit {
     }
 }
 
-/// A backup that was made.
+/// A finished backup.
 #[derive(Debug)]
 pub struct BackupMade {
     /// What it says of itself.
     pub manifest: Manifest,
-    /// What was found in it.
+    /// The report of its check.
     pub report: CheckReport,
 }
 
 impl Backups {
-    /// Of the store in `data_dir`, as long as it is open.
+    /// Creates it for the store in `data_dir`. It can be used as long as the store is open.
     pub fn new(
         store: Weak<RocksStore>,
         data_dir: PathBuf,
@@ -218,7 +219,7 @@ impl Backups {
         Self { store, data_dir, options, accounts, clock, busy: Arc::default() }
     }
 
-    /// The right to look or to copy, if nobody has it.
+    /// Returns the permit, if it is free.
     pub fn turn(&self) -> Result<BackupPermit, BackupError> {
         match self.busy.swap(true, Ordering::AcqRel) {
             false => Ok(BackupPermit(Arc::clone(&self.busy))),
@@ -226,18 +227,18 @@ impl Backups {
         }
     }
 
-    /// Whether a backup may be made in `folder`: told before anything is done.
+    /// Checks whether a backup can be made in `folder`.
     pub fn check_target(&self, folder: &Path) -> Result<(), BackupError> {
         folders::check_target(folder, &self.data_dir)
     }
 
-    /// Looks at the store as it is now. Blocks, for long.
+    /// Checks the store as it is now. Blocks for a long time.
     pub fn look(&self, _: &BackupPermit, watch: &mut BackupObserver<'_>) -> Result<CheckReport, BackupError> {
-        let (frozen, _gone) = self.freeze()?;
+        let (frozen, _guard) = self.freeze()?;
         self.report(&frozen, watch)
     }
 
-    /// Makes a backup in `folder`. Blocks, for long.
+    /// Makes a backup in `folder`. Blocks for a long time.
     pub fn make(
         &self,
         _: &BackupPermit,
@@ -246,21 +247,21 @@ impl Backups {
     ) -> Result<BackupMade, BackupError> {
         self.check_target(folder)?;
         let made = self.clock.now();
-        let (frozen, gone) = self.freeze()?;
+        let (frozen, guard) = self.freeze()?;
         let sequence = frozen.sequence();
         drop(frozen);
         let mut target = TemporaryFolder::make(folder)?;
         let mut pace = CopyPace::new(&self.clock);
         let store = target.own(STORE);
-        let mut files = copy::all(&gone.0, &store, STORE, &mut pace, watch)?;
-        drop(gone);
+        let mut files = copy::all(&guard.0, &store, STORE, &mut pace, watch)?;
+        drop(guard);
         Watermark::create(&target.own(WATERMARK), sequence).map_err(of_io(folder))?;
         files.push(copy::measure(folder, WATERMARK)?);
         let token = self.data_dir.join(TOKEN);
         if token.try_exists().map_err(of_io(&token))? {
             files.push(copy::one(&token, &target.own(TOKEN), TOKEN, &mut |_| ControlFlow::Continue(()))?);
         }
-        // From its own files, as a server would find them.
+        // Check the backup's own files.
         let report = self.report(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
         let (gridhook, made) = (env!("CARGO_PKG_VERSION").to_owned(), made.to_string());
         let manifest = Manifest { form: FORM, gridhook, made, sequence, sound: report.is_sound(), files };
@@ -269,44 +270,44 @@ impl Backups {
         Ok(BackupMade { manifest, report })
     }
 
-    /// The store as it is now, and what takes it away again.
+    /// Makes a checkpoint of the store, and a guard that removes it.
     fn freeze(&self) -> Result<(ReadOnlyStore, FolderGuard), BackupError> {
         let path = self.data_dir.join(FROZEN);
         folders::remove(&path)?;
         let store = self.store.upgrade().ok_or(BackupError::Closed)?;
-        let gone = FolderGuard(path);
-        Ok((store.freeze(&gone.0)?, gone))
+        let guard = FolderGuard(path);
+        Ok((store.freeze(&guard.0)?, guard))
     }
 
     fn report(&self, frozen: &ReadOnlyStore, watch: &mut BackupObserver<'_>) -> Result<CheckReport, BackupError> {
         let mut pace = CopyPace::new(&self.clock);
         let mut watch = |progress| {
-            pace.rest();
-            watch(BackupProgress::Looking(progress))
+            pace.pause();
+            watch(BackupProgress::Checking(progress))
         };
         Ok(fsck::check(frozen, self.accounts, &mut watch)?)
     }
 }
 
-/// A folder that goes with it.
+/// Removes a folder when it is dropped.
 struct FolderGuard(PathBuf);
 
 impl Drop for FolderGuard {
     fn drop(&mut self) {
         if let Err(error) = folders::remove(&self.0) {
-            tracing::warn!(%error, "a frozen store could not be taken away");
+            tracing::warn!(%error, "could not remove a checkpoint of the store");
         }
     }
 }
 
 impl Manifest {
-    /// What the backup in `folder` says of itself.
+    /// Reads the manifest of the backup in `folder`.
     pub fn read(folder: &Path) -> Result<Self, BackupError> {
         let refuse = |problem| BackupError::Backup { backup: folder.to_owned(), problem };
         let bytes = match std::fs::read(folder.join(MANIFEST)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(refuse(format!("has no {MANIFEST}: it is no backup, or one that was not finished")));
+                return Err(refuse(format!("has no {MANIFEST}: it is not a backup, or an unfinished one")));
             }
             Err(source) => return Err(of_io(&folder.join(MANIFEST))(source)),
         };
@@ -314,7 +315,7 @@ impl Manifest {
             .map_err(|error| refuse(format!("is damaged: {MANIFEST} cannot be read: {error}")))?;
         if manifest.form > FORM {
             let form = manifest.form;
-            return Err(refuse(format!("has form {form} and this program knows forms up to {FORM}")));
+            return Err(refuse(format!("has version {form}, and this program knows versions up to {FORM}")));
         }
         Ok(manifest)
     }

@@ -1,24 +1,27 @@
-//! Looks whether a store is what its rules say: record by record, changing nothing; and mends what can be mended without
-//! losing anything.
+//! Checks that a store satisfies its rules, record by record, without changing it; and repairs what can be repaired
+//! without loss.
 //!
-//! What is looked at: every record can be read; the log begins at its floor, is dense, and its running counts add up;
-//! every cursor's equations hold, its lanes read where there is a log and no event twice, it knows when the first owed
-//! event falls due, and as many events are owed, and as many dead letters accounted for, as it says; an owed event has
-//! exactly one place in the order of falling due; a dead letter pins its event; what is owed or pinned can be read; nothing
-//! is held that nobody asks for. One file for each family of these, and one line in `SECTIONS`.
+//! The rules:
+//! - Every record can be decoded.
+//! - The log begins at its floor and is dense, and its running totals add up.
+//! - Each cursor's counters add up. Its lanes read existing parts of the log, and no two read the same event. It has
+//!   the due time of its first pending delivery. Its counts of pending deliveries and dead letters match the records.
+//! - A pending delivery has exactly one due record. A dead letter pins its event. A pending or pinned event can be
+//!   read. A held event is needed.
+//!
+//! Each family has a file, and each check a line in `SECTIONS`.
 //!
 //! Invariants:
-//! - The store is streamed. Memory holds a line for each partition and each subscription and nothing for each event; the
-//!   price is a read or two for each event that is owed, waits or is held.
-//! - Damage is told and passed over: one record that cannot be read does not hide what is wrong with the others.
-//! - What a deleted subscription left needs no cursor, and its events may be gone, while the job that clears it away
-//!   stands; after that it is wrong.
-//! - What a full disk and a kill together may leave ([`rocks`](crate::store::rocks)) is no damage: the core takes it away when it
-//!   comes to it. It is told apart from what is wrong.
-//! - Whoever looks is asked every few hundred records whether to go on: that is where a look is paced, told of and called
-//!   off.
+//! - The store is streamed. Memory grows with partitions and subscriptions, not with events; the cost is one or two
+//!   reads for each event that is pending, held or a dead letter.
+//! - Damage is reported and skipped: one unreadable record does not hide problems of others.
+//! - The records of a deleted subscription need no cursor and no events as long as the job that removes them exists.
+//! - Records that a full disk and a kill together may leave behind ([`rocks`](crate::store::rocks)) are no damage,
+//!   because a running server removes them. They are reported as leftovers.
+//! - The caller's observer is called every few hundred records. It limits the speed, reports progress and can cancel
+//!   the check.
 //!
-//! Absent on purpose: the records of the control plane, all of which the server reads at every start.
+//! Not here: the records of the control plane. The server reads all of them at every start.
 
 mod cursors;
 mod dead;
@@ -51,99 +54,98 @@ use crate::{
     },
 };
 
-/// So many records are looked at between two questions whether to go on.
+/// Records checked between two calls of the observer.
 const SLICE: u64 = 256;
 
-/// So many records at most are mended by one look: what is mended is gathered in memory.
-const MENDS_MAX: usize = 8192;
+/// The maximum number of records that one pass repairs: repairs are collected in memory.
+const REPAIRS_MAX: usize = 8192;
 
-/// How to read the accounts that the dead-letter actor keeps in the store: the journal keeps them as bytes.
+/// How to read records of other modules, which the store keeps as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct DeadLetterAccounts {
-    /// The name of a subscription's account.
+    /// The name of a subscription's dead-letter totals.
     pub name: fn(SubscriptionKey) -> String,
-    /// How many dead letters it says are dealt with, written or lost; [`None`] where it cannot be read.
+    /// The number of dead letters that the totals count as written or lost; [`None`] if they cannot be decoded.
     pub dealt_with: fn(&[u8]) -> Option<u64>,
-    /// Whether a record of [`Family::Meta`] can be read; if not, why.
+    /// Checks that a record of [`Family::Meta`] can be decoded.
     pub readable: fn(MetaKind, &[u8]) -> Result<(), String>,
 }
 
-/// Whether a record of [`Family::Meta`] that the journal writes by itself can be read; if not, why. Those of other kinds are
-/// not looked at.
+/// Checks that a record of [`Family::Meta`] that the journal itself writes can be decoded. Records of other kinds are
+/// not checked.
 ///
-/// # Errors
-/// Where it cannot be.
+/// # Errors Why the record cannot be decoded.
 pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     let of_length = |length: usize| {
         let is_whole = value.len() == length;
-        is_whole.then_some(()).ok_or_else(|| format!("it has {} bytes, and not {length}", value.len()))
+        is_whole.then_some(()).ok_or_else(|| format!("it has {} bytes instead of {length}", value.len()))
     };
     match kind {
         MetaKind::Format => of_length(4),
         MetaKind::Loss => of_length(8),
         MetaKind::Secret => of_length(32),
         MetaKind::Floor => FloorRecord::decode(value).map(drop).map_err(|error| error.to_string()),
-        // The note that what a deleted subscription left is to be cleared away is one byte.
+        // The job that removes the records of a deleted subscription is one byte.
         MetaKind::Job if value == [1] => Ok(()),
         MetaKind::Job => Job::decode(value).map(drop).map_err(|error| error.to_string()),
         _ => Ok(()),
     }
 }
 
-/// How far a look has come.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// At which family of records it is.
+    /// The section.
     pub at: &'static str,
-    /// How many records it has seen.
+    /// Records checked so far.
     pub records: u64,
 }
 
-/// Is told of the progress, and says whether to go on. It may take its time: that bounds the load.
+/// Receives the progress and decides whether to continue. It may block to limit the load.
 pub type CheckObserver<'a> = dyn FnMut(CheckProgress) -> ControlFlow<()> + 'a;
 
-/// Why a look was not finished.
+/// Why a check did not finish.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CheckStop {
-    /// The store does not answer.
+    /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It was called off.
-    #[error("it was called off")]
-    CalledOff,
+    /// The observer canceled it.
+    #[error("the check was canceled")]
+    Canceled,
 }
 
-/// Looks at everything.
+/// Checks the whole store.
 pub fn check(
     store: &dyn Store,
     accounts: DeadLetterAccounts,
     watch: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
-    look(store, accounts, watch).map(|(report, _)| report)
+    check_all(store, accounts, watch).map(|(report, _)| report)
 }
 
-/// Looks at one family of records.
+/// A section of the check.
 type CheckSection = fn(&mut StoreCheck<'_>) -> Result<(), CheckStop>;
 
-/// What is looked at, in order: later ones use what earlier ones have gathered.
+/// All sections, in order: later ones use what earlier ones have collected.
 const SECTIONS: [(&str, CheckSection); 13] = [
     ("floors", |check| check.floors()),
     ("log", |check| check.log()),
-    ("owed", |check| check.check_pending()),
+    ("pending deliveries", |check| check.check_pending()),
     ("dead letters", |check| check.dead()),
     ("pins", |check| check.pins()),
     ("held", |check| check.held()),
     ("cursors", |check| check.cursors()),
     ("due", |check| check.due()),
-    ("accounts", |check| check.accounts()),
-    ("subscriptions", |check| check.shares()),
+    ("dead-letter totals", |check| check.dead_letter_totals()),
+    ("subscriptions", |check| check.subscriptions()),
     ("ledger", |check| check.ledger()),
     ("ids", |check| check.ids()),
     ("filters", |check| check.filters()),
 ];
 
-/// Looks at everything, and answers too what would mend it.
-fn look(
+/// Checks the whole store. Returns the report and the writes that repair it.
+fn check_all(
     store: &dyn Store,
     accounts: DeadLetterAccounts,
     watch: &mut CheckObserver<'_>,
@@ -155,59 +157,59 @@ fn look(
         at: "",
         records: 0,
         report: CheckReport::default(),
-        mends: Batch::default(),
+        repairs: Batch::default(),
         logs: BTreeMap::new(),
         losses: BTreeMap::new(),
-        shares: BTreeMap::new(),
+        subscriptions: BTreeMap::new(),
     };
     for (name, section) in SECTIONS {
         check.at = name;
         match section(&mut check) {
             Ok(()) => {}
-            // What RocksDB itself cannot read: the rest of this family stays unseen.
+            // RocksDB cannot read a block. The rest of the family is not checked.
             Err(CheckStop::Store(StoreError::Damaged(what))) => check.report.wrong(format!("{name}: {what}")),
-            Err(stop @ (CheckStop::CalledOff | CheckStop::Store(StoreError::Full | StoreError::Failed(_)))) => {
+            Err(stop @ (CheckStop::Canceled | CheckStop::Store(StoreError::Full | StoreError::Failed(_)))) => {
                 return Err(stop);
             }
         }
     }
-    let StoreCheck { mut report, mut mends, .. } = check;
-    keep_leftovers(&mut report, &mut mends);
-    Ok((report, mends))
+    let StoreCheck { mut report, mut repairs, .. } = check;
+    keep_leftovers(&mut report, &mut repairs);
+    Ok((report, repairs))
 }
 
-/// What is for nothing may be all that is left of something that is missing, or seem so while something else is missing:
-/// nothing is taken away by a look that finds anything else to mend, or anything that cannot be mended.
-fn keep_leftovers(report: &mut CheckReport, mends: &mut Batch) {
-    let adds = mends.0.iter().any(|op| matches!(op, WriteOp::Put(..)));
-    if adds || report.is_beyond_mending() {
-        mends.0.retain(|op| matches!(op, WriteOp::Put(..)));
+/// Keeps unneeded records unless they are the only problem: they may be the remains of something that is missing, or
+/// may only seem unneeded because something else is missing.
+fn keep_leftovers(report: &mut CheckReport, repairs: &mut Batch) {
+    let adds = repairs.0.iter().any(|op| matches!(op, WriteOp::Put(..)));
+    if adds || report.is_beyond_repair() {
+        repairs.0.retain(|op| matches!(op, WriteOp::Put(..)));
     }
-    if report.is_beyond_mending() {
+    if report.is_beyond_repair() {
         report.keep_leftovers();
     }
 }
 
-/// A partition's log.
+/// The state of a partition's log.
 struct CheckedLog {
     record: FloorRecord,
-    /// Where it ends, as far as it was looked at; [`None`] where there is nothing from the floor on.
+    /// The end of the log, as far as it was checked; [`None`] if there are no chunks from the floor on.
     end: Option<LogEnd>,
 }
 
-/// What a subscription has in the store.
+/// The records of a subscription.
 #[derive(Default)]
 struct CheckedSubscription {
-    /// Whether it was deleted, and what it left is being cleared away.
-    reaped: bool,
+    /// Whether it was deleted and its records are being removed.
+    is_deleted: bool,
     has_cursor: bool,
-    /// What was published, and what jobs have sent; [`None`] too where the cursor cannot be read.
-    columns: Option<[Counters; 2]>,
-    /// When its cursor says that the first owed event falls due.
+    /// The counters of published events and of jobs; [`None`] without a cursor, or if it cannot be decoded.
+    counters: Option<[Counters; 2]>,
+    /// The due time of the first pending delivery, according to its cursor.
     next_due: Option<Timestamp>,
-    /// Own, and jobs'.
+    /// The number of its own pending deliveries, and of its jobs'.
     pending: [u64; 2],
-    /// When the first owed event falls due.
+    /// The due time of its first pending delivery.
     first_due: Option<Timestamp>,
     dead: u64,
     pins: u64,
@@ -220,11 +222,11 @@ struct StoreCheck<'a> {
     at: &'static str,
     records: u64,
     report: CheckReport,
-    mends: Batch,
+    repairs: Batch,
     logs: BTreeMap<PartitionId, CheckedLog>,
-    /// What an operator accepted as lost: the first place behind it, by the first of it.
+    /// Ranges that an operator accepted as lost: their ends, by their beginnings.
     losses: BTreeMap<(PartitionId, Seq), Seq>,
-    shares: BTreeMap<SubscriptionKey, CheckedSubscription>,
+    subscriptions: BTreeMap<SubscriptionKey, CheckedSubscription>,
 }
 
 fn subscription_name(SubscriptionKey { partition, subscription }: SubscriptionKey) -> String {
@@ -263,52 +265,54 @@ impl StoreCheck<'_> {
         }
         match (self.watch)(CheckProgress { at: self.at, records: self.records }) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(CheckStop::CalledOff),
+            ControlFlow::Break(()) => Err(CheckStop::Canceled),
         }
     }
 
-    fn share(&mut self, subscription_key: SubscriptionKey) -> Result<&mut CheckedSubscription, CheckStop> {
-        if !self.shares.contains_key(&subscription_key) {
-            let reaped = self.store.get(Family::Meta, &keys::reap(subscription_key))?.is_some();
-            self.shares.insert(subscription_key, CheckedSubscription { reaped, ..CheckedSubscription::default() });
+    fn subscription(&mut self, subscription_key: SubscriptionKey) -> Result<&mut CheckedSubscription, CheckStop> {
+        if !self.subscriptions.contains_key(&subscription_key) {
+            let is_deleted = self.store.get(Family::Meta, &keys::reap(subscription_key))?.is_some();
+            self.subscriptions
+                .insert(subscription_key, CheckedSubscription { is_deleted, ..CheckedSubscription::default() });
         }
-        Ok(self.shares.entry(subscription_key).or_default())
+        Ok(self.subscriptions.entry(subscription_key).or_default())
     }
 
-    /// Something is wrong, and `op` mends it.
-    fn mend(&mut self, mend: Repair, what: String, op: WriteOp) {
-        self.report.mendable_wrong(mend, what);
+    /// Reports a problem that `op` repairs.
+    fn repairable(&mut self, repair: Repair, what: String, op: WriteOp) {
+        self.report.repairable(repair, what);
         self.keep(op);
     }
 
-    /// Something is left over, and `op` takes it away.
-    fn left_over(&mut self, mend: Repair, what: String, op: WriteOp) {
-        self.report.left_over(mend, what);
+    /// Reports a leftover that `op` removes.
+    fn left_over(&mut self, repair: Repair, what: String, op: WriteOp) {
+        self.report.left_over(repair, what);
         self.keep(op);
     }
 
-    /// What there is no room for is found again by the next look.
+    /// Beyond the limit, the next pass finds the problem again.
     fn keep(&mut self, op: WriteOp) {
-        if self.mends.0.len() < MENDS_MAX {
-            self.mends.0.push(op);
+        if self.repairs.0.len() < REPAIRS_MAX {
+            self.repairs.0.push(op);
         }
     }
 
-    /// An event that somebody asks for can be read, unless whoever asked was deleted. Answers whether it can.
-    fn is_there(&mut self, subscription_key: SubscriptionKey, seq: Seq, asked: &str) -> Result<bool, CheckStop> {
+    /// Reports an event that is needed and cannot be read, unless its subscription was deleted. Returns whether it can
+    /// be read.
+    fn is_there(&mut self, subscription_key: SubscriptionKey, seq: Seq, needed: &str) -> Result<bool, CheckStop> {
         let there = match EventFinder::new(self.store, subscription_key.partition).find(seq) {
             Ok(event) => event.is_some(),
             Err(StoreError::Damaged(_)) => false,
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error.into()),
         };
-        if !there && !self.share(subscription_key)?.reaped {
-            self.report.wrong(format!("{asked} and cannot be read"));
+        if !there && !self.subscription(subscription_key)?.is_deleted {
+            self.report.wrong(format!("{needed} and cannot be read"));
         }
         Ok(there)
     }
 }
 
-/// What is on disk is not ours to assert: a sum may be past all counting.
+/// Adds counters from disk, which may overflow.
 fn sum<const N: usize>(counts: [u64; N]) -> Option<u64> {
     sum_of(counts.into_iter())
 }

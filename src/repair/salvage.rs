@@ -1,28 +1,31 @@
-//! A damaged store, taken for what is left of it: on a copy, when an operator accepts the loss.
+//! Salvages a damaged store: makes a consistent store of what is left, on a copy, when an operator accepts the loss.
 //!
-//! A server refuses a store that recovers less than was acknowledged, and one whose write-ahead log is damaged. Here the
-//! store is copied to a new data folder, opened with every damaged record of that log skipped, and made sound again:
-//! what is missing is listed and counted, what remains is delivered.
+//! A server refuses a store that recovers less than was acknowledged, and one with a damaged write-ahead log. Here the
+//! store is copied to a new data folder and opened with all damaged records of the log skipped, and then made
+//! consistent. What is missing is listed and counted; what remains is delivered.
 //!
-//! What may be missing after that is any set of whole writes, and of a write those families that were not in a file yet;
-//! so each record is there, or an older one, or none. From that follows how each is mended:
-//! - Records that cannot be read go. They are told one by one.
-//! - A log has gaps where its chunks are missing. They are noted in the store ([`keys::loss`]), so that a look knows them,
-//!   and the next event gets a place above everything that any record mentions.
-//! - A cursor may be an older one. What it has not read is delivered, again perhaps; what its subscription owed of that
-//!   already goes, so that no event is owed twice. Below the log's beginning it is moved up to it.
-//! - Where a cursor says that more is owed than is, nothing says which events those are: its subscription reads the log
-//!   again from its beginning, but for what the ledger says has ended. The same where there is no cursor.
-//! - What is owed and cannot be read is given up, with a line in the ledger, as the server does it.
-//! - Counters are made to say what is there: what was owed and is gone counts as dropped, what was put aside and is gone
-//!   as lost. What is owed and was settled counts as delivered once less, because it will be delivered again.
-//! - A job that has ended does not begin again; what was owed for one that is not known goes.
-//! - What has no subscription, or no topic, goes.
+//! Any set of whole writes may be missing, and of a write those families that were not in a file yet. So each record
+//! may be intact, an older version, or missing. The repairs:
+//! - Unreadable records are deleted and listed.
+//! - Logs have gaps where chunks are missing. The gaps are stored ([`keys::loss`]), so that a check accepts them. The
+//!   next event gets a sequence above everything that any record mentions.
+//! - A cursor may be an older version. Events that it has not read are delivered, perhaps again. Pending deliveries of
+//!   those events are deleted, so that no event is pending twice. A cursor below the beginning of the log is moved up
+//!   to it.
+//! - If a cursor counts more pending deliveries than there are, their events are unknown. Its subscription reads the
+//!   log again from the beginning, except events that have ended according to the ledger. The same holds for a
+//!   subscription without a cursor.
+//! - A pending delivery whose event cannot be read is given up, with a ledger line, as a server does it.
+//! - Counters are set to match the records: missing pending deliveries count as dropped, missing dead letters as lost.
+//!   Settled deliveries that are pending again are subtracted from the delivered ones, because they are delivered
+//!   again.
+//! - A job that has ended does not restart. Pending deliveries of unknown jobs are deleted.
+//! - Records without a subscription or a topic are deleted.
 //!
-//! Invariants: the damaged folder is only read; what comes out is sound, or is not kept.
+//! Invariants: the damaged folder is only read; the result is sound or is not kept.
 //!
-//! Where a table has a block that cannot be read, all that can be read is copied to a store of its own first (`tables`),
-//! and that is made sound.
+//! If a table has an unreadable block, all readable records are first copied to a new store (`tables`), and that store
+//! is made consistent.
 
 mod control;
 mod cursors;
@@ -58,19 +61,19 @@ use crate::{
     },
 };
 
-/// So many changes are written together.
+/// Changes in one write.
 const BATCH: usize = 1024;
 
-/// What is left of a store.
+/// The result of a salvage.
 #[derive(Debug)]
 pub struct SalvageResult {
     /// What is missing.
     pub loss: LossReport,
-    /// What was found in it at last.
+    /// The report of the final check.
     pub report: CheckReport,
 }
 
-/// Makes a new store in `data_dir` of what is left of the damaged one in `from`, a data folder or a backup.
+/// Makes a new store in `data_dir` from the damaged one in `from`, a data folder or a backup.
 pub fn accept_loss(
     from: &Path,
     data_dir: &Path,
@@ -94,9 +97,9 @@ pub fn accept_loss(
         copy.replace()?;
         RocksStore::open_damaged(copy.scratch(), options)?.0
     };
-    let mut watch = |progress| watch(BackupProgress::Looking(progress));
+    let mut watch = |progress| watch(BackupProgress::Checking(progress));
     let salvaged = salvage(&store, accounts, control, now, &mut watch);
-    // RocksDB is closed before its folder is moved.
+    // RocksDB must be closed before its folder is moved.
     let closed = store.close();
     let sequence = store.sequence();
     drop(store);
@@ -105,19 +108,19 @@ pub fn accept_loss(
     (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
     for (family, places) in places {
         let name = family.name();
-        loss.record(format!("missing: what {places} damaged parts of tables of the family {name} had"));
+        loss.record(format!("missing: the records in {places} damaged ranges of the family {name}"));
     }
     if !report.is_sound() {
         return Err(BackupError::Backup {
             backup: from.to_owned(),
-            problem: format!("cannot be made sound: {report}"),
+            problem: format!("cannot be made consistent: {report}"),
         });
     }
     copy.keep(sequence)?;
     Ok(SalvageResult { loss, report })
 }
 
-/// Makes `store` sound.
+/// Makes `store` consistent.
 pub fn salvage(
     store: &dyn Store,
     accounts: DeadLetterAccounts,
@@ -136,10 +139,10 @@ pub fn salvage(
         above: BTreeMap::new(),
         wanted: BTreeSet::new(),
         cursors: BTreeMap::new(),
-        anew: BTreeSet::new(),
+        without_cursor: BTreeSet::new(),
         pending: BTreeMap::new(),
         dead: BTreeMap::new(),
-        dead_told: BTreeMap::new(),
+        dead_listed: BTreeMap::new(),
         subscriptions: 0,
     };
     for step in STEPS {
@@ -152,7 +155,7 @@ pub fn salvage(
 
 type SalvageStep = fn(&mut Salvage<'_>) -> Result<(), CheckStop>;
 
-/// In order: later ones use what earlier ones have gathered, and find what these have mended.
+/// All steps, in order: later ones use what earlier ones have collected and repaired.
 const STEPS: [SalvageStep; 11] = [
     |salvage| salvage.unreadable(),
     |salvage| salvage.control_records(),
@@ -162,7 +165,7 @@ const STEPS: [SalvageStep; 11] = [
     |salvage| salvage.logs(),
     |salvage| salvage.lanes(),
     |salvage| salvage.rewind(),
-    |salvage| salvage.obligations(),
+    |salvage| salvage.pending_and_dead(),
     |salvage| salvage.counters(),
     |salvage| salvage.ids(),
 ];
@@ -175,25 +178,25 @@ struct Salvage<'a> {
     batch: Batch,
     loss: LossReport,
     parts: BTreeMap<PartitionId, PartitionSummary>,
-    /// The first place above everything that is mentioned.
+    /// The first sequence above all sequences that any record mentions.
     above: BTreeMap<PartitionId, Seq>,
-    /// The subscriptions that the control plane knows.
+    /// Subscriptions that the control plane knows.
     wanted: BTreeSet<SubscriptionKey>,
     cursors: BTreeMap<SubscriptionKey, Cursor>,
-    /// Those of them that had none.
-    anew: BTreeSet<SubscriptionKey>,
-    /// How many events are owed in each lane.
+    /// Subscriptions that had no cursor.
+    without_cursor: BTreeSet<SubscriptionKey>,
+    /// Pending deliveries in each lane.
     pending: BTreeMap<(SubscriptionKey, Lane), u64>,
-    /// How many dead letters wait.
+    /// Waiting dead letters.
     dead: BTreeMap<SubscriptionKey, u64>,
-    /// How many of them were told as missing.
-    dead_told: BTreeMap<SubscriptionKey, u64>,
-    /// The largest number of a subscription that is mentioned.
+    /// Dead letters that were listed as missing.
+    dead_listed: BTreeMap<SubscriptionKey, u64>,
+    /// The largest subscription number that any record mentions.
     subscriptions: u32,
 }
 
 impl Salvage<'_> {
-    /// Visits all records of a range. What is written meanwhile is not seen.
+    /// Visits all records of a range. Records written meanwhile are not visited.
     fn each(
         &mut self,
         family: Family,
@@ -217,7 +220,7 @@ impl Salvage<'_> {
     }
 
     fn delete(&mut self, family: Family, key: Vec<u8>) -> Result<(), StoreError> {
-        // The one family whose records are taken away so.
+        // Records of this family are written once, and deleted with a single delete.
         if family == Family::Due {
             self.batch.single_delete(family, key);
         } else {

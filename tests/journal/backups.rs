@@ -134,11 +134,11 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 3] = [
         ("is missing", |file| fs::remove_file(file).expect("removed")),
-        ("bytes and had", |file| {
+        ("bytes instead of", |file| {
             let bytes = fs::read(file).expect("bytes");
             fs::write(file, &bytes[..bytes.len() - 1]).expect("written");
         }),
-        ("has other bytes than it had", |file| {
+        ("has a wrong checksum", |file| {
             let mut bytes = fs::read(file).expect("bytes");
             let middle = bytes.len() / 2;
             bytes[middle] ^= 4;
@@ -188,7 +188,7 @@ fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
     let queue = Desk::new();
     queue.fill(0, 5);
     let error = queue.restore("data", "back").expect_err("a data folder is no backup").to_string();
-    assert!(error.contains("has no backup.json: it is no backup, or one that was not finished"), "{error}");
+    assert!(error.contains("has no backup.json: it is not a backup, or an unfinished one"), "{error}");
     let manifest = queue.back_up("backup").manifest;
     let write = |manifest: &Manifest| {
         fs::write(queue.path("backup/backup.json"), serde_json::to_vec(manifest).expect("JSON")).expect("written");
@@ -201,7 +201,7 @@ fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
         path.clone_into(&mut strange.files[0].path);
         write(&strange);
         let error = queue.restore("backup", "back").expect_err(path).to_string();
-        assert!(error.contains("which no backup has"), "{error}");
+        assert!(error.contains("which is not part of a backup"), "{error}");
     }
     fs::write(queue.path("backup/backup.json"), b"{").expect("written");
     let error = queue.restore("backup", "back").expect_err("it is damaged").to_string();
@@ -223,8 +223,8 @@ fn nothing_that_is_there_is_written_over() {
     fs::write(mine.join("thesis"), b"").expect("written");
     assert!(refusal(&mine).contains("is not empty"));
     assert_eq!(names(&mine), ["thesis"]);
-    assert!(refusal(Path::new("backup")).contains("is no absolute path"));
-    assert!(refusal(&queue.path("data/backup")).contains("lies in the data folder"));
+    assert!(refusal(Path::new("backup")).contains("is not an absolute path"));
+    assert!(refusal(&queue.path("data/backup")).contains("is in the data folder"));
     assert!(refusal(&queue.path("nowhere/backup")).contains("nowhere: No such file"));
     drop(turn);
     fs::remove_file(mine.join("thesis")).expect("removed");
@@ -234,7 +234,7 @@ fn nothing_that_is_there_is_written_over() {
         fs::create_dir_all(&used).expect("made");
         fs::write(used.join(name), b"mine").expect("written");
         let error = queue.restore("mine", "used").expect_err("there is something").to_string();
-        assert!(error.contains(&format!("has a {name} already")), "{error}");
+        assert!(error.contains(&format!("already has a {name}")), "{error}");
         assert_eq!(names(&used), [name]);
         fs::remove_dir_all(&used).expect("removed");
     }
@@ -260,7 +260,7 @@ fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
             return;
         }
         let error = made.map(drop).expect_err("called off");
-        assert!(matches!(error, backup::BackupError::Stop(CheckStop::CalledOff)), "{error}");
+        assert!(matches!(error, backup::BackupError::Stop(CheckStop::Canceled)), "{error}");
         assert!(!folder.exists() && !queue.path("data/rocksdb.frozen").exists());
     }
     panic!("a backup has not so many pieces");

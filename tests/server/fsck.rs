@@ -47,8 +47,8 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     // A full disk and a kill together may leave that.
     let (status, said) = server.fsck();
     assert_eq!(status.code(), Some(0), "{said}");
-    let told = "left over: subscription 1 of partition 1: event 3 in lane 0 falls due at 1970-01-01T00:00:00.0000000Z and is \
-                not owed\nthe store is sound\n";
+    let told = "left over: subscription 1 of partition 1: event 3 in lane 0 has a due record for 1970-01-01T00:00:00.0000000Z and is \
+                not pending\nthe store is sound\n";
     assert!(said.ends_with(told), "{said}");
 
     let stray = SubscriptionKey { subscription: SubscriptionId(7), ..subscription_key };
@@ -61,16 +61,16 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     drop(store);
     let (status, said) = server.fsck();
     assert_eq!(status.code(), Some(1), "{said}");
-    let wrong = "the event 3 is held and nobody asks for it\n";
-    assert!(said.contains(wrong) && said.contains("the store is not sound: 4 complaints\n"), "{said}");
+    let wrong = "event 3 is held and not needed\n";
+    assert!(said.contains(wrong) && said.contains("the store is not sound: 4 problems\n"), "{said}");
     let (status, said) = server::fsck_with(&server.data_dir(), &["--repair"]);
-    assert!(status.code() == Some(1) && said.contains("\n0 records mended\n"), "{said}");
-    let told = "the store is not sound: 4 complaints\n";
+    assert!(status.code() == Some(1) && said.contains("\n0 records repaired\n"), "{said}");
+    let told = "the store is not sound: 4 problems\n";
     assert!(said.ends_with(told), "what may be left of something that is missing is kept: {said}");
     let (status, said) = server::fsck_with(&server.data_dir(), &["--output", "json"]);
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-    assert!(status.code() == Some(1) && said["leftovers"][0]["mend"].is_null(), "{said}");
-    let what = "subscription 7 of partition 1: 0 owed, 0 dead letters and no cursor";
+    assert!(status.code() == Some(1) && said["leftovers"][0]["repair"].is_null(), "{said}");
+    let what = "subscription 7 of partition 1: 0 pending deliveries, 0 dead letters and no cursor";
     let complaints = said["findings"].as_array().expect("a list");
     assert!(complaints.iter().any(|complaint| complaint["problem"] == what), "{said}");
 
@@ -82,7 +82,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     store.close().expect("closed");
     drop(store);
     let (status, said) = server::fsck_with(&server.data_dir(), &["--repair"]);
-    assert!(status.success() && said.ends_with("\n1 records mended\nthe store is sound\n"), "{said}");
+    assert!(status.success() && said.ends_with("\n1 records repaired\nthe store is sound\n"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Files copied, measured and synced.
+//! Copies, measures and syncs files.
 
 use std::{
     fs::{self, File},
@@ -12,22 +12,22 @@ use serde::{Deserialize, Serialize};
 use super::{BackupError, BackupObserver, BackupProgress, CopyPace, folders, of_io};
 use crate::repair::fsck::CheckStop;
 
-/// 1 MiB is read at once: a few milliseconds of any disk.
+/// 1 MiB: a read takes a few milliseconds on any disk.
 const PIECE: usize = 1 << 20;
 
-/// A file of a copy.
+/// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopiedFile {
-    /// Its path below the folder, with `/`.
+    /// Its path relative to the folder, with `/`.
     pub path: String,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
-    /// CRC-32 of all of it.
+    /// The CRC-32 of its contents.
     pub crc32: u32,
 }
 
-/// Copies the files of RocksDB's folder `from` into the new folder `to`; they are told as below `name`.
+/// Copies the files of RocksDB's folder `from` into the new folder `to`. The returned paths are below `name`.
 pub(super) fn all(
     from: &Path,
     to: &Path,
@@ -44,7 +44,7 @@ pub(super) fn all(
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
         let mut piece = |bytes| {
             done += bytes;
-            pace.rest();
+            pace.pause();
             watch(BackupProgress::Copying { bytes: done, of })
         };
         copied.push(one(&path, &to.join(file), &format!("{name}/{file}"), &mut piece)?);
@@ -53,7 +53,7 @@ pub(super) fn all(
     Ok(copied)
 }
 
-/// What makes up a store: not its lock, and not what RocksDB says for people.
+/// Lists the files of a store, without its lock and RocksDB's log for people.
 pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(of_io(folder))? {
@@ -68,7 +68,7 @@ pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError
     Ok(files)
 }
 
-/// Copies a file and syncs it. `piece` hears of each piece.
+/// Copies a file and syncs it. `piece` is called with the length of each copied piece.
 pub(super) fn one(
     from: &Path,
     to: &Path,
@@ -80,14 +80,14 @@ pub(super) fn one(
         target.write_all(bytes).map_err(of_io(to))?;
         match piece(bytes.len() as u64) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(CheckStop::CalledOff.into()),
+            ControlFlow::Break(()) => Err(CheckStop::Canceled.into()),
         }
     })?;
     target.sync_all().map_err(of_io(to))?;
     Ok(copied)
 }
 
-/// A file that is there.
+/// Measures an existing file.
 pub(super) fn measure(folder: &Path, name: &str) -> Result<CopiedFile, BackupError> {
     read(&folder.join(name), name, &mut |_| Ok(()))
 }

@@ -1,6 +1,6 @@
-//! A damaged store copied to a new data folder, to be worked on there.
+//! The copy of a damaged store in a new data folder, on which it is salvaged.
 //!
-//! Until it is kept, the data folder has a watermark and no store: a server refuses it.
+//! Until the copy is kept, the data folder has a watermark and no store, so a server refuses it.
 
 use std::{
     fs,
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// Where the copy is worked on, below the new data folder.
+/// The folder of the copy, below the new data folder.
 const SCRATCH: &str = "rocksdb.damaged";
 
-/// Where what can be read of the copy is made a store anew.
+/// The folder of the new store with all readable records.
 const READABLE: &str = "rocksdb.readable";
 
 /// The copy.
@@ -33,11 +33,11 @@ pub(in crate::repair) struct DamagedCopy {
     data_dir: PathBuf,
     scratch: PathBuf,
     acknowledged: Option<u64>,
-    // Nobody starts a server on either meanwhile.
+    // No server can be started on either folder meanwhile.
     _locks: (Option<FolderLock>, FolderLock),
 }
 
-/// Copies the store in `from`, a data folder or a backup, which is only read.
+/// Copies the store in `from`, a data folder or a backup. `from` is only read.
 pub(in crate::repair) fn copy_damaged(
     from: &Path,
     data_dir: &Path,
@@ -67,24 +67,24 @@ pub(in crate::repair) fn copy_damaged(
 }
 
 impl DamagedCopy {
-    /// Where it can be opened like a data folder.
+    /// The folder that can be opened like a data folder.
     pub(in crate::repair) fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// Where a store is made anew of what can be read of the copy.
+    /// The folder for the new store with all readable records.
     pub(in crate::repair) fn readable(&mut self) -> PathBuf {
         self.target.own(READABLE)
     }
 
-    /// The disk must have room for one more copy.
+    /// Checks that the disk has space for another copy.
     pub(in crate::repair) fn check_room(&self) -> Result<(), BackupError> {
         let store = self.scratch.join(STORE);
         let bytes = copy::files_in(&store)?.iter().map(|(_, bytes)| bytes).sum();
         folders::check_room(&self.data_dir, bytes)
     }
 
-    /// The store that was made anew takes the place of the copy. Both have to be closed.
+    /// Replaces the copy by the new store. Both must be closed.
     pub(in crate::repair) fn replace(&mut self) -> Result<(), BackupError> {
         let (store, readable) = (self.scratch.join(STORE), self.readable());
         folders::remove(&store)?;
@@ -92,13 +92,12 @@ impl DamagedCopy {
         folders::remove(&readable)
     }
 
-    /// How much was acknowledged; [`None`] where that cannot be told.
+    /// The last acknowledged sequence number; [`None`] if it is unknown.
     pub(in crate::repair) fn acknowledged(&self) -> Option<u64> {
         self.acknowledged
     }
 
-    /// It is sound now, up to the change `sequence`, and becomes the store of the data folder: what was accepted is the new
-    /// watermark.
+    /// Makes the copy, which is sound now, the store of the data folder. `sequence` becomes the new watermark.
     pub(in crate::repair) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
         let store = self.target.own(STORE);
         fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;

@@ -1,4 +1,4 @@
-//! The folders that copies go to: none is written over, and none is left half made.
+//! Target folders of copies: nothing is overwritten, and an unfinished copy is removed.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -11,14 +11,14 @@ use rustix::fs::statvfs;
 
 use super::{BackupError, of_io};
 
-/// Keys and tokens are in a store: nobody but the server's own user reads a copy of it.
+/// A store contains keys and tokens: only the server's own user may read a copy.
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
-/// 64 MiB are left free on the disk of a copy: it may be the server's own.
+/// 64 MiB stay free on the disk of a copy, because it may be the server's own.
 const MARGIN: u64 = 64 << 20;
 
-/// A folder in the making: what was made in it goes again, unless it is kept.
+/// A folder whose new contents are removed again unless they are kept.
 pub(super) struct TemporaryFolder {
     folder: PathBuf,
     was_there: bool,
@@ -26,7 +26,7 @@ pub(super) struct TemporaryFolder {
 }
 
 impl TemporaryFolder {
-    /// Makes the folder, if it is not there.
+    /// Creates the folder, if it does not exist.
     pub(super) fn make(folder: &Path) -> Result<Self, BackupError> {
         let was_there = match DirBuilder::new().mode(PRIVATE_FOLDER).create(folder) {
             Ok(()) => false,
@@ -36,20 +36,20 @@ impl TemporaryFolder {
         Ok(Self { folder: folder.to_owned(), was_there, own: Vec::new() })
     }
 
-    /// The path of what is about to be made in it.
+    /// Registers a name that is about to be created in it, and returns its path.
     pub(super) fn own(&mut self, name: &str) -> PathBuf {
         let path = self.folder.join(name);
         self.own.push(path.clone());
         path
     }
 
-    /// All of it is there and stays.
+    /// Keeps and syncs the contents.
     pub(super) fn keep(mut self) -> Result<(), BackupError> {
         self.own.clear();
         self.was_there = true;
         sync(&self.folder)?;
         match self.folder.parent() {
-            // A relative path of one name lies in the folder that the process is in.
+            // The parent of a relative path with one name is the current folder.
             Some(parent) if parent.as_os_str().is_empty() => sync(Path::new(".")),
             Some(parent) => sync(parent),
             None => Ok(()),
@@ -59,61 +59,61 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        let gone = self.own.iter().try_for_each(|path| remove(path));
-        let emptied = gone.and_then(|()| match self.was_there {
+        let removed = self.own.iter().try_for_each(|path| remove(path));
+        let removed = removed.and_then(|()| match self.was_there {
             true => Ok(()),
             false => fs::remove_dir(&self.folder).map_err(of_io(&self.folder)),
         });
-        if let Err(error) = emptied {
-            tracing::warn!(%error, "what was begun could not be taken away");
+        if let Err(error) = removed {
+            tracing::warn!(%error, "could not remove an unfinished copy");
         }
     }
 }
 
-/// A backup goes to a place of its own, outside of the data folder.
+/// Checks that a backup's folder is outside of the data folder and has no contents.
 pub(super) fn check_target(folder: &Path, data_dir: &Path) -> Result<(), BackupError> {
     let refuse = |problem: &str| Err(BackupError::Target { folder: folder.to_owned(), problem: problem.to_owned() });
     if !folder.is_absolute() {
-        return refuse("is no absolute path; the folder is on the server's machine");
+        return refuse("is not an absolute path; the folder is on the server's machine");
     }
-    let Some(parent) = folder.parent() else { return refuse("is no folder of its own") };
+    let Some(parent) = folder.parent() else { return refuse("has no parent folder") };
     let parent = fs::canonicalize(parent).map_err(of_io(parent))?;
     let data_dir = fs::canonicalize(data_dir).map_err(of_io(data_dir))?;
     if parent.starts_with(&data_dir) {
-        return refuse("lies in the data folder; choose one outside, best on another disk");
+        return refuse("is in the data folder; choose one outside, preferably on another disk");
     }
     match fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => refuse("is not empty; allowed is a folder that is, or one that is not there yet"),
+            Some(_) => refuse("is not empty; choose an empty or a new folder"),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(of_io(folder)(source)),
     }
 }
 
-/// Whether so many bytes may be written there, and more would still fit.
+/// Checks that there is space for `bytes` and the margin.
 pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), BackupError> {
     let volume = statvfs(folder).map_err(|error| of_io(folder)(error.into()))?;
     let free = volume.f_bavail.saturating_mul(volume.f_frsize);
     if free >= bytes.saturating_add(MARGIN) {
         return Ok(());
     }
-    let problem = format!("has room for {} MiB, and {} are to be written", free >> 20, (bytes + MARGIN) >> 20);
+    let problem = format!("has {} MiB of free space, and {} MiB are needed", free >> 20, (bytes + MARGIN) >> 20);
     Err(BackupError::Target { folder: folder.to_owned(), problem })
 }
 
-/// A new file that nobody else reads.
+/// Creates a file that only the server's own user can read.
 pub(super) fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(path)
 }
 
-/// A new folder that nobody else reads.
+/// Creates a folder that only the server's own user can read.
 pub(super) fn new_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(PRIVATE_FOLDER).create(path)
 }
 
-/// Written beside and then renamed: whole or not at all.
+/// Writes a file under another name and renames it, so that it appears whole or not at all.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = new_file(&draft)?;
@@ -122,7 +122,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
-/// Takes a file or a folder away, if it is there.
+/// Removes a file or a folder, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), BackupError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -1,16 +1,16 @@
-//! Whoever looks or copies beside a server's traffic works half of the time at most.
+//! Limits checks and copies next to a server's traffic to half of the time.
 
 use std::{thread, time::Duration};
 
 use crate::{clock::Clock, event::Timestamp};
 
-/// So long is worked before a rest: shorter than anybody notices, longer than a sleep takes to be asked for.
-const SPELL: Duration = Duration::from_millis(5);
+/// The time of work before a pause: too short to delay traffic noticeably, and longer than the overhead of a sleep.
+const WORK: Duration = Duration::from_millis(5);
 
-/// A single slow read, of a disk that others keep busy, asks for no longer rest than this.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// The maximum pause, after a single slow read of a busy disk.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Rests for as long as it worked.
+/// Pauses for as long as the work took.
 pub(super) struct CopyPace {
     clock: Clock,
     since: Timestamp,
@@ -21,11 +21,11 @@ impl CopyPace {
         Self { clock: clock.clone(), since: clock.now() }
     }
 
-    /// A piece of work is done.
-    pub(super) fn rest(&mut self) {
+    /// Call after each piece of work.
+    pub(super) fn pause(&mut self) {
         let worked = self.clock.now().since(self.since);
-        if worked >= SPELL {
-            thread::sleep(worked.min(REST_MAX));
+        if worked >= WORK {
+            thread::sleep(worked.min(PAUSE_MAX));
             self.since = self.clock.now();
         }
     }

@@ -1,7 +1,7 @@
-//! A backup becomes the store of a data folder that has none.
+//! Restores a backup as the store of a data folder that has none.
 //!
-//! The watermark is written first: a folder that a restore was killed in is refused by a server, which would otherwise make
-//! a new store where it finds none.
+//! The watermark is written first. If the restore is killed, a server refuses the folder; without a watermark it would
+//! create a new store in it.
 
 use std::{fs, io, path::Path};
 
@@ -19,19 +19,19 @@ use crate::{
     },
 };
 
-/// What was brought back.
+/// The result of a restore.
 #[derive(Debug)]
 pub struct RestoreReport {
-    /// What the backup says of itself.
+    /// The manifest of the backup.
     pub manifest: Manifest,
-    /// What was found in the store.
+    /// The report of the check of the store.
     pub report: CheckReport,
 }
 
-/// What a data folder must not have yet.
+/// Names that the data folder must not contain.
 const OURS: [&str; 4] = [STORE, "rocksdb.new", WATERMARK, TOKEN];
 
-/// Brings the backup `from` back as the store of `data_dir`.
+/// Restores the backup `from` as the store of `data_dir`.
 pub fn restore(
     from: &Path,
     data_dir: &Path,
@@ -51,7 +51,7 @@ pub fn restore(
         let to = match file.path.strip_prefix(STORE) {
             Some(name) => draft.join(name.trim_start_matches('/')),
             None if file.path == TOKEN => target.own(TOKEN),
-            // The watermark was written already, and must say the same.
+            // The watermark is already written. Only verify the file.
             None => {
                 check_file(from, file, copy::measure(from, &file.path))?;
                 continue;
@@ -65,7 +65,7 @@ pub fn restore(
     }
     folders::sync(&draft)?;
     let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
-    let report = fsck::check(&frozen, accounts, &mut |progress| watch(BackupProgress::Looking(progress)))?;
+    let report = fsck::check(&frozen, accounts, &mut |progress| watch(BackupProgress::Checking(progress)))?;
     drop(frozen);
     let store = target.own(STORE);
     fs::rename(&draft, &store).map_err(of_io(&store))?;
@@ -73,30 +73,30 @@ pub fn restore(
     Ok(RestoreReport { manifest, report })
 }
 
-/// A backup names its own files, and the store's are among them.
+/// Checks that the manifest names only files that a backup can contain.
 fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), BackupError> {
     let is_own = |path: &str| match path.strip_prefix("rocksdb/") {
         Some(name) => !name.is_empty() && !name.contains('/') && name != "..",
         None => path == WATERMARK || path == TOKEN,
     };
-    let strange = manifest.files.iter().find(|file| !is_own(&file.path));
-    let Some(strange) = strange else { return Ok(()) };
-    let problem = format!("is damaged: it names a file {:?}, which no backup has", strange.path);
+    let unknown = manifest.files.iter().find(|file| !is_own(&file.path));
+    let Some(unknown) = unknown else { return Ok(()) };
+    let problem = format!("is damaged: its manifest names the file {:?}, which is not part of a backup", unknown.path);
     Err(BackupError::Backup { backup: from.to_owned(), problem })
 }
 
-/// A file that is not what it was is told with what it was.
+/// Compares a file with the manifest.
 fn check_file(from: &Path, wanted: &CopiedFile, found: Result<CopiedFile, BackupError>) -> Result<(), BackupError> {
     let refuse = |what: String| {
-        let problem = format!("is damaged: {} {what}; take another backup", wanted.path);
+        let problem = format!("is damaged: {} {what}; use another backup", wanted.path);
         Err(BackupError::Backup { backup: from.to_owned(), problem })
     };
     match found {
         Ok(found) if found == *wanted => Ok(()),
         Ok(found) if found.bytes != wanted.bytes => {
-            refuse(format!("has {} bytes and had {}", found.bytes, wanted.bytes))
+            refuse(format!("has {} bytes instead of {}", found.bytes, wanted.bytes))
         }
-        Ok(_) => refuse("has other bytes than it had".to_owned()),
+        Ok(_) => refuse("has a wrong checksum".to_owned()),
         Err(BackupError::Io { path, source }) if source.kind() == io::ErrorKind::NotFound && path.starts_with(from) => {
             refuse("is missing".to_owned())
         }
@@ -104,14 +104,15 @@ fn check_file(from: &Path, wanted: &CopiedFile, found: Result<CopiedFile, Backup
     }
 }
 
-/// Makes the data folder and holds it; nothing of a store may be in it.
+/// Creates and locks the data folder. It must not contain a store.
 pub(super) fn take(data_dir: &Path) -> Result<(TemporaryFolder, FolderLock), BackupError> {
     let had_lock = data_dir.join("lock").try_exists().map_err(of_io(data_dir))?;
     let mut target = TemporaryFolder::make(data_dir)?;
     for name in OURS {
         let path = data_dir.join(name);
         if path.try_exists().map_err(of_io(&path))? {
-            let problem = format!("has a {name} already; choose a folder without a store: nothing is written over");
+            let problem =
+                format!("already has a {name}; choose a folder without a store, because nothing is overwritten");
             return Err(BackupError::Target { folder: data_dir.to_owned(), problem });
         }
     }

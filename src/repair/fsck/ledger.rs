@@ -1,4 +1,4 @@
-//! Whether each line of the ledger, and each excerpt of what an endpoint said, can be read and stands where it belongs.
+//! Checks that each ledger line and each response excerpt can be decoded and matches its key.
 
 use super::{CheckStop, StoreCheck};
 use crate::{
@@ -13,7 +13,9 @@ impl StoreCheck<'_> {
             check.report.count("ledger lines", by_time.is_some().into());
             match (by_event.or(by_time), LedgerEntry::decode(value)) {
                 (Some(key), Ok(entry)) if ledger::is_at(&entry, key, by_event.is_some()) => {}
-                (key, entry) => check.report.wrong(format!("a line of the ledger: {key:?} {entry:?}")),
+                (key, entry) => {
+                    check.report.wrong(format!("a ledger line is damaged or has another's key: {key:?} {entry:?}"))
+                }
             }
             Ok(())
         })?;
@@ -21,7 +23,7 @@ impl StoreCheck<'_> {
             check.report.count("excerpts", 1);
             match (keys::parse_excerpt(key), Excerpt::decode(value)) {
                 (Some(_), Ok(_)) => {}
-                (key, excerpt) => check.report.wrong(format!("what an endpoint said: {key:?} {excerpt:?}")),
+                (key, excerpt) => check.report.wrong(format!("a response excerpt is damaged: {key:?} {excerpt:?}")),
             }
             Ok(())
         })

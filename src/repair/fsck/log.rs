@@ -1,4 +1,4 @@
-//! Whether each log begins at its floor, is dense, and adds up.
+//! Checks that each log begins at its floor, is dense, and has running totals that add up.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{
     event::{PartitionId, Seq},
     store::{
         Family,
-        chunk::Chunk,
+        chunk::{Chunk, LogTail},
         keys::{self, MetaKind},
         log::LogEnd,
         records::{FloorRecord, StoredRecord},
@@ -24,21 +24,22 @@ impl StoreCheck<'_> {
                     check.report.count("partitions", u64::from(record.floor != FloorRecord::ABANDONED));
                     check.logs.insert(id, CheckedLog { record, end: None });
                 }
-                (id, record) => check.report.wrong(format!("the floor of {id:?}: {record:?}")),
+                (Some(id), Err(error)) => check.report.wrong(format!("the floor of partition {}: {error}", id.0)),
+                (None, _) => check.report.wrong(format!("the key of a floor cannot be parsed: {key:02x?}")),
             }
             Ok(())
         })?;
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::Loss), |check, key, value| {
             match keys::parse_loss(key, value) {
                 Some((id, first, end)) => drop(check.losses.insert((id, first), end)),
-                None => check.report.wrong(format!("a note of a loss: {key:02x?}")),
+                None => check.report.wrong(format!("the record of an accepted loss is damaged: {key:02x?}")),
             }
             Ok(())
         })
     }
 
     pub(super) fn log(&mut self) -> Result<(), CheckStop> {
-        let looked = self.each(Family::Log, |check, key, value| {
+        let checked = self.each(Family::Log, |check, key, value| {
             check.chunk(key, value);
             Ok(())
         });
@@ -47,23 +48,23 @@ impl StoreCheck<'_> {
             let accepted = is_accepted(&self.losses, PartitionId(*id), next, record.next);
             if record.floor != FloorRecord::ABANDONED && next < record.next && !accepted {
                 let was = record.next.0;
-                self.report.wrong(format!("partition {id}: its log ends at {} and was at {was} before", next.0));
+                self.report.wrong(format!("partition {id}: the log ends at {}, but ended at {was} before", next.0));
             }
             if let Some(end) = end.filter(|end| end.next == record.next && end.running != record.running) {
-                let (found, was) = (end.running, record.running);
-                self.report.wrong(format!("partition {id}: its log ends with {found:?} and not with {was:?}"));
+                let (found, was) = (totals(end.running), totals(record.running));
+                self.report.wrong(format!("partition {id}: the log ends after {found} instead of {was}"));
             }
         }
-        looked
+        checked
     }
 
     fn chunk(&mut self, key: &[u8], value: &[u8]) {
         let Some((id, first)) = keys::parse_log(key) else {
-            return self.report.wrong(format!("a key of the log: {key:02x?}"));
+            return self.report.wrong(format!("the key of a chunk cannot be parsed: {key:02x?}"));
         };
         let at = format!("partition {}: the chunk at {}", id.0, first.0);
         let Some(log) = self.logs.get_mut(&id) else {
-            return self.report.wrong(format!("{at} is of no partition"));
+            return self.report.wrong(format!("{at} belongs to no partition"));
         };
         if log.record.floor == FloorRecord::ABANDONED {
             return;
@@ -72,24 +73,21 @@ impl StoreCheck<'_> {
             Ok(chunk) => chunk,
             Err(error) => return self.report.wrong(format!("{at}: {error}")),
         };
-        // What the floor has passed may be there still, in part.
+        // Some chunks below the floor may still exist.
         if chunk.end() <= log.record.floor {
             return;
         }
         let begins = log.end.map_or(log.record.floor, |end| end.next);
         let gap_is_known = is_accepted(&self.losses, id, begins, first);
         if first > begins && !gap_is_known {
-            self.report.wrong(format!("{at} comes behind a gap: {} is next", begins.0));
+            self.report.wrong(format!("{at} follows a gap that begins at {}", begins.0));
         }
         if let Some(end) = log.end {
             if first < end.next {
-                self.report.wrong(format!("{at} begins in the one before, which ends at {}", end.next.0));
+                self.report.wrong(format!("{at} overlaps the chunk before it, which ends at {}", end.next.0));
             } else if chunk.before != end.running && !(first > end.next && gap_is_known) {
-                let (found, written) = (end.running, chunk.before);
-                self.report.wrong(format!(
-                    "{at} follows {} events of {} bytes, but its record says {} events of {} bytes",
-                    found.count, found.bytes, written.count, written.bytes
-                ));
+                let (found, says) = (totals(end.running), totals(chunk.before));
+                self.report.wrong(format!("{at} follows {found}, but its header says {says}"));
             }
         }
         if let Err(error) = chunk.events() {
@@ -101,8 +99,12 @@ impl StoreCheck<'_> {
     }
 }
 
-/// Whether all places from `first` up to `end` were accepted as lost.
+/// Whether all sequences from `first` to before `end` were accepted as lost.
 fn is_accepted(losses: &BTreeMap<(PartitionId, Seq), Seq>, id: PartitionId, first: Seq, end: Seq) -> bool {
     let note = losses.range(..=(id, first)).next_back();
     note.is_some_and(|((of, _), lost)| *of == id && *lost >= end)
+}
+
+fn totals(LogTail { count, bytes }: LogTail) -> String {
+    format!("{count} events in {bytes} bytes")
 }

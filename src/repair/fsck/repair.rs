@@ -1,30 +1,31 @@
-//! Mends what can be mended without losing anything: look, write what was found to mend, and look again.
+//! Repairs what can be repaired without loss: checks, writes the repairs, and checks again.
 //!
-//! Each look sees what the one before has mended, so that what was hidden behind it is found too. A look that finds nothing
-//! to mend is the last. A key that stands twice behind its removal (see [`rocks`](crate::store::rocks)) takes a look for
-//! each; more looks than [`ROUNDS`] mean that something is written and not there, and that is not for a program to mend.
+//! Each pass sees the repairs of the previous one, and finds problems that were hidden before. The pass that finds
+//! nothing to repair is the last. A key that is in the log twice after its deletion (see
+//! [`rocks`](crate::store::rocks)) needs one pass for each. More than [`ROUNDS`] passes mean that written repairs do
+//! not take effect.
 
-use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, DeadLetterAccounts, look};
+use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, DeadLetterAccounts, check_all};
 use crate::store::{Store, StoreError};
 
-/// Far more than any damage takes: a look can mend [`MENDS_MAX`](super::MENDS_MAX) records.
+/// Far more passes than any damage needs: one pass can repair [`REPAIRS_MAX`](super::REPAIRS_MAX) records.
 const ROUNDS: usize = 10_000;
 
-/// Looks at everything and mends it, as far as that loses nothing. The report is that of the last look.
+/// Checks the whole store and repairs what can be repaired without loss. Returns the report of the last pass.
 pub fn repair(
     store: &dyn Store,
     accounts: DeadLetterAccounts,
     watch: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
-    let mut mended = 0;
+    let mut repaired = 0;
     for _ in 0..ROUNDS {
-        let (mut report, mends) = look(store, accounts, &mut |progress: CheckProgress| watch(progress))?;
-        if mends.0.is_empty() {
-            report.repaired = Some(mended);
+        let (mut report, repairs) = check_all(store, accounts, &mut |progress: CheckProgress| watch(progress))?;
+        if repairs.0.is_empty() {
+            report.repaired = Some(repaired);
             return Ok(report);
         }
-        store.write(&mends)?;
-        mended += mends.0.len() as u64;
+        store.write(&repairs)?;
+        repaired += repairs.0.len() as u64;
     }
-    Err(StoreError::Failed(format!("after {mended} records mended there is still more to mend")).into())
+    Err(StoreError::Failed(format!("problems remain after {repaired} repairs")).into())
 }

@@ -1,36 +1,36 @@
-//! What a look at a store found, and how it is told.
+//! The report of a check.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// More findings than this say nothing new: they are counted.
+/// The maximum number of findings in a report. Further ones are only counted.
 const FINDINGS_MAX: usize = 100;
 
-/// What can be mended without losing anything: each says the same thing as another record that is there and whole.
+/// A problem that can be repaired without loss, because another intact record has the same information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Repair {
-    /// A place in the order of falling due for nothing that is owed, or not for that time: it is taken away.
+    /// A due record without a pending delivery for that time. It is deleted.
     StrayDue,
-    /// An owed event has no place in that order: it is given the one that it names.
+    /// A pending delivery without a due record. The record is added.
     MissingDue,
-    /// A cursor does not say when the first owed event falls due, or too late: it says so.
+    /// A cursor whose due time of the first pending delivery is missing or too late. It is set.
     NextDue,
-    /// A cursor counts other events as pending than are owed, and adds up with these: it counts these.
+    /// A cursor with a wrong count of pending deliveries, whose counters add up with the counted value. It is set.
     Pending,
-    /// The same of dead letters.
+    /// The same for dead letters.
     DeadLettered,
-    /// A dead letter's event is not pinned: it is.
+    /// A dead letter whose event is not pinned. The pin is added.
     MissingPin,
-    /// An event is pinned for no dead letter, and none is missing: it is not pinned any more.
+    /// A pin without a dead letter, while no dead letter is missing. It is deleted.
     StrayPin,
-    /// An event is held and nobody asks for it: it goes.
+    /// A held event that is not needed. It is deleted.
     StrayHeld,
 }
 
 impl Repair {
-    /// All of them.
+    /// All problems that can be repaired.
     pub const ALL: [Self; 8] = [
         Self::StrayDue,
         Self::MissingDue,
@@ -42,8 +42,8 @@ impl Repair {
         Self::StrayHeld,
     ];
 
-    /// Whether something goes: only where nothing else is wrong.
-    fn takes_away(self) -> bool {
+    /// Whether the repair deletes a record. That is done only if nothing else is wrong.
+    fn deletes(self) -> bool {
         match self {
             Self::StrayDue | Self::StrayPin | Self::StrayHeld => true,
             Self::MissingDue | Self::NextDue | Self::Pending | Self::DeadLettered | Self::MissingPin => false,
@@ -51,57 +51,57 @@ impl Repair {
     }
 }
 
-/// Something that is not as it should be.
+/// A problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// In a sentence.
+    /// A description.
     pub problem: String,
-    /// How it can be mended without losing anything, if it can.
+    /// How it can be repaired without loss, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<Repair>,
 }
 
-/// What was found.
+/// The report of a check.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CheckReport {
-    /// Partitions, chunks and events of the log, cursors, owed, held, dead-letter and ledger records.
+    /// Numbers of checked records, by kind.
     pub counts: BTreeMap<String, u64>,
-    /// What is wrong, the first of it; empty for a sound store.
+    /// The first problems; empty for a sound store.
     pub findings: Vec<Finding>,
-    /// How much more is wrong.
+    /// The number of further problems.
     pub omitted: u64,
-    /// What is left over and harms nothing, the first of it: a server takes it away when it meets it.
+    /// The first harmless leftovers. A running server removes them when it reads them.
     pub leftovers: Vec<Finding>,
-    /// How much more is left over.
+    /// The number of further leftovers.
     pub leftovers_omitted: u64,
-    /// Whether something is wrong that cannot be mended.
+    /// Whether a problem cannot be repaired.
     #[serde(skip)]
-    beyond_mending: bool,
-    /// How many records were mended.
+    beyond_repair: bool,
+    /// The number of repaired records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repaired: Option<u64>,
 }
 
 impl CheckReport {
-    /// Whether the store is what its rules say.
+    /// Whether the store has no problems.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// How much of what was found can be mended, of what is told.
-    pub fn mendable(&self) -> usize {
+    /// The number of listed findings that can be repaired.
+    pub fn repairable_count(&self) -> usize {
         self.findings.iter().chain(&self.leftovers).filter(|finding| finding.repair.is_some()).count()
     }
 
-    pub(super) fn is_beyond_mending(&self) -> bool {
-        self.beyond_mending
+    pub(super) fn is_beyond_repair(&self) -> bool {
+        self.beyond_repair
     }
 
-    /// What would be taken away is not.
+    /// Removes the repairs that delete records.
     pub(super) fn keep_leftovers(&mut self) {
         for finding in self.findings.iter_mut().chain(&mut self.leftovers) {
-            finding.repair = finding.repair.filter(|mend| !mend.takes_away());
+            finding.repair = finding.repair.filter(|repair| !repair.deletes());
         }
     }
 
@@ -109,20 +109,20 @@ impl CheckReport {
         *self.counts.entry(what.to_owned()).or_default() += by;
     }
 
-    /// Something is wrong that only a backup mends.
+    /// Reports a problem that cannot be repaired.
     pub(super) fn wrong(&mut self, what: String) {
-        self.beyond_mending = true;
+        self.beyond_repair = true;
         add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: None });
     }
 
-    /// Something is wrong and can be mended.
-    pub(super) fn mendable_wrong(&mut self, mend: Repair, what: String) {
-        add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: Some(mend) });
+    /// Reports a problem that can be repaired.
+    pub(super) fn repairable(&mut self, repair: Repair, what: String) {
+        add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: Some(repair) });
     }
 
-    /// Something is left over.
-    pub(super) fn left_over(&mut self, mend: Repair, what: String) {
-        add(&mut self.leftovers, &mut self.leftovers_omitted, Finding { problem: what, repair: Some(mend) });
+    /// Reports a leftover.
+    pub(super) fn left_over(&mut self, repair: Repair, what: String) {
+        add(&mut self.leftovers, &mut self.leftovers_omitted, Finding { problem: what, repair: Some(repair) });
     }
 }
 
@@ -139,7 +139,7 @@ impl fmt::Display for CheckReport {
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         writeln!(f, "{}", counts.join(", "))?;
         for Finding { problem, repair } in &self.findings {
-            writeln!(f, "wrong: {problem}{}", if repair.is_some() { " (--repair mends it)" } else { "" })?;
+            writeln!(f, "wrong: {problem}{}", if repair.is_some() { " (--repair can repair it)" } else { "" })?;
         }
         for Finding { problem, .. } in &self.leftovers {
             writeln!(f, "left over: {problem}")?;
@@ -148,13 +148,13 @@ impl fmt::Display for CheckReport {
             writeln!(f, "left over: {} more", self.leftovers_omitted)?;
         }
         if let Some(repaired) = self.repaired {
-            writeln!(f, "{repaired} records mended")?;
+            writeln!(f, "{repaired} records repaired")?;
         }
         match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
-            (1, 0) => f.write_str("the store is not sound: 1 complaint"),
-            (told, 0) => write!(f, "the store is not sound: {told} complaints"),
-            (told, omitted) => write!(f, "the store is not sound: {told} complaints, and {omitted} more"),
+            (1, 0) => f.write_str("the store is not sound: 1 problem"),
+            (told, 0) => write!(f, "the store is not sound: {told} problems"),
+            (told, omitted) => write!(f, "the store is not sound: {told} problems, and {omitted} more"),
         }
     }
 }

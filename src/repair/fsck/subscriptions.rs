@@ -1,4 +1,4 @@
-//! Whether what the store has of each subscription is what its cursor says.
+//! Checks that each subscription's cursor matches its other records.
 
 use std::{collections::HashSet, mem};
 
@@ -14,46 +14,47 @@ use crate::{
 };
 
 impl StoreCheck<'_> {
-    /// Each version of a filter can be read. A record of the control plane that cannot be refuses the start by itself.
+    /// Checks that each filter version can be decoded. Other unreadable records of the control plane already prevent a
+    /// start.
     pub(super) fn filters(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::Filter), |check, key, value| {
             if let Err(why) = (check.accounts.readable)(MetaKind::Filter, value) {
                 let name = String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned();
-                check.report.wrong(format!("the version {name} of a filter cannot be read: {why}"));
+                check.report.wrong(format!("the filter version {name} cannot be read: {why}"));
             }
             Ok(())
         })
     }
 
-    /// What each subscription says it has is what it has.
-    pub(super) fn shares(&mut self) -> Result<(), CheckStop> {
-        for (subscription_key, share) in mem::take(&mut self.shares) {
-            let CheckedSubscription { reaped, has_cursor, pending: [own, jobs], dead, .. } = share;
-            match (has_cursor, reaped) {
+    /// Checks each subscription's cursor against its records.
+    pub(super) fn subscriptions(&mut self) -> Result<(), CheckStop> {
+        for (subscription_key, found) in mem::take(&mut self.subscriptions) {
+            let CheckedSubscription { is_deleted, has_cursor, pending: [own, jobs], dead, .. } = found;
+            match (has_cursor, is_deleted) {
                 (true, true) => {
                     self.report.wrong(format!("{} was deleted and has a cursor", subscription_name(subscription_key)))
                 }
                 (false, false) => {
                     self.report.wrong(format!(
-                        "{}: {} owed, {dead} dead letters and no cursor",
+                        "{}: {} pending deliveries, {dead} dead letters and no cursor",
                         subscription_name(subscription_key),
                         own + jobs
                     ));
                 }
                 (true, false) | (false, true) => {}
             }
-            self.counts(subscription_key, &share)?;
+            self.counts(subscription_key, &found)?;
         }
         Ok(())
     }
 
-    /// `pending` and `dead_lettered` say what other records say too. Where one of them alone is wrong, so that the equation
-    /// holds with what these say, it can be mended; where the equation holds without, it is the records that are missing.
-    fn counts(&mut self, subscription_key: SubscriptionKey, share: &CheckedSubscription) -> Result<(), CheckStop> {
-        let CheckedSubscription { columns, next_due, pending: [owed, jobs], first_due, dead, pins, .. } = *share;
-        let who = subscription_name(subscription_key);
-        let Some([counters, replayed]) = columns else {
-            self.report_pins(&who, dead, pins);
+    /// Compares `pending` and `dead_lettered` with the records. If only one of them is wrong, so that the counters add
+    /// up with the counted value, it can be repaired. If the counters add up as they are, records are missing.
+    fn counts(&mut self, subscription_key: SubscriptionKey, found: &CheckedSubscription) -> Result<(), CheckStop> {
+        let CheckedSubscription { counters, next_due, pending: [own, jobs], first_due, dead, pins, .. } = *found;
+        let name = subscription_name(subscription_key);
+        let Some([counters, replayed]) = counters else {
+            self.report_pins(&name, dead, pins);
             return Ok(());
         };
         let Counters { matched, delivered, pending, dead_lettered, dropped, canceled, .. } = counters;
@@ -61,42 +62,44 @@ impl StoreCheck<'_> {
             sum([delivered, pending, dead_lettered, dropped, canceled]).is_some_and(|sum| sum == matched)
         };
         let is_wrong = !adds_up(pending, dead_lettered);
-        let name = (self.accounts.name)(subscription_key);
-        let account = self.store.get(Family::Meta, &keys::meta(MetaKind::DeadLetters, name.as_bytes()))?;
-        // An account that cannot be read was told of.
-        let dealt_with = account.map_or(Some(0), |account| (self.accounts.dealt_with)(&account));
-        let given_up = dealt_with.map(|dealt_with| sum([dealt_with, dead]));
-        let put_aside = sum([dead_lettered, replayed.dead_lettered]);
-        let mut mended = counters;
+        let totals_key = keys::meta(MetaKind::DeadLetters, (self.accounts.name)(subscription_key).as_bytes());
+        let totals = self.store.get(Family::Meta, &totals_key)?;
+        // Unreadable totals were already reported.
+        let done = totals.map_or(Some(0), |totals| (self.accounts.dealt_with)(&totals));
+        let counted_dead = done.map(|done| sum([done, dead]));
+        let dead_letters = sum([dead_lettered, replayed.dead_lettered]);
+        let mut repaired = counters;
         if replayed.pending != jobs {
-            self.report.wrong(format!("{who}: {} pending of jobs and {jobs} owed records", replayed.pending));
+            self.report.wrong(format!("{name}: {} pending of jobs, but {jobs} records", replayed.pending));
         }
-        if pending != owed {
-            let what = format!("{who}: {pending} pending and {owed} owed records");
-            if is_wrong && adds_up(owed, dead_lettered) {
-                mended.pending = owed;
-                self.report.mendable_wrong(Repair::Pending, what);
+        if pending != own {
+            let what = format!("{name}: {pending} pending, but {own} records");
+            if is_wrong && adds_up(own, dead_lettered) {
+                repaired.pending = own;
+                self.report.repairable(Repair::Pending, what);
             } else {
                 self.report.wrong(what);
             }
         }
-        if let (Some(dealt_with), Some(given_up)) = (dealt_with, given_up.filter(|given_up| *given_up != put_aside)) {
-            let put_aside = put_aside.unwrap_or(u64::MAX);
-            let what = format!("{who}: {put_aside} dead-lettered, {dead} waiting and {dealt_with} written or lost");
-            let own = given_up.and_then(|given_up| given_up.checked_sub(replayed.dead_lettered));
-            match own.filter(|given_up| is_wrong && adds_up(pending, *given_up)) {
-                Some(given_up) => {
-                    mended.dead_lettered = given_up;
-                    self.report.mendable_wrong(Repair::DeadLettered, what);
+        if let (Some(done), Some(counted_dead)) = (done, counted_dead.filter(|counted| *counted != dead_letters)) {
+            let dead_letters = dead_letters.unwrap_or(u64::MAX);
+            let what = format!(
+                "{name}: {dead_letters} dead-lettered is not the sum of {dead} waiting and {done} written or lost"
+            );
+            let own = counted_dead.and_then(|counted| counted.checked_sub(replayed.dead_lettered));
+            match own.filter(|counted| is_wrong && adds_up(pending, *counted)) {
+                Some(counted_dead) => {
+                    repaired.dead_lettered = counted_dead;
+                    self.report.repairable(Repair::DeadLettered, what);
                 }
                 None => self.report.wrong(what),
             }
         }
-        if is_wrong && mended == counters {
-            self.report.wrong(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
+        if is_wrong && repaired == counters {
+            self.report.wrong(format!("{name}: {matched} matched is not the sum of its parts: {counters:?}"));
         }
-        if pins == dead || given_up != Some(put_aside) {
-            self.report_pins(&who, dead, pins);
+        if pins == dead || counted_dead != Some(dead_letters) {
+            self.report_pins(&name, dead, pins);
         } else {
             self.stray_pins(subscription_key, dead, pins)?;
         }
@@ -104,40 +107,41 @@ impl StoreCheck<'_> {
         if let Some(first) = first_due.filter(|first| next_due.is_none_or(|next| next > *first)) {
             let says = next_due.map_or("never".to_owned(), |next| next.to_string());
             due = Some(first);
-            let what = format!("{who}: the first owed event falls due at {first}, and its cursor says {says}");
-            self.report.mendable_wrong(Repair::NextDue, what);
+            let what = format!("{name}: the first pending delivery is due at {first}, but the cursor says {says}");
+            self.report.repairable(Repair::NextDue, what);
         }
-        if (mended, due) != (counters, next_due)
+        if (repaired, due) != (counters, next_due)
             && let Some(Ok(cursor)) =
                 self.store.get(Family::Cursor, &keys::cursor(subscription_key))?.map(|cursor| Cursor::decode(&cursor))
         {
-            let cursor = Cursor { counters: mended, next_due: due, ..cursor };
+            let cursor = Cursor { counters: repaired, next_due: due, ..cursor };
             self.keep(WriteOp::Put(Family::Cursor, keys::cursor(subscription_key), cursor.encode().into()));
         }
         Ok(())
     }
 
-    fn report_pins(&mut self, who: &str, dead: u64, pins: u64) {
+    fn report_pins(&mut self, name: &str, dead: u64, pins: u64) {
         if pins != dead {
-            self.report.wrong(format!("{who}: {dead} dead letters wait and {pins} events are pinned"));
+            self.report.wrong(format!("{name}: {dead} dead letters wait, but {pins} events are pinned"));
         }
     }
 
-    /// No dead letter is missing, so that pins without one are for nothing. Only here are all dead letters of a subscription
-    /// in memory at once.
+    /// No dead letter is missing, so pins without one are unneeded. Only this step has all dead letters of a
+    /// subscription in memory at once.
     fn stray_pins(&mut self, subscription_key: SubscriptionKey, dead: u64, pins: u64) -> Result<(), CheckStop> {
-        let mut letters = HashSet::new();
+        let mut dead_letters = HashSet::new();
         self.each_in(Family::Dead, &keys::dead_of(subscription_key), |_, key, _| {
-            letters.extend(keys::parse_dead(key).map(|(_, _, seq, lane)| (seq, lane)));
+            dead_letters.extend(keys::parse_dead(key).map(|(_, _, seq, lane)| (seq, lane)));
             Ok(())
         })?;
         let what =
-            format!("{}: {dead} dead letters wait and {pins} events are pinned", subscription_name(subscription_key));
+            format!("{}: {dead} dead letters wait, but {pins} events are pinned", subscription_name(subscription_key));
         self.each(Family::Pin, |check, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else { return Ok(()) };
-            if (SubscriptionKey { partition, subscription }) == subscription_key && !letters.contains(&(seq, lane)) {
-                let what = format!("{what}: event {} in lane {} for none of them", seq.0, lane.0);
-                check.mend(Repair::StrayPin, what, WriteOp::Delete(Family::Pin, key.to_vec()));
+            if (SubscriptionKey { partition, subscription }) == subscription_key && !dead_letters.contains(&(seq, lane))
+            {
+                let what = format!("{what}: the pin of event {} in lane {} has no dead letter", seq.0, lane.0);
+                check.repairable(Repair::StrayPin, what, WriteOp::Delete(Family::Pin, key.to_vec()));
             }
             Ok(())
         })

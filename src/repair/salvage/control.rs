@@ -1,4 +1,4 @@
-//! What the control plane keeps, as far as the log and the cursors hang on it. The journal keeps its records as bytes.
+//! The control plane's records, as far as logs and cursors depend on them. The store keeps them as bytes.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use crate::{
     },
 };
 
-/// Makes the record of the numbers given out, from the one that is there and the largest that are mentioned.
+/// Makes the record of assigned numbers from the existing record and the largest numbers in use.
 pub type ControlNumbers = fn(Option<&[u8]>, PartitionId, SubscriptionId) -> (&'static str, Vec<u8>);
 
-/// How the records of the control plane are read.
+/// How to read the control plane's records.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlRecords {
     /// The partitions of a topic.
     pub partitions: fn(&[u8]) -> Option<Vec<PartitionId>>,
     /// The number of a subscription.
     pub subscription: fn(&[u8]) -> Option<SubscriptionId>,
-    /// The record of the numbers given out, and its name: these at least, and those of the record that is there.
+    /// The record of assigned numbers, and its name.
     pub numbers: ControlNumbers,
-    /// A subscription's account of dead letters, in which so many at least are dealt with.
+    /// A subscription's dead-letter totals, with at least this number of written or lost ones.
     pub account: fn(Option<&[u8]>, u64) -> Vec<u8>,
 }
 
 impl Salvage<'_> {
-    /// What hangs on a topic that is not there goes; what is there is wanted.
+    /// Deletes records whose topic is missing, and collects the existing subscriptions.
     pub(super) fn control_records(&mut self) -> Result<(), CheckStop> {
         let mut topics = std::collections::BTreeMap::new();
         self.each(Family::Meta, &keys::meta_of(MetaKind::Topic), |salvage, key, value| {
@@ -83,7 +83,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// No number that anything mentions is given out again.
+    /// Makes sure that no number in use is assigned again.
     pub(super) fn numbers(&mut self) -> Result<(), CheckStop> {
         let mut found = None;
         self.each(Family::Meta, &keys::meta_of(MetaKind::Numbers), |_, _, value| {

@@ -1,4 +1,4 @@
-//! Cursors: one for each subscription, none that reads where there is no log, and counters that say what is there.
+//! Makes cursors consistent: one for each subscription, none outside its log, and counters that match the records.
 
 use super::Salvage;
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
 };
 
 impl Salvage<'_> {
-    /// Who has no subscription any more is cleared away; who has one and no cursor reads from the beginning.
+    /// Removes cursors without a subscription, and adds cursors for subscriptions without one: they read from the
+    /// beginning.
     pub(super) fn known_cursors(&mut self) -> Result<(), CheckStop> {
         let known = self.cursors.keys().copied();
         let gone: Vec<SubscriptionKey> =
@@ -23,19 +24,19 @@ impl Salvage<'_> {
             self.delete(Family::Cursor, keys::cursor(of))?;
             let (subscription, partition) = (of.subscription.0, of.partition.0);
             self.loss.record(format!(
-                "removed: the cursor of subscription {subscription} of partition {partition}, which is not known"
+                "removed: the cursor of the unknown subscription {subscription} of partition {partition}"
             ));
             self.put(Family::Meta, keys::reap(of), vec![1])?;
         }
         for of in self.wanted.clone() {
-            // A name that is used again has another number: who is wanted is not being cleared away.
+            // A reused name gets a new number, so an existing subscription is not being removed.
             if self.store.get(Family::Meta, &keys::reap(of))?.is_some() {
                 self.delete(Family::Meta, keys::reap(of))?;
             }
             if !self.cursors.contains_key(&of) {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
                 self.loss.record(format!(
-                    "made anew: the cursor of subscription {subscription} of partition {partition}, which reads all there is but what has ended"
+                    "new cursor: subscription {subscription} of partition {partition} reads the log again from its beginning, except events that have ended"
                 ));
                 let live = LaneCursor {
                     lane: Lane::LIVE,
@@ -45,13 +46,13 @@ impl Salvage<'_> {
                     done: Vec::new(),
                 };
                 self.cursors.insert(of, Cursor { lanes: vec![live], ..Cursor::default() });
-                self.anew.insert(of);
+                self.without_cursor.insert(of);
             }
         }
         Ok(())
     }
 
-    /// No lane reads below the log's beginning; an event that was open there is given up.
+    /// Moves lanes up to the beginning of the log. Open events below it are given up.
     pub(super) fn lanes(&mut self) -> Result<(), CheckStop> {
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
@@ -62,7 +63,7 @@ impl Salvage<'_> {
                 lane.done.retain(|seq| *seq >= lane.read);
                 let below = lane.open.partition_point(|seq| *seq < floor);
                 for seq in lane.open.drain(..below) {
-                    self.loss.obligation(super::LostEvent {
+                    self.loss.event(super::LostEvent {
                         subscription: of.subscription.0,
                         partition: of.partition.0,
                         sequence: seq.0,
@@ -76,17 +77,17 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// The counters say what is there: those of what was published, those of all jobs, and those of each.
+    /// Sets the counters to match the records: those of published events, of all jobs, and of each job.
     pub(super) fn counters(&mut self) -> Result<(), CheckStop> {
         for (of, mut cursor) in std::mem::take(&mut self.cursors) {
-            let owed = |lane: Lane| self.pending.get(&(of, lane)).copied().unwrap_or_default();
+            let pending = |lane: Lane| self.pending.get(&(of, lane)).copied().unwrap_or_default();
             for job in &mut cursor.jobs {
-                set_pending(&mut job.counters, owed(job.lane));
+                set_pending(&mut job.counters, pending(job.lane));
                 add_up(&mut job.counters);
             }
-            set_pending(&mut cursor.replayed, cursor.jobs.iter().map(|job| owed(job.lane)).sum());
+            set_pending(&mut cursor.replayed, cursor.jobs.iter().map(|job| pending(job.lane)).sum());
             let lanes = self.pending.range((of, Lane(0))..(of, Lane::FIRST_JOB));
-            set_pending(&mut cursor.counters, lanes.map(|(_, owed)| *owed).sum());
+            set_pending(&mut cursor.counters, lanes.map(|(_, pending)| *pending).sum());
             self.settle_dead_letters(of, &mut cursor)?;
             add_up(&mut cursor.replayed);
             add_up(&mut cursor.counters);
@@ -95,43 +96,44 @@ impl Salvage<'_> {
         self.numbers()
     }
 
-    /// What was put aside and neither waits nor is dealt with is lost.
+    /// Counts dead letters as lost if they are neither waiting nor written.
     fn settle_dead_letters(&mut self, of: SubscriptionKey, cursor: &mut Cursor) -> Result<(), CheckStop> {
         let dead = self.dead.get(&of).copied().unwrap_or_default();
         let name = (self.accounts.name)(of);
         let key = keys::meta(MetaKind::DeadLetters, name.as_bytes());
-        let account = self.store.get(Family::Meta, &key)?;
-        let dealt_with = account.as_deref().map_or(Some(0), self.accounts.dealt_with).unwrap_or(0);
+        let totals = self.store.get(Family::Meta, &key)?;
+        let done = totals.as_deref().map_or(Some(0), self.accounts.dealt_with).unwrap_or(0);
         let counted = cursor.counters.dead_lettered.saturating_add(cursor.replayed.dead_lettered);
-        let missing = counted.saturating_sub(dead).saturating_sub(dealt_with);
-        let untold = missing.saturating_sub(self.dead_told.get(&of).copied().unwrap_or_default());
-        if untold > 0 {
+        let missing = counted.saturating_sub(dead).saturating_sub(done);
+        let unlisted = missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
+        if unlisted > 0 {
             let (subscription, partition) = (of.subscription.0, of.partition.0);
             let what =
-                format!("missing: {untold} dead letters of subscription {subscription} of partition {partition}");
+                format!("missing: {unlisted} dead letters of subscription {subscription} of partition {partition}");
             self.loss.record(what);
         }
-        let dealt_with = dealt_with.saturating_add(missing);
-        let more = dealt_with.saturating_add(dead).saturating_sub(counted);
+        let done = done.saturating_add(missing);
+        let more = done.saturating_add(dead).saturating_sub(counted);
         let counters = &mut cursor.counters;
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);
         counters.delivered = counters.delivered.saturating_sub(more);
-        if account.is_some() || dealt_with > 0 {
-            self.put(Family::Meta, key, (self.control.account)(account.as_deref(), dealt_with))?;
+        if totals.is_some() || done > 0 {
+            self.put(Family::Meta, key, (self.control.account)(totals.as_deref(), done))?;
         }
         Ok(())
     }
 }
 
-/// So much is owed: what was owed and is gone counts as dropped, what is owed again as delivered once less.
-fn set_pending(counters: &mut Counters, owed: u64) {
-    let (lost, again) = (counters.pending.saturating_sub(owed), owed.saturating_sub(counters.pending));
-    counters.pending = owed;
+/// Sets the pending count. Missing pending deliveries count as dropped; additional ones are subtracted from the
+/// delivered ones.
+fn set_pending(counters: &mut Counters, pending: u64) {
+    let (lost, again) = (counters.pending.saturating_sub(pending), pending.saturating_sub(counters.pending));
+    counters.pending = pending;
     counters.dropped = counters.dropped.saturating_add(lost);
     counters.delivered = counters.delivered.saturating_sub(again);
 }
 
-/// Both equations hold.
+/// Recomputes the sums.
 fn add_up(counters: &mut Counters) {
     let parts = [counters.delivered, counters.pending, counters.dead_lettered, counters.dropped, counters.canceled];
     counters.matched = parts.iter().fold(0, |sum, part| sum.saturating_add(*part));

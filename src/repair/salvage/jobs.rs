@@ -1,4 +1,5 @@
-//! Jobs: those that an older cursor still has and that have ended since end now, and each has a lane and each lane a job.
+//! Makes jobs consistent: a job in an older cursor that has ended since is removed, each job has a lane, and each lane
+//! of jobs a job.
 
 use super::Salvage;
 use crate::{
@@ -28,7 +29,7 @@ impl Salvage<'_> {
         cursor.jobs.retain(|job| !gone.contains(&job.lane));
         let jobs = &cursor.jobs;
         cursor.lanes.retain(|lane| !lane.lane.is_job() || jobs.iter().any(|job| job.lane == lane.lane));
-        // The number of a job that anything speaks of is not given out again soon.
+        // A job's number that is in use must not be assigned again soon.
         let ended = self.last_ended(of)?;
         let begun = ended.map_or(0, |Lane(lane)| lane.saturating_sub(Lane::FIRST_JOB.0).saturating_add(1));
         cursor.jobs_begun = cursor.jobs_begun.max(begun);

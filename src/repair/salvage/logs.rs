@@ -1,4 +1,4 @@
-//! Where each log begins and ends, and what is missing between.
+//! Finds the beginning and end of each log, and its gaps.
 
 use bytes::Bytes;
 
@@ -15,37 +15,37 @@ use crate::{
     },
 };
 
-/// What is known of a partition.
+/// The state of a partition.
 #[derive(Default)]
 pub(super) struct PartitionSummary {
-    /// What the store says of it.
+    /// Its record.
     pub(super) record: Option<FloorRecord>,
 }
 
 impl Salvage<'_> {
     pub(super) fn logs(&mut self) -> Result<(), CheckStop> {
-        // An abandoned log is read by nobody, and one without a topic by nobody any more.
+        // Deleted logs and logs without a topic are not read.
         let ids: Vec<PartitionId> = self.parts.keys().copied().filter(|id| self.has(*id)).collect();
         for id in ids {
             self.log(id)?;
         }
-        let mut strangers = Vec::new();
+        let mut unknown = Vec::new();
         let parts = &self.parts;
         let range = keys::all(Family::Log);
         self.store.scan(Family::Log, &range.start, &range.end, &mut |key, _| {
-            strangers.extend(keys::parse_log(key).filter(|(id, _)| !parts.contains_key(id)));
+            unknown.extend(keys::parse_log(key).filter(|(id, _)| !parts.contains_key(id)));
             std::ops::ControlFlow::Continue(())
         })?;
-        if let (Some((first, _)), Some((last, _))) = (strangers.first(), strangers.last()) {
+        if let (Some((first, _)), Some((last, _))) = (unknown.first(), unknown.last()) {
             let what = format!(
-                "removed: {} chunks of partitions {} to {}, which no topic has",
-                strangers.len(),
+                "removed: {} chunks of partitions {} to {}, which belong to no topic",
+                unknown.len(),
                 first.0,
                 last.0
             );
             self.loss.record(what);
         }
-        for (id, first) in strangers {
+        for (id, first) in unknown {
             self.delete(Family::Log, keys::log(id, first))?;
         }
         Ok(())
@@ -55,7 +55,7 @@ impl Salvage<'_> {
         let was = self.parts.get(&id).and_then(|part| part.record);
         let known = was.unwrap_or(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() });
         if was.is_none() {
-            self.loss.record(format!("made anew: what was known of partition {}", id.0));
+            self.loss.record(format!("new: the record of partition {}", id.0));
         }
         let lows = self.cursors.iter().filter(|(of, _)| of.partition == id && self.wanted.contains(of));
         let low = lows.filter_map(|(_, cursor)| cursor.low()).min().unwrap_or(Seq(u64::MAX));
@@ -68,7 +68,7 @@ impl Salvage<'_> {
                 return Ok(());
             }
             match next {
-                // What everybody has passed need not be there: then it is the floor that is an older one.
+                // Chunks that all subscriptions have passed may be missing: then the floor record is an older version.
                 None => record.floor = record.floor.max(first),
                 Some(next) if first > next => gaps.push((next, first)),
                 Some(_) => {}
@@ -97,7 +97,7 @@ impl Salvage<'_> {
         for (first, end) in gaps {
             let noted = self.store.get(Family::Meta, &keys::loss(id, first))?;
             if noted.is_some_and(|noted| noted[..] >= keys::loss_value(end)[..]) {
-                // It was accepted before.
+                // The gap was accepted before.
                 continue;
             }
             self.gap(id, first, end);
@@ -108,10 +108,10 @@ impl Salvage<'_> {
     }
 
     fn gap(&mut self, PartitionId(partition): PartitionId, first: Seq, end: Seq) {
-        self.loss.event(LogGap { partition, first: first.0, count: end.0 - first.0 });
+        self.loss.gap(LogGap { partition, first: first.0, count: end.0 - first.0 });
     }
 
-    /// Where the log of a partition begins.
+    /// The floor of a partition.
     pub(super) fn floor(&self, id: PartitionId) -> Seq {
         let record = self.parts.get(&id).and_then(|part| part.record);
         record.map_or(Seq::FIRST, |record| record.floor)

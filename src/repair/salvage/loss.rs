@@ -1,4 +1,4 @@
-//! What is missing, and how it is told.
+//! The report of a salvage.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use crate::store::damage::LogGap;
 
-/// More of a kind than this is counted.
-const TOLD_MAX: usize = 1000;
+/// The maximum number of listed entries of each kind. Further ones are only counted.
+const LISTED_MAX: usize = 1000;
 
-/// An event that a subscription will not get.
+/// An event that a subscription will not receive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LostEvent {
-    /// Which subscription.
+    /// The subscription.
     pub subscription: u32,
-    /// In which partition.
+    /// The partition.
     pub partition: u32,
-    /// Which event.
+    /// The event.
     pub sequence: u64,
-    /// Whether it waited as a dead letter; if not, it was owed.
+    /// Whether it waited as a dead letter. Otherwise its delivery was pending.
     pub was_dead_letter: bool,
 }
 
@@ -27,27 +27,27 @@ pub struct LostEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LossReport {
-    /// Everything up to this change was acknowledged; [`None`] where the watermark is lost too.
+    /// The last acknowledged change; [`None`] if the watermark is lost too.
     pub acknowledged: Option<u64>,
-    /// What is there ends with this change; some before it may have been skipped.
+    /// The last recovered change. Some changes before it may be missing.
     pub recovered: u64,
-    /// Events that are in no log any more.
+    /// Gaps of logs.
     pub events: Vec<LogGap>,
-    /// Events that a subscription will not get, beside those.
+    /// Other events that a subscription will not receive.
     pub pending_deliveries: Vec<LostEvent>,
-    /// What else was lost or made anew, in sentences.
+    /// Other records that were lost or created, described.
     pub records: Vec<String>,
-    /// What is not told, of all of these.
+    /// The number of entries that are not listed.
     pub omitted: u64,
 }
 
 impl LossReport {
-    pub(super) fn event(&mut self, gap: LogGap) {
+    pub(super) fn gap(&mut self, gap: LogGap) {
         add(&mut self.events, &mut self.omitted, gap);
     }
 
-    pub(super) fn obligation(&mut self, gone: LostEvent) {
-        add(&mut self.pending_deliveries, &mut self.omitted, gone);
+    pub(super) fn event(&mut self, event: LostEvent) {
+        add(&mut self.pending_deliveries, &mut self.omitted, event);
     }
 
     pub(super) fn record(&mut self, what: String) {
@@ -56,7 +56,7 @@ impl LossReport {
 }
 
 fn add<T>(to: &mut Vec<T>, omitted: &mut u64, what: T) {
-    if to.len() < TOLD_MAX {
+    if to.len() < LISTED_MAX {
         to.push(what);
     } else {
         *omitted += 1;
@@ -69,19 +69,17 @@ impl fmt::Display for LossReport {
         match self.acknowledged {
             Some(acknowledged) if acknowledged > recovered => {
                 let missing = acknowledged - recovered;
-                writeln!(f, "missing: changes {} to {acknowledged}, {missing} of them", recovered + 1)?;
+                writeln!(f, "missing: {missing} changes, {} to {acknowledged}", recovered + 1)?;
             }
-            Some(_) => writeln!(f, "the last change is there; missing is what was skipped before it")?,
-            None => {
-                writeln!(f, "missing: the watermark; how much is missing behind change {recovered} cannot be told")?
-            }
+            Some(_) => writeln!(f, "the last acknowledged change was recovered; earlier ones may be missing")?,
+            None => writeln!(f, "missing: the watermark, and an unknown number of changes after {recovered}")?,
         }
         for LogGap { partition, first, count } in &self.events {
             let last = first + count - 1;
-            writeln!(f, "missing: events {first} to {last} of partition {partition}, {count} of them")?;
+            writeln!(f, "missing: {count} events, {first} to {last} of partition {partition}")?;
         }
         for LostEvent { subscription, partition, sequence, was_dead_letter } in &self.pending_deliveries {
-            let was = if *was_dead_letter { "put aside as a dead letter" } else { "owed" };
+            let was = if *was_dead_letter { "a dead letter" } else { "pending" };
             writeln!(f, "missing: event {sequence} of partition {partition}, {was} for subscription {subscription}")?;
         }
         for what in &self.records {

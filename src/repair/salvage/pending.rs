@@ -1,4 +1,4 @@
-//! What is owed or waits as a dead letter: each event once, and only what can be read.
+//! Makes pending deliveries and dead letters consistent: each event once, and only if it can be read.
 
 use super::{LostEvent, Salvage};
 use crate::{
@@ -11,27 +11,27 @@ use crate::{
     store::{Family, StoreError, keys, ledger, log::EventFinder},
 };
 
-/// What becomes of an obligation.
-enum PendingFate {
-    /// It stays.
-    Stays,
-    /// Its subscription will come to the event again: the record goes, and the event is delivered as if it were new.
-    Again,
-    /// Its event is gone.
+/// What happens to a pending delivery or a dead letter.
+enum RecordFate {
+    /// It is kept.
+    Keep,
+    /// It is deleted, because its subscription will read the event again.
+    ReadAgain,
+    /// Its event is lost.
     Lost,
-    /// There is no such subscription, or no such job of it.
-    Nobodys,
+    /// Its subscription or its job does not exist.
+    Unowned,
 }
 
 impl Salvage<'_> {
-    pub(super) fn obligations(&mut self) -> Result<(), CheckStop> {
+    pub(super) fn pending_and_dead(&mut self) -> Result<(), CheckStop> {
         self.all(Family::Pending, |salvage, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
             let of = SubscriptionKey { partition, subscription };
             match salvage.fate(of, lane, seq)? {
-                PendingFate::Stays => *salvage.pending.entry((of, lane)).or_default() += 1,
-                PendingFate::Again | PendingFate::Nobodys => salvage.delete(Family::Pending, key.to_vec())?,
-                PendingFate::Lost => {
+                RecordFate::Keep => *salvage.pending.entry((of, lane)).or_default() += 1,
+                RecordFate::ReadAgain | RecordFate::Unowned => salvage.delete(Family::Pending, key.to_vec())?,
+                RecordFate::Lost => {
                     salvage.lose(of, lane, seq, false)?;
                     salvage.delete(Family::Pending, key.to_vec())?;
                 }
@@ -40,24 +40,24 @@ impl Salvage<'_> {
         })?;
         self.all(Family::Dead, |salvage, key, _| {
             let Some((of, _, seq, lane)) = keys::parse_dead(key) else { return Ok(()) };
-            let fate = salvage.fate_of_letter(of, lane, seq)?;
-            if let PendingFate::Stays = fate {
+            let fate = salvage.fate_of_dead_letter(of, lane, seq)?;
+            if let RecordFate::Keep = fate {
                 *salvage.dead.entry(of).or_default() += 1;
                 return Ok(());
             }
-            if let PendingFate::Lost = fate {
+            if let RecordFate::Lost = fate {
                 salvage.lose(of, lane, seq, true)?;
-                *salvage.dead_told.entry(of).or_default() += 1;
+                *salvage.dead_listed.entry(of).or_default() += 1;
             }
             salvage.delete(Family::Pin, keys::pin(of.partition, seq, of.subscription, lane))?;
             salvage.delete(Family::Dead, key.to_vec())
         })?;
         self.flush()?;
-        // What is for nothing now.
+        // Records that are not needed any more.
         self.all(Family::Due, |salvage, key, _| {
             let Some((of, _, lane, seq)) = keys::parse_due(key) else { return Ok(()) };
-            let owed = keys::pending(of.partition, seq, of.subscription, lane);
-            if salvage.store.get(Family::Pending, &owed)?.is_some() {
+            let pending = keys::pending(of.partition, seq, of.subscription, lane);
+            if salvage.store.get(Family::Pending, &pending)?.is_some() {
                 return Ok(());
             }
             salvage.delete(Family::Due, key.to_vec())
@@ -77,36 +77,36 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn fate(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<PendingFate, StoreError> {
-        let Some(cursor) = self.cursors.get(&of) else { return Ok(PendingFate::Nobodys) };
+    fn fate(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordFate, StoreError> {
+        let Some(cursor) = self.cursors.get(&of) else { return Ok(RecordFate::Unowned) };
         if lane.is_job() && cursor.jobs.iter().all(|job| job.lane != lane) {
-            return Ok(PendingFate::Nobodys);
+            return Ok(RecordFate::Unowned);
         }
         if comes_again(cursor, lane, seq) {
-            return Ok(PendingFate::Again);
+            return Ok(RecordFate::ReadAgain);
         }
         self.readable(of, seq)
     }
 
-    /// A dead letter outlives the job that it comes from.
-    fn fate_of_letter(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<PendingFate, StoreError> {
+    /// A dead letter outlives its job.
+    fn fate_of_dead_letter(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordFate, StoreError> {
         match self.fate(of, lane, seq)? {
-            PendingFate::Nobodys if self.cursors.contains_key(&of) => self.readable(of, seq),
+            RecordFate::Unowned if self.cursors.contains_key(&of) => self.readable(of, seq),
             fate => Ok(fate),
         }
     }
 
-    fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<PendingFate, StoreError> {
+    fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<RecordFate, StoreError> {
         match EventFinder::new(self.store, of.partition).find(seq) {
-            Ok(Some(_)) => Ok(PendingFate::Stays),
-            Ok(None) | Err(StoreError::Damaged(_)) => Ok(PendingFate::Lost),
+            Ok(Some(_)) => Ok(RecordFate::Keep),
+            Ok(None) | Err(StoreError::Damaged(_)) => Ok(RecordFate::Lost),
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
         }
     }
 
     fn lose(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq, was_dead_letter: bool) -> Result<(), StoreError> {
         let (subscription, partition) = (of.subscription.0, of.partition.0);
-        self.loss.obligation(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
+        self.loss.event(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
         let what = LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false };
         let entry = LedgerEntry { at: self.now, covers: vec![(seq, 1)], what };
         ledger::put(&mut self.batch, of, lane, 0, &entry);
@@ -114,8 +114,8 @@ impl Salvage<'_> {
     }
 }
 
-/// Whether the cursor, which may be an older one, has yet to pass the event: unread, or open. The lanes that the log is
-/// divided into share their events; a job's lane has its own.
+/// Whether the cursor, which may be an older version, has not passed the event: it is unread or open. Lanes of the log
+/// share their events; a lane of a job has its own.
 pub(super) fn comes_again(cursor: &Cursor, lane: Lane, seq: Seq) -> bool {
     let shares = |other: Lane| other == lane || !(other.is_job() || lane.is_job());
     cursor.lanes.iter().filter(|other| shares(other.lane)).any(|other| {

@@ -1,4 +1,4 @@
-//! Records that cannot be read go; what the others mention is gathered.
+//! Deletes unreadable records, and collects the sequences and numbers that the others mention.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Salvage<'_> {
-    /// Takes away what cannot be read, and keeps the floors in mind.
+    /// Deletes unreadable records and collects the floors.
     pub(super) fn unreadable(&mut self) -> Result<(), CheckStop> {
         let chunk = |seq, value: &[u8]| {
             Chunk::decode(seq, Bytes::copy_from_slice(value)).and_then(|chunk| chunk.events()).is_ok()
@@ -53,16 +53,12 @@ impl Salvage<'_> {
         })?;
         let accounts = self.accounts;
         self.each(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |salvage, key, value| {
-            if (accounts.dealt_with)(value).is_some() {
-                Ok(())
-            } else {
-                salvage.record_lost("account of dead letters", key)
-            }
+            if (accounts.dealt_with)(value).is_some() { Ok(()) } else { salvage.record_lost("dead-letter totals", key) }
         })?;
         Ok(())
     }
 
-    /// The filter of a block that is not whole goes: where there is none, the log itself is looked through.
+    /// Deletes incomplete id filters. A block without a filter is searched in the log.
     pub(super) fn ids(&mut self) -> Result<(), CheckStop> {
         self.all(Family::Ids, |salvage, key, value| {
             let is_whole = match (keys::parse_ids(key), IdFilter::decode(value)) {
@@ -90,19 +86,17 @@ impl Salvage<'_> {
             if is_whole(key, value) {
                 return Ok(());
             }
-            salvage
-                .loss
-                .record(format!("removed: a record of the family {} that cannot be read: {key:02x?}", family.name()));
+            salvage.loss.record(format!("removed: an unreadable record of the family {}: {key:02x?}", family.name()));
             salvage.delete(family, key.to_vec())
         })
     }
 
     fn record_lost(&mut self, what: &str, key: &[u8]) -> Result<(), StoreError> {
-        self.loss.record(format!("removed: a {what} that cannot be read: {key:02x?}"));
+        self.loss.record(format!("removed: an unreadable {what} record: {key:02x?}"));
         self.delete(Family::Meta, key.to_vec())
     }
 
-    /// The first place of each partition above everything that any record speaks of.
+    /// Collects the first sequence of each partition above everything that any record mentions.
     pub(super) fn mentioned(&mut self) -> Result<(), CheckStop> {
         self.all(Family::Pending, |salvage, key, _| {
             keys::parse_pending(key).map_or(Ok(()), |(id, seq, of, _)| salvage.mention(id, seq.plus(1), of.0))
@@ -149,7 +143,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Whether a partition is there.
+    /// Whether a partition exists.
     pub(super) fn has(&self, id: PartitionId) -> bool {
         let record = self.parts.get(&id).map(|part| part.record);
         record.is_some_and(|record| record.is_none_or(|record| record.floor != FloorRecord::ABANDONED))

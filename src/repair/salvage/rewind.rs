@@ -1,8 +1,8 @@
-//! Subscriptions that owe something and do not know what: they read the log again.
+//! Rewinds subscriptions with unknown pending deliveries: they read the log again.
 //!
-//! An owed record that is missing leaves its mark only in the cursor's counter. Its event is still in the log, if it was not
-//! held below it: so the log is read again, but for what is known to have ended, to be owed or to wait as a dead letter.
-//! Some events are delivered again, none that is there is forgotten.
+//! A missing pending delivery leaves a trace only in the cursor's counter. Its event is still in the log, unless it was
+//! held below it. So the log is read again, except events that have ended, are pending or wait as dead letters. Some
+//! events are delivered again; none that still exists is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,45 +17,45 @@ use crate::{
     store::{Family, keys, records::StoredRecord},
 };
 
-/// A cursor has no more events in a list than it may have open; what exceeds this is delivered again.
+/// The maximum number of done events in a cursor. Events beyond it are delivered again.
 const DONE_MAX: usize = 1 << 19;
 
 impl Salvage<'_> {
     pub(super) fn rewind(&mut self) -> Result<(), CheckStop> {
-        let mut owed: BTreeMap<SubscriptionKey, u64> = BTreeMap::new();
+        let mut pending: BTreeMap<SubscriptionKey, u64> = BTreeMap::new();
         self.all(Family::Pending, |salvage, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
             let of = SubscriptionKey { partition, subscription };
             if salvage.cursors.get(&of).is_some_and(|cursor| !lane.is_job() && !comes_again(cursor, lane, seq)) {
-                *owed.entry(of).or_default() += 1;
+                *pending.entry(of).or_default() += 1;
             }
             Ok(())
         })?;
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
-            let missing = cursor.counters.pending.saturating_sub(owed.get(of).copied().unwrap_or_default());
-            if missing == 0 && !self.anew.contains(of) {
+            let missing = cursor.counters.pending.saturating_sub(pending.get(of).copied().unwrap_or_default());
+            if missing == 0 && !self.without_cursor.contains(of) {
                 continue;
             }
             let floor = self.floor(of.partition);
             if missing > 0 {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
                 self.loss.record(format!(
-                    "missing: what {missing} events are that subscription {subscription} of partition {partition} owes; it \
-                     reads the log again from event {}, but what is known to have ended",
+                    "missing: {missing} pending deliveries of subscription {subscription} of partition {partition}, whose events are \
+                     unknown; it reads the log again from event {}, except events that have ended",
                     floor.0
                 ));
             }
             let done = self.known_events(*of, floor)?;
             rewind(cursor, floor, done);
-            // They are counted again where they are passed again.
+            // They are counted again when they are read again.
             cursor.counters.pending -= missing;
         }
         self.cursors = cursors;
         Ok(())
     }
 
-    /// The events from `floor` on that need not be sent anew.
+    /// Events from `floor` on that need not be delivered again.
     fn known_events(&mut self, of: SubscriptionKey, floor: Seq) -> Result<BTreeSet<Seq>, CheckStop> {
         let mut known = BTreeSet::new();
         self.each(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
@@ -69,8 +69,8 @@ impl Salvage<'_> {
         let range = keys::pending(of.partition, floor, crate::event::SubscriptionId(0), Lane(0))
             ..keys::pending_below(of.partition, Seq(u64::MAX)).end;
         self.each(Family::Pending, &range, |_, key, _| {
-            let owed = keys::parse_pending(key).filter(|(_, _, subscription, _)| *subscription == of.subscription);
-            known.extend(owed.filter(|(.., lane)| !lane.is_job()).map(|(_, seq, ..)| seq));
+            let pending = keys::parse_pending(key).filter(|(_, _, subscription, _)| *subscription == of.subscription);
+            known.extend(pending.filter(|(.., lane)| !lane.is_job()).map(|(_, seq, ..)| seq));
             Ok(())
         })?;
         self.each(Family::Dead, &keys::dead_of(of), |_, key, _| {
@@ -82,7 +82,7 @@ impl Salvage<'_> {
     }
 }
 
-/// All that was published is read from `floor` on, in one lane.
+/// Makes one lane read all published events from `floor` on.
 fn rewind(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
     let live =
         LaneCursor { lane: Lane::LIVE, read: floor, end: None, open: Vec::new(), done: done.into_iter().collect() };
@@ -90,7 +90,7 @@ fn rewind(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
     cursor.lanes.insert(0, live);
 }
 
-/// Whether nothing more was to come of the events of a line.
+/// Whether the line ends the delivery of its events.
 fn has_ended(what: &LedgerEvent) -> bool {
     match what {
         LedgerEvent::Attempted { outcome, .. } => *outcome == Outcome::Delivered,

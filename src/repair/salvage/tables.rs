@@ -1,8 +1,8 @@
-//! Tables with blocks that cannot be read: all that can be read goes to another store.
+//! Copies the readable records of a store with damaged blocks to a new store.
 //!
-//! Where an iterator stops, the log is looked up chunk by chunk around that place, so that an event is lost only where its
-//! own block is. Of the other families a damaged block takes with it what other tables have between its first and its last
-//! key: records there may be older ones, or belong together with what is missing.
+//! Where an iterator stops, chunks of the log are looked up one by one, so that only events in damaged blocks are lost.
+//! In other families, all records of other tables between the first and the last key of a damaged block are lost too:
+//! they may be older versions, or depend on missing records.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -14,10 +14,10 @@ use crate::{
     store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKS_MAX},
 };
 
-/// So many bytes are written together.
+/// Bytes in one write.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// How many places of each family cannot be read.
+/// Counts the unreadable ranges of each family.
 pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
     let mut places = BTreeMap::new();
     let range = keys::everything();
@@ -32,13 +32,13 @@ pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckS
     Ok(places)
 }
 
-/// Copies all records of `from` that can be read.
+/// Copies all readable records of `from`.
 pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
     let range = keys::everything();
     for family in Family::ALL {
         let mut copied = Copied { to, family, batch: Batch::default(), bytes: 0, failed: Ok(()) };
         let mut last: Option<Vec<u8>> = None;
-        // The last key before each place that cannot be read, and the first behind it.
+        // For each unreadable range: the last key before it and the first key after it.
         let mut gaps: Vec<[Option<Vec<u8>>; 2]> = Vec::new();
         let is_missing = std::cell::Cell::new(false);
         scan_past(
@@ -72,7 +72,7 @@ pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
     Ok(())
 }
 
-/// The places of the log that may lie between two keys of it.
+/// The sequences that may be between two keys of the log.
 fn parts(before: Option<&[u8]>, behind: Option<&[u8]>) -> Vec<(PartitionId, Seq, Seq)> {
     let (before, behind) = (before.and_then(keys::parse_log), behind.and_then(keys::parse_log));
     let upto = |seq: Seq| seq.0.saturating_add(LOOKS_MAX);
@@ -98,7 +98,7 @@ struct Copied<'a> {
 
 impl Copied<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
-        // The format is the new store's own.
+        // The new store has its own format record.
         if self.family == Family::Meta && key == keys::meta(keys::MetaKind::Format, b"") {
             return ControlFlow::Continue(());
         }
@@ -110,7 +110,7 @@ impl Copied<'_> {
         if self.failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
-    /// Copies the chunks of the log that a lookup finds.
+    /// Copies the chunks that lookups find.
     fn look_up(&mut self, from: &dyn Store, id: PartitionId, first: Seq, end: Seq) -> Result<(), StoreError> {
         for seq in (first.0..end.0).map(Seq) {
             let key = keys::log(id, seq);

@@ -129,7 +129,7 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
     };
     let looked = fsck::check(&store, accounts(), &mut watch);
     let mended = fsck::repair(&store, accounts(), &mut watch);
-    assert!(matches!((&looked, &mended), (Err(fsck::CheckStop::CalledOff), Err(fsck::CheckStop::CalledOff))));
+    assert!(matches!((&looked, &mended), (Err(fsck::CheckStop::Canceled), Err(fsck::CheckStop::Canceled))));
     assert_eq!(asked, [("ledger", 256), ("ledger", 256)]);
     assert_eq!(records(&store), before);
 }

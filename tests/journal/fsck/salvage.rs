@@ -53,11 +53,11 @@ fn what_is_missing_is_told_to_the_event() {
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
     expect![[r#"
-        the last change is there; missing is what was skipped before it
-        missing: events 13 to 14 of partition 1, 2 of them
-        missing: event 3 of partition 1, owed for subscription 1
-        missing: event 4 of partition 1, put aside as a dead letter for subscription 1
-        removed: the cursor of subscription 2 of partition 1, which is not known
+        the last acknowledged change was recovered; earlier ones may be missing
+        missing: 2 events, 13 to 14 of partition 1
+        missing: event 3 of partition 1, pending for subscription 1
+        missing: event 4 of partition 1, a dead letter for subscription 1
+        removed: the cursor of the unknown subscription 2 of partition 1
     "#]]
     .assert_eq(&LossReport { acknowledged: Some(0), ..loss }.to_string());
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
@@ -76,8 +76,8 @@ fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_
     delete(&store, Family::Pending, owed(2));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
-    let told = "missing: what 1 events are that subscription 1 of partition 1 owes; it reads the log again from event 1, but \
-                what is known to have ended";
+    let told = "missing: 1 pending deliveries of subscription 1 of partition 1, whose events are unknown; it reads the log \
+                again from event 1, except events that have ended";
     assert_eq!(loss.records, [told]);
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
     assert_eq!((cursor.lanes[0].read, &cursor.lanes[0].done[..]), (Seq(1), &[Seq(1), Seq(3), Seq(4)][..]));
