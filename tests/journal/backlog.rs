@@ -1,4 +1,4 @@
-//! How much of a partition's log may wait for its slowest subscription.
+//! The limit of a partition's backlog.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ const OTHER: PartitionId = PartitionId(2);
 const QUICK: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
 const SLOW: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(2) };
 
-/// Ten requests of a kilobyte each, and a little.
+/// Slightly more than ten requests of a kilobyte each.
 const BOUND: u64 = 10_500;
 
 struct Desk {
@@ -62,7 +62,8 @@ impl Desk {
         self.wait(self.journal.publish(partition, sealed(&[("yes", 1000)]), None)).map(drop)
     }
 
-    /// Publishes until it is refused, at most a hundred times: how many were taken, and who lags.
+    /// Publishes until a request is refused, at most a hundred times. Returns the number of accepted requests and the
+    /// slowest subscription.
     fn fill(&self) -> (usize, SubscriptionId) {
         for taken in 0..100 {
             match self.publish(PARTITION) {

@@ -1,4 +1,4 @@
-//! A running store frozen and copied; a backup brought back, and every damaged one refused.
+//! Checkpoints, backups and restores, and damaged backups, which are refused.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use super::{copy_folder, keys_in, put};
 
-/// A store with a server's folder, and a place for backups beside it.
+/// A store in a data folder, with a folder for backups next to it.
 struct Desk {
     folder: TempDir,
     store: Arc<RocksStore>,
@@ -51,7 +51,7 @@ impl Desk {
         self.folder.path().join(name)
     }
 
-    /// Writes the topics `from..to`, one batch each.
+    /// Writes the topics `from..to`, each in one batch.
     fn fill(&self, from: u32, to: u32) {
         for topic in from..to {
             put(&*self.store, Family::Meta, keys::meta(MetaKind::Topic, &topic.to_be_bytes()), vec![topic as u8; 100]);
@@ -89,7 +89,7 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
     for (round, name) in ["one", "two", "three"].iter().enumerate() {
         queue.fill(round as u32 * 50, (round as u32 + 1) * 50);
         if round == 1 {
-            // Not only in the log.
+            // Some of the records must be in tables, not only in the log.
             queue.store.compact_log().expect("compacted");
         }
         let BackupMade { manifest, report } = queue.back_up(name);
@@ -255,7 +255,7 @@ fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
         };
         let made = queue.backups.make(&turn, &folder, &mut watch);
         if left >= 0 {
-            // It was asked no more often than that.
+            // The observer was not called more often than that.
             assert!(made.is_ok() && pieces > 3, "{pieces}");
             return;
         }
@@ -285,7 +285,7 @@ fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
     let turn = queue.backups.turn().expect("nobody else");
     let mut between = 600;
     let watch = &mut |_| {
-        // In the middle of the look.
+        // During the check.
         queue.fill(between, between + 1);
         between += 1;
         ControlFlow::Continue(())

@@ -1,4 +1,4 @@
-//! What both stores do alike.
+//! Behaviour that both stores must share.
 
 use std::ops::ControlFlow;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::chunk;
 
-/// Where the count of events stands in a chunk.
+/// The offset of the event count in a chunk.
 const COUNT: usize = 26;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_chunk_is_read_back_as_it_was_written() {
     );
 }
 
-/// Two events of a request that has this place in a trace.
+/// Two events of a request with this trace context.
 fn traced(place: &str) -> Bytes {
     let mut draft = ChunkBuilder::new(Schema::CloudEvents).traced(place);
     for wire in ["{\"id\":\"one\"}", "{\"id\":\"two\"}"] {

@@ -1,9 +1,9 @@
-//! A store whose files were damaged at random places: it is refused, it is repaired, or it does no harm. It never has
-//! less than it acknowledged without saying so.
+//! Random damage of a store's files: the store is refused, reports the damage, or the damage has no effect. It never
+//! silently has less than it acknowledged.
 //!
-//! Every record that was acknowledged is remembered, and compared after each damage with what is read. Below the watermark
-//! nothing may be missing; above it, where a store was killed within the second after the last note, the end of the log
-//! may be, as a whole: that is counted by itself.
+//! All acknowledged records are remembered and compared with what is read after the damage. Below the watermark nothing
+//! may be missing. Above it, if the store was killed within a second of the last watermark, the end of the log may be
+//! missing as a whole; this is counted separately.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use super::{chunk, copy_folder, scratch};
 
-/// A store's files, by what they are for.
+/// Kinds of a store's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileKind {
     Wal,
@@ -56,20 +56,20 @@ impl FileKind {
 
 #[derive(Clone, Copy, Debug)]
 enum Damage {
-    /// One bit is another.
+    /// Flips a bit.
     Flip,
-    /// The file ends here.
+    /// Truncates the file.
     Cut,
-    /// A block of 4 KiB has nothing but zeros.
+    /// Zeroes a block of 4 KiB.
     Zero,
-    /// The file is gone.
+    /// Deletes the file.
     Remove,
 }
 
 const DAMAGES: [Damage; 4] = [Damage::Flip, Damage::Cut, Damage::Zero, Damage::Remove];
 
 impl Damage {
-    /// Answers whether the file is another one now.
+    /// Returns whether the file has changed.
     fn inflict(self, file: &Path, jitter: &mut fastrand::Rng) -> bool {
         let before = fs::read(file).expect("a file that can be read");
         if matches!(self, Self::Remove) {
@@ -96,25 +96,25 @@ impl Damage {
     }
 }
 
-/// Everything that a store has.
+/// All records of a store.
 type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 
-/// What became of a store that was damaged.
+/// The result of damaging a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It was not opened.
+    /// The store was refused.
     Refused,
-    /// It was, and says of some records that they are damaged.
+    /// The store was opened and reports damaged records.
     Told,
-    /// All is there.
+    /// All records are there.
     Harmless,
-    /// The end of what was acknowledged after the last note of the watermark is missing, as a whole.
+    /// The end of the writes after the last watermark is missing, as a whole.
     Tail,
-    /// Something is missing, or is not what it was, and nobody says so.
+    /// Records are missing or changed without an error.
     Lost(String),
 }
 
-/// How often each came.
+/// How often each result occurred.
 #[derive(Default)]
 struct Verdicts {
     refused: u32,
@@ -148,14 +148,14 @@ impl fmt::Display for Verdicts {
     }
 }
 
-/// A store that was used, and what it acknowledged, in order of time.
+/// A used store, and its acknowledged writes in order.
 struct Used {
     folder: TempDir,
-    /// What it had when the watermark was noted last.
+    /// The records at the last watermark.
     noted: Records,
-    /// What each later batch added.
+    /// The records that each later batch added.
     later: Vec<Batch>,
-    // A store that is killed is one whose folder is copied while it lives.
+    // A killed store is simulated by copying the folder of an open one.
     _store: Option<RocksStore>,
 }
 
@@ -173,7 +173,7 @@ fn apply(records: &mut Records, batch: &Batch) {
 
 const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 
-/// A step of a server's life: an event chunk, something owed and settled, a cursor, a job.
+/// One step of use: a chunk, a pending delivery that is added and settled, a cursor, a job.
 fn step(number: u64) -> Batch {
     let mut batch = Batch::default();
     batch.put(Family::Log, keys::log(OBLIGOR.partition, Seq(1 + number * 4)), chunk(4, 900));
@@ -191,12 +191,12 @@ fn step(number: u64) -> Batch {
     batch
 }
 
-/// Small buffers, so that a small store has tables, several logs and a manifest with a history.
+/// Small buffers, so that a small store has tables, several logs and a manifest with several versions.
 fn small() -> RocksOptions {
     RocksOptions { buffers_bytes: 512 << 10, wal_bytes: 256 << 10, ..RocksOptions::default() }
 }
 
-/// The store is opened three times, and written to each time.
+/// Opens the store three times and writes to it each time.
 fn used(is_killed: bool) -> Used {
     let folder = scratch();
     let mut records = Records::new();
@@ -230,10 +230,10 @@ fn used(is_killed: bool) -> Used {
     used
 }
 
-/// How a store is opened and read.
+/// A function that opens and reads a store.
 type Reader = fn(&Path) -> Result<Result<Records, String>, String>;
 
-/// As a server does it: refused, or everything that is told, by scans and by single reads.
+/// Opens and reads the store as a server does: an error, or all records, by scans and by lookups.
 fn read(folder: &Path) -> Result<Result<Records, String>, String> {
     let store = RocksStore::open(folder, &small()).map_err(|error| error.to_string())?;
     let mut records = Records::new();
@@ -246,7 +246,7 @@ fn read(folder: &Path) -> Result<Result<Records, String>, String> {
             return Ok(Err(error.to_string()));
         }
     }
-    // Single reads go other ways than scans: past filters, and through an index.
+    // Lookups use filters and indexes that scans do not.
     for key in records.keys().cloned().collect::<Vec<_>>() {
         match store.get(key.0, &key.1) {
             Ok(Some(found)) => drop(records.insert(key, found.to_vec())),
@@ -281,7 +281,7 @@ fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
     }
 }
 
-/// The files of a kind, in order.
+/// The files of a kind, sorted.
 fn files(folder: &Path, kind: FileKind) -> Vec<PathBuf> {
     let entries = [folder.to_owned(), folder.join("rocksdb")].map(|folder| fs::read_dir(folder).expect("a folder"));
     let mut files: Vec<_> = entries.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect();
@@ -290,11 +290,11 @@ fn files(folder: &Path, kind: FileKind) -> Vec<PathBuf> {
     files
 }
 
-/// The folder as it is while nothing is done in it: what the store does in the background may be half done.
+/// A consistent copy of the folder: background work of the store may be in progress.
 fn picture(used: &Used) -> TempDir {
     for _ in 0..100 {
         let picture = scratch();
-        // A table may go while it is copied.
+        // A table may be deleted while it is copied.
         let is_copied = copy_folder(used.folder.path(), picture.path()).is_ok();
         if is_copied && judge(used, copy(picture.path()).path(), read) == Verdict::Harmless {
             return picture;
@@ -304,7 +304,7 @@ fn picture(used: &Used) -> TempDir {
     panic!("a store that nobody damaged is not whole");
 }
 
-/// Damages `rounds` times each kind of file in each way.
+/// Damages each kind of file in each way, `rounds` times.
 fn damage(used: &Used, rounds: u64, kinds: &[FileKind], read: Reader) -> BTreeMap<FileKind, Verdicts> {
     let mut verdicts: BTreeMap<FileKind, Verdicts> = BTreeMap::new();
     let still = picture(used);
@@ -331,7 +331,7 @@ fn copy(from: &Path) -> TempDir {
     folder
 }
 
-/// A few of each, or hundreds where there is time.
+/// A few rounds, or hundreds in a soak run.
 fn rounds(usual: u64, soak: u64) -> u64 {
     if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
 }
@@ -358,7 +358,7 @@ fn no_damage_to_a_store_that_was_killed_is_silent() {
     no_damage_is_silent(true, "killed");
 }
 
-/// As RocksDB opens a store that nobody has set up.
+/// Opens the store with RocksDB's default options.
 fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> {
     let (options, path) = (rocksdb::Options::default(), folder.join("rocksdb"));
     let names = rocksdb::DB::list_cf(&options, &path).map_err(|error| error.to_string())?;
@@ -390,7 +390,7 @@ fn a_manifest_that_ends_anywhere_is_never_silent() {
     let still = picture(&used);
     let manifest = |folder: &Path| files(folder, FileKind::Manifest).pop().expect("a manifest");
     let length = fs::metadata(manifest(still.path())).expect("a file").len();
-    // An odd step, so that edges of records are among the places as they are, and not as a block's size has them.
+    // An odd step, so that cuts are not aligned with blocks.
     let step = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 1 } else { (length as usize / 40) | 1 };
     let mut verdicts = Verdicts::default();
     for end in (0..length).step_by(step) {

@@ -1,8 +1,8 @@
-//! Every format that was ever written is kept here, and read: a line for each, in `formats.txt`, never changed.
+//! Every record format that was ever written, in `formats.txt`, one line each. Lines are never changed.
 //!
-//! A line is a kind, and the record: JSON, or hexadecimal digits, of which the first two are mostly its version. Whoever changes what a
-//! record is written as raises its version and adds a line; what the old lines say is then read, as long as the version is
-//! one that is read at all, or refused by name.
+//! A line has a kind and a record: JSON, or hexadecimal digits, which mostly begin with the version. A change of a
+//! record's bytes raises its version and adds a line. Old lines must still be decoded, as long as their version is
+//! supported, or refused.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +45,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes of a line: JSON as it stands, or runs of digits, each so many times (`ff*8192`) or once.
+/// The bytes of a line: JSON, or hexadecimal digits, in which `ff*8192` is a repetition.
 fn bytes(record: &str) -> Vec<u8> {
     if record.starts_with('{') {
         return record.as_bytes().to_vec();
@@ -59,13 +59,13 @@ fn bytes(record: &str) -> Vec<u8> {
     record.split(' ').flat_map(run).collect()
 }
 
-/// The stored records of a kind.
+/// The lines of a kind.
 fn of_kind(kind: &str) -> Vec<Vec<u8>> {
     let lines = STORED.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == kind);
     lines.map(|(_, line)| bytes(line)).collect()
 }
 
-/// Whether this program can read a record.
+/// Whether a record can be decoded.
 type Reads = fn(&[u8]) -> bool;
 
 fn reads<R: StoredRecord>(bytes: &[u8]) -> bool {
@@ -77,8 +77,7 @@ fn reads_chunk(bytes: &[u8]) -> bool {
         .is_ok_and(|chunk| chunk.events().is_ok_and(|events| events.len() == 1 && events[0].id() == "a"))
 }
 
-/// What the records of a family are called here, and how they are read. A family without a line here does not compile; one
-/// whose values are empty has none.
+/// The kinds of a family's records, and how they are decoded. A family without values has none.
 fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
     match family {
         Family::Meta => MetaKind::ALL.into_iter().flat_map(kinds_of_meta).collect(),
@@ -93,7 +92,7 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
     }
 }
 
-/// The same of the records of [`Family::Meta`].
+/// The same for [`Family::Meta`].
 fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
     match kind {
         MetaKind::Format => vec![("format", |bytes| readable(MetaKind::Format, bytes).is_ok())],
@@ -130,7 +129,7 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
                 continue;
             }
             assert!(!reads(&[&record[..], b"+"].concat()), "{kind}: bytes behind it are not noticed");
-            // Three kinds are a number or a key, and have no version.
+            // Three kinds are a number or a key without a version.
             if !["format", "loss", "secret"].contains(&kind) {
                 assert!(!reads(&[&[0xee], &record[1..]].concat()), "{kind}: a version that is not known");
             }
@@ -150,7 +149,7 @@ fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
     assert_eq!(decoded(&cursors[1]).encode(), cursors[2], "the old one is written as the new one");
 }
 
-/// The versions of a kind that are stored; what is still read comes back as it was.
+/// The versions of a kind in the file. Those that are supported must be encoded again to the same bytes.
 fn stored<R: StoredRecord>(kind: &str) -> BTreeSet<u8> {
     let lines = STORED.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == kind);
     let mut versions = BTreeSet::new();
@@ -220,7 +219,7 @@ fn name(number: u64) -> Vec<u8> {
     keys::meta(MetaKind::Topic, &number.to_be_bytes())
 }
 
-/// Each topic's record gets one byte more, a part at a time.
+/// A migration step that appends a byte to each topic's record.
 fn longer(store: &dyn Store, from: Option<&[u8]>, batch: &mut Batch) -> Result<Option<Vec<u8>>, StoreError> {
     let range = keys::meta_of(MetaKind::Topic);
     let (mut next, mut count) = (None, 0);
@@ -268,7 +267,7 @@ fn a_migration_that_is_killed_at_any_write_goes_on_and_changes_each_record_once(
     }
 }
 
-/// A store whose process is killed after so many writes.
+/// A store that fails after a number of writes, like a killed process.
 struct Dying {
     store: MemoryStore,
     left: std::sync::atomic::AtomicU32,

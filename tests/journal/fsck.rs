@@ -1,4 +1,4 @@
-//! A store that was really used is sound, and every damage is told.
+//! A store that the journal wrote passes the check, and every kind of damage is reported.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ const START: Timestamp = Timestamp(1_000_000_000);
 const DUE: Timestamp = Timestamp(2_000_000_000);
 const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
 
-/// A journal on memory, and a clock that a test moves.
+/// A journal on a store in memory, with a virtual clock.
 struct Desk {
     journal: Journal,
     writer: WriterThread,
@@ -73,7 +73,7 @@ impl Desk {
         answer.recv().expect("an answer").expect("written");
     }
 
-    /// A second passes, and the writer uses it.
+    /// Advances the clock by a second, so that the writer runs maintenance.
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
@@ -122,8 +122,9 @@ fn note(seq: u64) -> RecordChange {
     RecordChange::Note { lane: Lane::LIVE, attempt: 1, entry }
 }
 
-/// Of events 1 to 8 the first subscription owes 3 and 5, put 4 and 6 aside, of which 6 is written, and took 1 and 2; the
-/// second took all. The floor has passed them: what is asked for is held. Events 9 to 16 lie in three chunks.
+/// For events 1 to 8, the first subscription has pending deliveries of 3 and 5, dead letters of 4 and 6, of which 6 is
+/// written, and received 1 and 2. The second subscription received all. The floor has passed them, so needed events are
+/// held. Events 9 to 16 are in three chunks.
 fn used() -> (MemoryStore, Desk) {
     let store = MemoryStore::new();
     let queue = Desk::at(&store);
@@ -163,7 +164,7 @@ fn look(store: &MemoryStore) -> CheckReport {
     fsck::check(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
 }
 
-/// Whether the report says so, of what is wrong or of what is left over.
+/// Whether the report contains a text, in its findings or leftovers.
 fn tells(report: &CheckReport, told: &str) -> bool {
     report.findings.iter().chain(&report.leftovers).any(|finding| finding.problem.contains(told))
 }
@@ -293,7 +294,7 @@ fn lanes_side_by_side_are_sound() {
             part(Lane::LIVE, 13, None),
             part(Lane::BACKLOG, 11, Some(Seq(13))),
             part(Lane::EXPIRY, 9, Some(Seq(11))),
-            // Waits for nothing but outcomes.
+            // Has read everything and waits for outcomes.
             part(Lane::OVERFLOW, 10, Some(Seq(10))),
         ];
     });
@@ -302,7 +303,7 @@ fn lanes_side_by_side_are_sound() {
 
 type Damage = (&'static str, fn(&MemoryStore), &'static str);
 
-/// What is done to the store, and what is told of it.
+/// A name, the damage, and the expected text of the report.
 const COUNTS: &[Damage] = &[
     ("passed, by one", |store| count(store, |c| c.passed += 1), "9 passed is not the sum of 2 filtered and 6 matched"),
     ("delivered, by one", |store| count(store, |c| c.delivered += 1), "6 matched is not the sum of its parts"),
@@ -430,7 +431,7 @@ const LOGS: &[Damage] = &[
         "a running count",
         |store| {
             let mut chunk = value(store, Family::Log, &log(13));
-            // Behind the version, the schema and the time.
+            // After the version, the schema and the time.
             chunk[2 + 8 + 7] += 1;
             put(store, Family::Log, log(13), chunk);
         },
@@ -486,7 +487,7 @@ const RECORDS: &[Damage] = &[
     ),
 ];
 
-/// Runs a table: how many were told, of how many.
+/// Runs a table. Returns how many damages were reported.
 fn caught(table: &[Damage], missed: &mut Vec<String>) -> usize {
     let before = missed.len();
     for (name, damage, told) in table {

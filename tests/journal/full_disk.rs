@@ -1,4 +1,4 @@
-//! A disk that is really full: a small one of the test's own.
+//! A full disk: a small file system of the test's own.
 
 use std::{
     fs, thread,
@@ -28,7 +28,7 @@ fn write(store: &RocksStore, job: u32) -> Result<(), StoreError> {
     store.write(&batch)
 }
 
-/// Writes until the disk is full. Answers how many jobs were acknowledged, from `first`.
+/// Writes jobs from `first` on until the disk is full. Returns the first job that was refused.
 fn write_until_full(store: &RocksStore, first: u32) -> u32 {
     for job in first..first + 10_000 {
         match write(store, job) {
@@ -40,7 +40,7 @@ fn write_until_full(store: &RocksStore, first: u32) -> u32 {
     panic!("the disk never filled")
 }
 
-/// Tries until it works, for as long as RocksDB may take to notice (it looks every five seconds).
+/// Retries for as long as RocksDB may take to notice free space (it checks every five seconds).
 fn write_until_healed(store: &RocksStore, job: u32) {
     let began = Instant::now();
     loop {

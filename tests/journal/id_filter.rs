@@ -1,4 +1,4 @@
-//! Which ids may be in which block: nothing that is there is ever missed, and little is looked through for nothing.
+//! Id filters: an existing id is always found, and few blocks are read unnecessarily.
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,7 +56,7 @@ impl Desk {
         self.runtime.block_on(self.journal.publish(PARTITION, sealed(ids), None)).map(|_| ())
     }
 
-    /// Where an id is, and how many looks that took.
+    /// Searches for an id, in as many calls as needed.
     fn find(&self, id: &str, from: u64) -> Vec<u64> {
         let end = self.journal.end(PARTITION).expect("it is there").next;
         let (mut from, mut seqs) = (Seq(from), Vec::new());
@@ -76,7 +76,7 @@ impl Desk {
     }
 }
 
-/// Events with these ids, which stand in JSON as they are.
+/// Events with these ids, which need no escapes in JSON.
 fn sealed(ids: &[String]) -> Vec<SealedChunk> {
     let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for id in ids {
@@ -124,10 +124,10 @@ fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
         })
         .collect();
     for taken in &taken {
-        // One in 1,700 is to be expected: 57, and 8 more or less.
+        // One in 1,700 is expected: 57, plus or minus 8.
         assert!((20..120).contains(&taken.len()), "{} of 100,000 are taken for others", taken.len());
     }
-    // Whoever found out which ids collide in one block knows nothing of the next.
+    // Ids that collide in one block do not collide in another one.
     let again = taken[0].iter().filter(|number| taken[1].contains(number)).count();
     assert!(again < 5, "{again} of {} collide twice", taken[0].len());
 }
@@ -139,7 +139,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let mut published: Vec<String> = Vec::new();
     let mut next = 0;
     for round in 0u64..60 {
-        // Chunks that reach over the ends of blocks, one event or many.
+        // Chunks that cross the ends of blocks, with one event or many.
         let count = [1, 700, 37, 299][round as usize % 4];
         let ids: Vec<String> = (0..count)
             .map(|_| {
@@ -183,7 +183,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let end = published.len() as u64;
     assert_eq!(queue.find(&published[5].replace('\\', ""), 1), [6, end + 1, end + 2], "an id may come again");
 
-    // A block goes when the floor has passed it.
+    // A filter is removed when the floor has passed its block.
     let opened = queue.runtime.block_on(queue.journal.open(ONE)).expect("it is there");
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(2 * BLOCK), end: None, open: Vec::new(), done: Vec::new() };
     let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));

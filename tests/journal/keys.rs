@@ -10,7 +10,7 @@ use gridhook::{
 };
 use proptest::prelude::*;
 
-/// Mostly close together, so that fields are equal and neighbours often enough; and the ends.
+/// Mostly small numbers, so that fields are often equal or adjacent; and the extremes.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0u64..4, 1 => 254u64..258, 1 => any::<u64>(), 1 => Just(u64::MAX)]
 }
@@ -126,7 +126,7 @@ proptest! {
         prop_assert_eq!(x.cmp(&y), fields(a).cmp(&fields(b)));
         prop_assert_eq!(within(&keys::ledger_of(b.subscription_key), &x), a.subscription_key == b.subscription_key);
         let in_block = a.subscription_key == b.subscription_key && a.first.0 / 4096 == b.first.0 / 4096 && a.first <= b.first;
-        // The last sequence there could be is given to no event.
+        // The last possible sequence is never assigned.
         if b.first.0 < u64::MAX {
             prop_assert_eq!(within(&keys::ledger_upto(b.subscription_key, b.first), &x), in_block);
         }

@@ -1,4 +1,4 @@
-//! The ledger is found by event and by time, whatever a line speaks of.
+//! Ledger lines are found by event and by time, whatever they cover.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
     ]
 }
 
-/// Runs that mostly stay in a block, and now and then reach over two ends of blocks.
+/// Runs that are mostly within a block and sometimes cross two ends of blocks.
 fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
     vec((1..6 * BLOCK, prop_oneof![1u32..4, 1u32..10_000]), 1..5).prop_map(|mut runs| {
         runs.sort_unstable();
@@ -62,7 +62,7 @@ fn speaks_of(line: &LedgerLine, seq: u64) -> bool {
     line.entry.covers.iter().any(|(first, count)| (first.0..first.0 + u64::from(*count)).contains(&seq))
 }
 
-/// Without the events, of which a line that was found by one has only those of its block.
+/// A line without its events: a line found by event has only those of its block.
 fn bare(line: &LedgerLine) -> (Lane, u32, Timestamp, String) {
     (line.lane, line.attempt, line.entry.at, format!("{:?}", line.entry.what))
 }
@@ -87,7 +87,7 @@ proptest! {
         journal.append(owner, lines.iter().map(note).collect(), true, done);
         answer.recv().expect("answered").expect("written");
 
-        // Of two lines with everything equal that a key has, the later one counts.
+        // Of two lines with equal keys, the later one counts.
         let mut known: Vec<LedgerLine> = Vec::new();
         for line in &lines {
             let key = |line: &LedgerLine| (line.lane, line.attempt, line.entry.at, std::mem::discriminant(&line.entry.what));

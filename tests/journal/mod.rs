@@ -1,4 +1,4 @@
-//! How records look on disk, and the two stores.
+//! Tests of `store`, `journal` and `repair`: record formats, both stores, the writer, damage, checks and repairs.
 
 mod backlog;
 mod backups;
@@ -34,7 +34,7 @@ use gridhook::{
     },
 };
 
-/// A chunk of `count` events with `bytes` bytes each, as it is stored.
+/// A stamped chunk of `count` events with `bytes` bytes each.
 fn chunk(count: u32, bytes: usize) -> Bytes {
     let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for index in 0..count {
@@ -42,7 +42,7 @@ fn chunk(count: u32, bytes: usize) -> Bytes {
             let start = out.len() as u32;
             let mut noise = u64::from(index) + 1;
             out.extend((0..bytes).map(|_| {
-                // Bytes that do not compress, without a generator's help.
+                // Bytes that do not compress.
                 noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (noise >> 56) as u8
             }));
@@ -76,7 +76,7 @@ fn keys_in(store: &impl Store, family: Family, from: &[u8], upper: &[u8]) -> Vec
     keys
 }
 
-/// The log's chunks of a partition, by their places.
+/// The first sequences of a partition's chunks.
 fn log_in(store: &impl Store, partition: u32) -> Vec<u64> {
     use gridhook::{event::PartitionId, store::keys};
     let range = keys::log_of(PartitionId(partition));
@@ -84,14 +84,14 @@ fn log_in(store: &impl Store, partition: u32) -> Vec<u64> {
     keys.iter().map(|key| keys::parse_log(key).map(|(_, Seq(first))| first).expect("a key of the log")).collect()
 }
 
-/// A folder for stores that are opened by the hundred: in memory where there is some, because a sync there takes no time.
+/// A folder for tests that open hundreds of stores: in memory if possible, because syncs are fast there.
 fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     folder.expect("a folder")
 }
 
-/// What a disk would show if the process were killed now.
+/// Copies a folder: the state of the disk if the process were killed now.
 pub(crate) fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

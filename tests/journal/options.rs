@@ -1,5 +1,5 @@
-//! How RocksDB is set up, read back from the file in which it writes down what it was told. A setting that somebody
-//! changes, or that a later RocksDB has another default for, is changed here on purpose or not at all.
+//! RocksDB's options, read back from the file in which RocksDB stores them. So a changed setting, or a changed default
+//! of a new RocksDB, fails a test.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,7 +10,7 @@ use gridhook::store::{
 
 type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The newest file of options of the store.
+/// The newest options file of the store.
 fn read(folder: &Path) -> Sections {
     let entries = fs::read_dir(folder.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
     let is_options = |path: &std::path::PathBuf| path.to_string_lossy().contains("OPTIONS-");
@@ -34,7 +34,7 @@ fn check(sections: &Sections, section: &str, expected: &[(&str, &str)]) {
     }
 }
 
-/// What keeps what was acknowledged, and what must never be turned on.
+/// The options that durability depends on, and those that must never be on.
 const STORE: [(&str, &str); 20] = [
     ("wal_recovery_mode", "kTolerateCorruptedTailRecords"),
     ("track_and_verify_wals", "true"),
@@ -67,7 +67,7 @@ fn the_store_is_set_up_as_it_was_chosen() {
         wal_bytes: 66 << 20,
         ..RocksOptions::default()
     };
-    // The first start makes it, the second one finds it.
+    // The first start creates the store, the second opens it.
     drop(RocksStore::open(folder.path(), &wanted).expect("a new store"));
     drop(RocksStore::open(folder.path(), &wanted).expect("a store that is there"));
     let sections = read(folder.path());
@@ -80,7 +80,7 @@ fn the_store_is_set_up_as_it_was_chosen() {
     for family in Family::ALL {
         let section = format!("CFOptions \"{}\"", family.name());
         check(&sections, &section, &[("write_buffer_size", &buffer), ("arena_block_size", "262144")]);
-        // What is small, or looks like chance, is not compressed.
+        // Small or random records are not compressed.
         let is_compressed = [Family::Log, Family::Ledger, Family::Excerpt, Family::Held].contains(&family);
         let compression = if is_compressed { "kLZ4Compression" } else { "kNoCompression" };
         check(&sections, &section, &[("compression", compression)]);

@@ -1,4 +1,4 @@
-//! Where in the log events are young enough: found by bisection, checked against a look at every one.
+//! Binary search in the log, compared with a linear search.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::support::memory_store::MemoryStore;
 
 const PARTITION: PartitionId = PartitionId(2);
 
-/// A chunk of the log as it is drawn: what lies between it and the one before, in places and in time.
+/// A generated chunk: its distance from the previous one, in sequences and in time.
 #[derive(Clone, Debug)]
 struct Drawn {
     gap: u64,
@@ -29,7 +29,7 @@ struct Drawn {
     count: u32,
 }
 
-/// A chunk as it lies there.
+/// A written chunk.
 #[derive(Clone, Copy, Debug)]
 struct Lies {
     first: u64,
@@ -39,7 +39,7 @@ struct Lies {
 }
 
 fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
-    // Mostly no gap, and often the same time.
+    // Mostly without gaps, and often at the same time.
     let chunk = (prop_oneof![4 => Just(0), 1 => 1..5u64], prop_oneof![Just(0), 0..50u64], 1..6u32)
         .prop_map(|(gap, later, count)| Drawn { gap, later, count });
     proptest::collection::vec(chunk, 0..40)
@@ -67,7 +67,7 @@ fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64) -> (Vec<Lies>, LogEnd) {
     }
     let record = FloorRecord { floor: Seq(floor.min(next)), next: Seq(next), running, appended: Timestamp(at) };
     batch.put(Family::Meta, keys::floor(PARTITION), record.encode());
-    // Neighbours, which are none of its business.
+    // Logs of neighbouring partitions, which must be ignored.
     for other in [1, 3] {
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
         draft.push(|out| WriterStamp { wire_end: out.len(), spans: EventRanges::default() });

@@ -1,5 +1,5 @@
-//! RocksDB's log, cut at every place that a power cut could have left: what is recovered is a prefix of what was written, in
-//! whole batches, and a synced batch is never in half.
+//! RocksDB's log, truncated at every length that a power cut could leave: a prefix of the writes is recovered, in whole
+//! batches.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,7 @@ use super::{copy_folder, keys_in, scratch};
 
 const BATCHES: u32 = 40;
 
-/// Two records in each batch, which belong together.
+/// A batch with two records in different families.
 fn batch(number: u32) -> Batch {
     let mut batch = Batch::default();
     let value = vec![number as u8; 20 + (number as usize * 37) % 400];
@@ -23,7 +23,7 @@ fn batch(number: u32) -> Batch {
     batch
 }
 
-/// How many batches are there, each of them whole, and none behind one that is missing.
+/// The number of recovered batches. Each must be whole, and none may follow a missing one.
 fn recovered(folder: &Path) -> u32 {
     let store = RocksStore::open(folder, &RocksOptions::default()).expect("a log that ends early is no damage");
     let range = keys::meta_of(MetaKind::Job);
@@ -46,7 +46,7 @@ fn a_log_that_ends_anywhere_has_a_prefix_of_what_was_written() {
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "log")).max().expect("a log")
     };
     let length = |folder: &Path| fs::metadata(newest(folder)).expect("a log").len();
-    // Where each batch ends, by the length of the log after its sync.
+    // The length of the log after each synced batch.
     let mut ends = Vec::new();
     for number in 0..BATCHES {
         store.write(&batch(number)).expect("written");
@@ -62,7 +62,7 @@ fn a_log_that_ends_anywhere_has_a_prefix_of_what_was_written() {
         copy_folder(folder.path(), killed.path()).expect("copied");
         let log = fs::OpenOptions::new().write(true).open(newest(killed.path())).expect("a log");
         log.set_len(cut).expect("cut");
-        // Nobody was told of anything: how much there must be is what the cut itself says.
+        // The length of the cut decides how much must be there, so the watermark is set to 0.
         Watermark::create(&killed.path().join("watermark"), 0).expect("a new watermark");
         let whole = ends.iter().filter(|end| **end <= cut).count();
         assert_eq!(recovered(killed.path()), u32::try_from(whole).expect("few"), "cut at {cut} of {last}");

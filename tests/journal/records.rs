@@ -58,7 +58,7 @@ fn health() -> impl Strategy<Value = Health> {
     ]
 }
 
-/// Mostly runs, and gaps between them.
+/// Mostly runs with gaps between them.
 fn places() -> impl Strategy<Value = Vec<Seq>> {
     let steps = vec(prop_oneof![4 => Just(1u64), 1 => 1u64..10_000], 0..60);
     (0u64..1 << 60, steps).prop_map(|(first, steps)| {
@@ -231,7 +231,8 @@ pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
     })
 }
 
-/// Read back as it was; refused where it is cut or followed by a byte; no panic where a byte is changed.
+/// A record is decoded as it was encoded, refused if it is cut or followed by a byte, and never causes a panic if a
+/// byte is changed.
 fn check<R: StoredRecord + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Result<(), TestCaseError> {
     let bytes = record.encode();
     let read = R::decode(&bytes);
@@ -251,7 +252,7 @@ fn check<R: StoredRecord + PartialEq + Debug>(record: &R, at: usize, byte: u8) -
     Ok(())
 }
 
-/// What random bytes decode to can be encoded again.
+/// A record decoded from random bytes can be encoded again.
 fn check_random<R: StoredRecord + PartialEq + Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(record) = R::decode(bytes) {
         prop_assert_eq!(R::decode(&record.encode()), Ok(record));

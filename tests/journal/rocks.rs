@@ -29,7 +29,7 @@ fn refused(folder: &Path) -> OpenError {
     RocksStore::open(folder, &RocksOptions::default()).expect_err("a store that must not be opened")
 }
 
-/// Writes the jobs `from..to`, one batch each.
+/// Writes the jobs `from..to`, each in one batch.
 fn fill(store: &RocksStore, from: u32, to: u32) {
     for job in from..to {
         put(store, Family::Meta, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 100]);
@@ -41,7 +41,7 @@ fn jobs(store: &RocksStore) -> usize {
     keys_in(store, Family::Meta, &range.start, &range.end).len()
 }
 
-/// The log files of RocksDB, the newest last.
+/// RocksDB's log files, the newest last.
 fn wals(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder.join("rocksdb")).expect("a store");
     let mut wals: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -50,7 +50,7 @@ fn wals(folder: &Path) -> Vec<PathBuf> {
     wals
 }
 
-/// The log file with what was written since the store was opened.
+/// The log file with the writes since the store was opened.
 fn fullest_wal(folder: &Path) -> PathBuf {
     let size = |path: &PathBuf| fs::metadata(path).expect("a file").len();
     wals(folder).into_iter().max_by_key(size).expect("a store has a log")
@@ -289,7 +289,7 @@ fn a_floor_frees_the_log_below_it_and_touches_nothing_else() {
     fill_log(&store);
     store.compact_log().expect("compacted");
     let before = log_bytes(folder.path());
-    // The chunk of 501 reaches over this floor.
+    // The chunk at 501 reaches over this floor.
     store.drop_log(PartitionId(2), Seq(505)).expect("dropped");
     assert!(log_in(&store, 2).ends_with(&(501..600).step_by(10).collect::<Vec<_>>()));
     store.compact_log().expect("compacted");
@@ -320,7 +320,7 @@ fn a_floor_drops_whole_files_at_once() {
     }
     store.compact_log().expect("compacted");
     store.drop_log(PartitionId(1), Seq(5995)).expect("dropped");
-    // Not on this thread, and before the store is closed.
+    // On another thread, but before the store is closed.
     drop(store);
     let left = log_in(&open(folder.path()), 1);
     assert!(left.len() < 500 && left.last() == Some(&5991), "{} chunks are left", left.len());

@@ -1,5 +1,5 @@
-//! The negative controls of the tests of the stores: somebody stands before the store and lies, in one way at a time, and the
-//! promises of a store, held against it, must find him out. Without a lie they all hold.
+//! Negative controls for the tests of the stores: a faulty store breaks one guarantee at a time, and the checks of the
+//! guarantees must detect it. Without a fault all checks pass.
 
 use std::{
     fs,
@@ -27,28 +27,28 @@ use crate::support::{
     memory_store::{MemoryStore, WriteFault},
 };
 
-/// How somebody lies.
+/// A fault of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     /// A write is acknowledged and kept in memory until the next one.
     AcknowledgeBeforeTheWrite,
-    /// Of a batch with several families one is forgotten.
+    /// One family of a batch with several is not written.
     ForgetAFamily,
-    /// The watermark is never noted.
+    /// The watermark is never stored.
     NeverNote,
-    /// It is noted before what it stands for is synced.
+    /// The watermark is stored before its writes are synced.
     NoteTooEarly,
-    /// A full disk has written.
+    /// A write to a full disk is acknowledged.
     SayThatAFullDiskHasWritten,
-    /// A full disk is a failure, over which a process would end.
+    /// A full disk is reported as a fatal error.
     CallAFullDiskAFailure,
-    /// A sync that failed is tried again, and then all is well.
+    /// A failed sync is retried and then reported as successful.
     TryAFailedSyncAgain,
-    /// The log goes above its floor, too.
+    /// The log is removed above its floor, too.
     DropAboveTheFloor,
 }
 
-/// The lie, and the promise that it breaks.
+/// The fault, and the check that must detect it.
 const LIES: [(Lie, Promise); 8] = [
     (Lie::AcknowledgeBeforeTheWrite, what_was_acknowledged_survives_a_kill),
     (Lie::ForgetAFamily, what_was_acknowledged_survives_a_kill),
@@ -60,10 +60,10 @@ const LIES: [(Lie, Promise); 8] = [
     (Lie::DropAboveTheFloor, a_floor_takes_nothing_above_it),
 ];
 
-/// A promise of a store: holds, or panics. Answers whether it could be tried here.
+/// The check of a guarantee. It panics if the guarantee is broken, and returns whether it could run here.
 type Promise = fn(Option<Lie>) -> bool;
 
-/// Somebody before a store.
+/// A store with a fault.
 struct Liar<S> {
     store: S,
     watermark: PathBuf,
@@ -143,7 +143,7 @@ impl<S: Store> Store for Liar<S> {
     }
 }
 
-/// Two records of two families, which belong together.
+/// Two records of two families, in one batch.
 fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     batch.put(Family::Meta, keys::meta(MetaKind::Job, &number.to_be_bytes()), vec![number as u8; 30_000]);
@@ -151,7 +151,7 @@ fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
     store.write(&batch)
 }
 
-/// How many numbers have both of their records.
+/// The number of batches with both records.
 fn written(store: &impl Store) -> usize {
     let range = keys::meta_of(MetaKind::Job);
     let jobs = keys_in(store, Family::Meta, &range.start, &range.end).len();
@@ -215,7 +215,7 @@ fn a_full_disk_loses_nothing_and_heals(lie: Option<Lie>) -> bool {
     assert_eq!(written(&store), acknowledged, "what was acknowledged is there");
     assert!(refused, "the disk never filled");
     fs::remove_file(filler).expect("removed");
-    // RocksDB looks every five seconds.
+    // RocksDB checks for free space every five seconds.
     let healed = (0..600).any(|_| {
         thread::sleep(Duration::from_millis(50));
         write(&store, 3000).is_ok()

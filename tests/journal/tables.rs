@@ -1,4 +1,4 @@
-//! Tables in which a bit has flipped: whatever is in another block is read, and what is missing is noted to the event.
+//! Tables with a flipped bit: records in other blocks are read, and missing events are recorded exactly.
 
 use std::{
     collections::BTreeMap,
@@ -38,8 +38,8 @@ fn options() -> JournalOptions {
     JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() }
 }
 
-/// A store whose log is in tables, new ones and merged ones, with events of all partitions side by side; and where each
-/// chunk begins, and how many events it has.
+/// A store whose log is in new and compacted tables, with events of all partitions; and the first sequence and count of
+/// each chunk.
 fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
     let folder = scratch();
     let store = RocksStore::open(folder.path(), &small()).expect("a new store");
@@ -85,7 +85,7 @@ fn start(store: &Arc<RocksStore>) -> Result<(Journal, gridhook::journal::WriterT
     Journal::start(store, clock, options(), Box::new(|_, _| {}), Box::new(|_| {}))
 }
 
-/// Reads all of the log: the chunks that came, and the places that were said to be missing.
+/// Reads the whole log. Returns the chunks, and the ranges that were reported missing.
 fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64, u64)>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let (mut found, mut missing) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event
         let copy = scratch();
         copy_folder(folder.path(), copy.path()).expect("copied");
         for _ in 0..1 + round % 3 {
-            // Any byte of any table: most are of the log.
+            // Any byte of any table; most tables are of the log.
             let length = |table: &PathBuf| fs::metadata(table).expect("a file").len() as usize;
             let tables = tables(copy.path());
             let mut at = random.usize(..tables.iter().map(length).sum::<usize>());
@@ -157,7 +157,7 @@ fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event
     assert!(damaged > 5, "{damaged}");
 }
 
-/// A store in memory of which a range of keys of one family cannot be read.
+/// A store in memory in which a range of keys of one family cannot be read.
 struct Rotten {
     store: crate::support::memory_store::MemoryStore,
     family: Family,
@@ -246,7 +246,7 @@ fn owed(seq: u64) -> PendingDelivery {
     }
 }
 
-/// Twenty owed events, of which these keys of `family` cannot be read.
+/// Twenty pending deliveries, of which these keys of `family` cannot be read.
 fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::WriterThread) {
     let store = Arc::new(Rotten { store: crate::support::memory_store::MemoryStore::new(), family, from, upto });
     let (clock, _) = Clock::manual(Timestamp(1_000_000));

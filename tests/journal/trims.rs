@@ -1,5 +1,5 @@
-//! A log is trimmed by a look beside the writer, while subscriptions go on writing: whatever is written between any two
-//! reads of a look, no event is lost that somebody may still ask for, and in the end everything else is gone.
+//! Trimming while subscriptions write: whatever is written between two reads of a lookup, no needed event is lost, and
+//! everything else is removed in the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::support::memory_store::MemoryStore;
 
-/// Reads of a look go through one at a time, as a test lets them.
+/// A gate: reads of a lookup continue only when the test allows them.
 #[derive(Default)]
 struct Gate {
     state: Mutex<Reads>,
@@ -38,7 +38,7 @@ struct Gate {
 
 #[derive(Default)]
 struct Reads {
-    /// A look may make so many reads more.
+    /// The number of reads that the lookup may still make.
     allowed: Option<u32>,
     is_waiting: bool,
 }
@@ -48,7 +48,7 @@ impl Gate {
         self.state.lock().expect("no panic")
     }
 
-    /// Called by whoever reads: a look waits here where it may not go on.
+    /// Called before each read. A lookup waits here when it may not continue.
     fn pass(&self) {
         if std::thread::current().name() != Some("journal-trim") {
             return;
@@ -63,7 +63,7 @@ impl Gate {
         reads.allowed = reads.allowed.map(|allowed| allowed - 1);
     }
 
-    /// The next look stops before its read `allowed`, counted from 0.
+    /// The next lookup stops before its read number `allowed`, counted from 0.
     fn close(&self, allowed: u32) {
         self.lock().allowed = Some(allowed);
     }
@@ -73,7 +73,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until a look waits, or none is on its way.
+    /// Waits until a lookup waits, or none is in progress.
     fn until_a_look_waits(&self, queue: &Desk) {
         let mut reads = self.lock();
         while !reads.is_waiting && queue.journal.trimming() > 0 {
@@ -82,7 +82,7 @@ impl Gate {
     }
 }
 
-/// A store whose looks pass a gate before each read.
+/// A store whose lookups pass a gate before each read.
 struct Gated(MemoryStore, Arc<Gate>);
 
 impl Store for Gated {
@@ -122,28 +122,28 @@ impl Store for Gated {
     }
 }
 
-/// What becomes of an event, or of a part of the log.
+/// An action of the test.
 #[derive(Clone, Debug)]
 enum Act {
-    /// So many requests of one event are published.
+    /// Publishes this many requests with one event.
     Publish(u8),
-    /// A subscription reads on; of each event one of three things is written: nothing, that it is pending, or dead.
+    /// A subscription reads on. Each event is delivered, becomes pending, or becomes a dead letter.
     Read(u8, Vec<u8>),
-    /// A pending delivery is tried again.
+    /// A pending delivery is retried.
     Retry(u8, u8),
-    /// It ends.
+    /// A pending delivery is settled.
     Settle(u8, u8),
-    /// It becomes a dead letter.
+    /// A pending delivery becomes a dead letter.
     PutAside(u8, u8),
-    /// A dead letter is dealt with.
+    /// A dead letter is written.
     Bury(u8, u8),
-    /// A dead letter is pending again.
+    /// A dead letter is redriven.
     Redrive(u8, u8),
-    /// A subscription is made, beginning so far before the end.
+    /// A subscription is created that starts this far before the end.
     Subscribe(u8),
-    /// The log is held, from so far before the end on, until this is done again.
+    /// The log is held from this far before the end, until this is done again.
     Hold(u8),
-    /// The look that waits goes on to its end, and the next one waits before its read of this number.
+    /// The waiting lookup finishes, and the next one waits before its read of this number.
     Look(u32),
 }
 
@@ -163,7 +163,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A subscription, as naively as it can be known.
+/// The expected state of a subscription.
 struct Known {
     owner: SubscriptionOwner,
     read: u64,
@@ -171,7 +171,7 @@ struct Known {
     dead: BTreeSet<u64>,
 }
 
-/// The journal and what must be true of it.
+/// The journal and its expected state.
 struct Scene {
     queue: Desk,
     store: MemoryStore,
@@ -309,20 +309,20 @@ impl Scene {
         self.queue.wait(buried).expect("there is room");
     }
 
-    /// Lets the look that waits end, and the next one begin.
+    /// Lets the waiting lookup finish, and the next one begin.
     fn look(&self, reads: u32) {
         self.gate.open();
         wait_for_looks(&self.queue.journal);
         self.gate.close(reads);
         self.queue.hand.advance(Duration::from_secs(2));
-        // The second is answered behind whatever the first one has begun.
+        // The second entry is answered after the effects of the first.
         for _ in 0..2 {
             self.queue.wait(self.queue.journal.change(Vec::new())).expect("there is room");
         }
         self.gate.until_a_look_waits(&self.queue);
     }
 
-    /// Whatever somebody may ask for is there.
+    /// Every needed event can be read.
     fn check(&self) {
         for known in &self.known {
             let wanted = known.pending.keys().chain(&known.dead).copied().chain(known.read..self.next);
@@ -344,7 +344,7 @@ impl Scene {
         }
     }
 
-    /// Everybody is done with everything, and nothing is left.
+    /// After everything is settled, nothing is left.
     fn end(mut self) {
         self.hold = None;
         for who in 0..self.known.len() {
@@ -389,8 +389,8 @@ fn play(acts: impl IntoIterator<Item = Act>) {
     scene.end();
 }
 
-/// Both subscriptions have read three events, all of them dead letters of the first one if `is_dead`, and a look waits before
-/// its read `reads` while something is done.
+/// Both subscriptions have read three events, which are all dead letters of the first one if `is_dead`. A lookup waits
+/// before its read `reads` while the action runs.
 fn while_a_look_waits(reads: u32, is_dead: bool, act: Act) {
     let read = |who, fate| Act::Read(who, vec![fate; 4]);
     let fate = if is_dead { 2 } else { 0 };

@@ -1,4 +1,4 @@
-//! The writer: who shares a sync, who is answered when, who is refused, and what is found again.
+//! The writer: groups, order of answers, fencing, failures, trimming, and recovery.
 
 use std::{
     ops::ControlFlow,
@@ -43,14 +43,14 @@ pub(super) const TWO: SubscriptionKey = SubscriptionKey { partition: PARTITION, 
 pub(super) const START: Timestamp = Timestamp(1_000_000_000);
 pub(super) const DUE: Timestamp = Timestamp(2_000_000_000);
 
-/// A journal, and everything around it.
+/// A journal with its store, clock and listener.
 pub(super) struct Desk {
     pub(super) journal: Journal,
     writer: WriterThread,
     pub(super) hand: ManualClock,
     clock: Clock,
     runtime: tokio::runtime::Runtime,
-    /// The first sequence of each chunk that the listener was told of.
+    /// The first sequence of each chunk that the listener received.
     heard: Arc<Mutex<Vec<u64>>>,
     fatal: Arc<AtomicU32>,
 }
@@ -77,7 +77,7 @@ impl Desk {
         Self { journal, writer, hand, clock, runtime, heard, fatal }
     }
 
-    /// With a partition and two subscriptions.
+    /// Creates a partition and two subscriptions.
     fn founded(store: &MemoryStore) -> Self {
         let queue = Self::at(Arc::new(store.clone()), Duration::ZERO);
         queue.found();
@@ -126,7 +126,7 @@ impl Desk {
         self.append(owner, changes, true).recv().expect("an answer").expect("written");
     }
 
-    /// A second passes, and the writer uses it.
+    /// Advances the clock by a second, so that the writer runs maintenance.
     pub(super) fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
@@ -147,7 +147,7 @@ impl Desk {
     }
 }
 
-/// Logs are looked at beside the writer.
+/// Waits until the lookups of the trim thread are done.
 pub(crate) fn wait_for_looks(journal: &Journal) {
     for _ in 0..10_000 {
         if journal.trimming() == 0 {
@@ -378,7 +378,7 @@ fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
     queue.housekeep();
     assert_eq!((log_in(&store, 1), held(&store)), (vec![5, 6], vec![1, 2, 3]));
     assert_eq!([1, 2, 3, 4, 5].map(|seq| queue.fetch(ONE, seq)), [true, true, true, false, true]);
-    // Owed again and settled in one write: that was the last who asked for it.
+    // Pending again and settled in one write: nothing needs it any more.
     let later = DUE.after(Duration::from_secs(1));
     queue.write(one, vec![owe(1, Some(DUE)), settle(1, later), settle(2, DUE), cursor(7)]);
     assert_eq!(held(&store), [2, 3], "the other one owes the second");
@@ -476,7 +476,7 @@ fn retention_trims_at_once_whatever_was_published() {
     let store = MemoryStore::new();
     let queue = retained(Arc::new(store.clone()));
     queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
-    // As many chunks as a second may bring, and more than are read in one go.
+    // As many chunks as may arrive in a second, and more than one read returns.
     for _ in 0..20_000 {
         drop(queue.ask_publish(1));
     }
@@ -490,10 +490,10 @@ fn retention_trims_at_once_whatever_was_published() {
     queue.stop();
 }
 
-/// A read: of which records, and the name of the thread.
+/// A read: the family and the name of the thread.
 type Read = (Family, Option<String>);
 
-/// Counts who reads which records.
+/// A store that records which thread reads which family.
 struct Counted {
     store: MemoryStore,
     reads: Arc<Mutex<Vec<Read>>>,
@@ -625,7 +625,7 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
     assert!(matches!(queue.wait(queue.journal.open(ONE)), Err(Error::Unknown)));
     queue.housekeep();
     assert!(count(&store, Family::Pending) > 1, "not all at once");
-    // The rest after a crash in between.
+    // The rest is removed after a crash in between.
     queue.stop();
     let store = store.crash(0);
     let queue = Desk::at(Arc::new(store.clone()), Duration::ZERO);
@@ -669,10 +669,10 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
     queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
     queue.housekeep();
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
-    // A file was being written meanwhile.
+    // A dead-letter file is written at the same time.
     queue.wait(queue.journal.write_dead_letters(ONE, account(ONE))).expect("there is room");
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
-    // Nothing is kept of its lives either, and the last of them is fenced all the same.
+    // Its incarnations are forgotten too, and the last one is still fenced.
     assert!(matches!(queue.wait(queue.journal.open(ONE)), Err(Error::Unknown)));
     assert!(matches!(queue.append(owner, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
     queue.stop();
@@ -696,9 +696,9 @@ fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
     queue.stop();
 }
 
-// --- found again ---
+// --- recovery ---
 
-/// Ends and counts are found again, whether the log is there or wholly passed.
+/// The end and the totals of the log are recovered, even if the whole log was passed.
 fn check_recovery(queue: &Desk, again: impl FnOnce() -> Desk) {
     queue.found();
     queue.publish(3);

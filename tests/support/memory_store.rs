@@ -1,10 +1,13 @@
-//! A store in memory, for tests: it keeps what was synced apart from what was not, and fails where it is told to.
+//! A store in memory, for tests: it keeps synced and unsynced writes apart, and fails on request.
 //!
-//! Invariants: what an honest store acknowledged survives [`MemoryStore::crash`]; what is on the "disk" is always a prefix of
-//! what was written, in whole batches; after a write that failed for any reason but space nothing is written any more.
-//! Unlike RocksDB it drops a partition's log at once ([`Store::drop_log`]), so that a reader below the floor shows, and
-//! it insists on the rule of SingleDelete: a family whose records are taken away by it sees no other delete, and a key
-//! was put exactly once since it was last taken away. RocksDB would break that rule in silence.
+//! Invariants:
+//! - Acknowledged writes survive [`MemoryStore::crash`], unless a fault says otherwise. The "disk" always holds a
+//!   prefix of the writes, in whole batches. After a write failed for any reason other than space, nothing is written
+//!   any more.
+//! - Unlike RocksDB it drops a partition's log at once ([`Store::drop_log`]), so that a read below the floor is
+//!   detected.
+//! - It enforces the rule of SingleDelete, which RocksDB does not check: a family with single deletes has no other
+//!   deletes, and a key was put exactly once since its last delete.
 
 use std::{
     collections::BTreeMap,
@@ -18,35 +21,35 @@ use gridhook::{
     store::{Batch, Family, Store, StoreError, Visit, WriteOp, chunk, id_filter, keys},
 };
 
-/// What a write is to meet with.
+/// A fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteFault {
-    /// There is no space: nothing is written.
+    /// The disk is full: nothing is written.
     Full,
-    /// The sync fails: whether the batch is there shows after the next crash, and nothing is written any more.
+    /// The sync fails: the batch may or may not be there after the next crash, and nothing is written any more.
     Failed,
-    /// The disk lies: the write is acknowledged, and lost at a crash, unless a later honest write syncs it too.
+    /// The disk lies: the write is acknowledged, but lost at a crash, unless a later successful write syncs it too.
     Lie,
 }
 
-/// A store in memory. A clone is another handle of the same store.
+/// A store in memory. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryStore(Arc<MemoryShared>);
 
 #[derive(Debug, Default)]
 struct MemoryShared {
     state: Mutex<MemoryState>,
-    /// Told when a write begins to wait, and when it may go on.
+    /// Notified when a write begins to wait, and when it may continue.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct MemoryState {
-    /// What readers see.
+    /// The state that readers see.
     current: Arc<MemoryTables>,
-    /// What would be left after a crash.
+    /// The state after a crash.
     synced: MemoryTables,
-    /// What was written since, in order.
+    /// The unsynced batches, in order.
     unsynced: Vec<Batch>,
     faults: Vec<(Range<u64>, WriteFault)>,
     writes: u64,
@@ -56,35 +59,36 @@ struct MemoryState {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// The writes with the numbers `writes` (the first ever is 0) meet with `fault`. What was said last holds.
+    /// Makes the writes with the numbers `writes` (the first is 0) fail with `fault`. The last call for a number
+    /// counts.
     pub(crate) fn fail(&self, writes: Range<u64>, fault: WriteFault) {
         self.state().faults.push((writes, fault));
     }
 
-    /// How many writes were asked for, those that failed among them.
+    /// The number of writes, including failed ones.
     pub(crate) fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// How many batches would be lost at a crash, at most.
+    /// The maximum number of batches that a crash would lose.
     pub(crate) fn unsynced(&self) -> usize {
         self.state().unsynced.len()
     }
 
-    /// From now on writes wait until the answer is dropped.
+    /// Makes writes wait until the returned guard is dropped.
     #[must_use]
     pub(crate) fn hold(&self) -> WriteHold {
         self.state().holds += 1;
         WriteHold(self.clone())
     }
 
-    /// Ends this store and gives the one that is found after the crash: what was synced, and the first `kept` of the
-    /// batches that were not. Writes to this one fail from now on, those that wait among them.
+    /// Ends this store and returns the one that exists after the crash: the synced writes, and the first `kept` of the
+    /// unsynced batches. Later writes to this store fail, including waiting ones.
     pub(crate) fn crash(&self, kept: usize) -> Self {
         let mut state = self.state();
         state.failed = Some("the machine has crashed");
@@ -97,7 +101,7 @@ impl MemoryStore {
         Self(Arc::new(MemoryShared { state: Mutex::new(found), changed: Condvar::new() }))
     }
 
-    /// A panic under the lock is a broken rule of a test's own; later calls shall tell more, not hang.
+    /// A panic with the lock is a bug of the test. Later calls should report more instead of hanging.
     fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,12 +111,12 @@ impl MemoryStore {
     }
 }
 
-/// As long as it lives, writes to its store wait.
+/// Writes to the store wait as long as this exists.
 #[derive(Debug)]
 pub(crate) struct WriteHold(MemoryStore);
 
 impl WriteHold {
-    /// Waits until a write waits.
+    /// Blocks until a write waits.
     pub(crate) fn until_a_write_waits(&self) {
         let mut state = self.0.state();
         while state.waiting == 0 {
@@ -174,7 +178,7 @@ impl Store for MemoryStore {
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        // As they stand now, and without the lock: what is visited may call the store again.
+        // A snapshot, without the lock: the visitor may call the store.
         let tables = self.tables();
         for (key, value) in tables.of(family).range(from, upper) {
             if visit(key, value) == ControlFlow::Break(()) {
@@ -197,7 +201,6 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    /// There is no file to write it to: what a lying store loses is for its tests to find.
     fn is_short_of_space(&self) -> bool {
         false
     }
@@ -218,14 +221,14 @@ struct MemoryTables([MemoryTable; Family::ALL.len()]);
 #[derive(Clone, Debug, Default)]
 struct MemoryTable {
     records: BTreeMap<Vec<u8>, MemoryRecord>,
-    /// How its records are taken away.
+    /// The kind of its deletes.
     removal: Option<RangeRemoval>,
 }
 
 #[derive(Clone, Debug)]
 struct MemoryRecord {
     value: Bytes,
-    /// How often it was put since it was last taken away.
+    /// The number of puts since its last delete.
     puts: u32,
 }
 
@@ -300,7 +303,7 @@ impl MemoryTable {
     }
 
     fn range(&self, from: &[u8], upper: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], &Bytes)> {
-        // A range that ends before it begins is empty, as it is in RocksDB.
+        // A range that ends before it begins is empty, as in RocksDB.
         let from = from.min(upper);
         let range = self.records.range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Excluded(upper)));
         range.map(|(key, record)| (&key[..], &record.value))

@@ -1,4 +1,4 @@
-//! What can be mended is mended, to the record; nothing else is touched.
+//! Repairs: what can be repaired is restored exactly, and nothing else is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ fn mend(store: &MemoryStore) -> CheckReport {
     fsck::repair(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read and written")
 }
 
-/// What was found to mend.
+/// The problems that can be repaired.
 fn mends(report: &CheckReport) -> BTreeSet<Repair> {
     report.findings.iter().chain(&report.leftovers).filter_map(|finding| finding.repair).collect()
 }
@@ -77,7 +77,7 @@ fn two_damages_that_hide_each_other_are_both_mended() {
     let (store, queue) = used();
     queue.stop();
     let sound = records(&store);
-    // As many pins as dead letters.
+    // The numbers of pins and dead letters are equal.
     delete(&store, Family::Pin, pin(4));
     put(&store, Family::Pin, pin(5), Vec::new());
     count(&store, |counters| counters.pending += 1);
@@ -86,7 +86,7 @@ fn two_damages_that_hide_each_other_are_both_mended() {
     assert_eq!(records(&store), sound);
 }
 
-/// Of all that can be damaged, what cannot be mended stays as it is, record by record.
+/// Damage that cannot be repaired leaves every record as it is.
 #[test]
 fn what_cannot_be_mended_is_left_as_it_is() {
     let (mut kept, mut restored) = (0, 0);
@@ -134,7 +134,7 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
     assert_eq!(records(&store), before);
 }
 
-/// What became of an event for the first subscription.
+/// The state of an event for the first subscription.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Became {
     Filtered,
@@ -154,7 +154,7 @@ pub(super) fn became() -> impl Strategy<Value = Became> {
     ]
 }
 
-/// A store in which each event became what it says; the second subscription has read up to `other`.
+/// A store with events in these states. The second subscription has read up to `other`.
 pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     let store = MemoryStore::new();
     let queue = Desk::at(&store);
@@ -203,7 +203,7 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     store
 }
 
-/// One record is damaged in a way that can be mended; which one, `pick` says. False where there is none of the kind.
+/// Damages one record, which `pick` selects, in a way that can be repaired. Returns false if there is none of the kind.
 fn damage(store: &MemoryStore, kind: Repair, pick: prop::sample::Index, events: &[Became]) -> bool {
     let of = |wanted: fn(&Became) -> bool| {
         let seqs: Vec<u64> = (1..).zip(events).filter(|(_, became)| wanted(became)).map(|(seq, _)| seq).collect();

@@ -1,4 +1,4 @@
-//! Whatever is missing from a store, what is left is sound, and nothing of it is forgotten.
+//! Salvage: whatever is missing from a store, the result is sound, and everything that is left is kept.
 
 use gridhook::{
     cli::control_records::control_records,
@@ -16,7 +16,7 @@ fn accept(store: &MemoryStore) -> (LossReport, CheckReport) {
     salvage::salvage(store, accounts(), control_records(), START, looked).expect("memory can be read and written")
 }
 
-/// What the control plane knows of the two subscriptions.
+/// Writes the control plane's records of the two subscriptions.
 fn known(store: &MemoryStore) {
     let json = |value: &str| value.as_bytes().to_vec();
     put(store, Family::Meta, keys::meta(MetaKind::Topic, b"orders"), json(r#"{"partitions":[1]}"#));
@@ -36,7 +36,7 @@ fn a_sound_store_loses_nothing() {
     assert!(report.is_sound(), "{report}");
     assert_eq!(loss, LossReport::default());
     let mut after = records(&store);
-    // The place of the next event is written down, though the log says it too.
+    // The floor record now has the sequence of the next event.
     after.insert((Family::Meta, keys::floor(PARTITION)), before[&(Family::Meta, keys::floor(PARTITION))].clone());
     assert!(after == before);
 }
@@ -114,7 +114,7 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
     queue.stop();
 }
 
-/// What is asked of an event by the first subscription: it is owed, it waits as a dead letter, or it is unread.
+/// Whether the first subscription needs an event: it is pending, a dead letter, or unread.
 fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
     let has = |family, key: Vec<u8>| store.get(family, &key).expect("readable").is_some();
     let cursor = store.get(Family::Cursor, &keys::cursor(ONE)).expect("readable");
@@ -125,12 +125,12 @@ fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
     has(Family::Pending, owed(seq)) || has(Family::Dead, dead(seq)) || unread
 }
 
-/// Below its floor a log does not exist for any reader.
+/// The floor of the log.
 fn floor(store: &MemoryStore) -> Seq {
     FloorRecord::decode(&value(store, Family::Meta, &keys::floor(PARTITION))).expect("whole").floor
 }
 
-/// Whether an event can be read: the chunk that it would be in, or what is held.
+/// Whether an event can be read, from its chunk or from the held events.
 fn is_there(store: &MemoryStore, seq: u64) -> bool {
     let range = keys::log_of(PARTITION).start..log(seq + 1);
     let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
@@ -141,7 +141,7 @@ fn is_there(store: &MemoryStore, seq: u64) -> bool {
         || store.get(Family::Held, &held(seq)).expect("readable").is_some()
 }
 
-/// The first place above all that is mentioned.
+/// The first sequence above all that any record mentions.
 fn above(store: &MemoryStore) -> Seq {
     let place = |(family, key): (Family, Vec<u8>), value: Vec<u8>| match family {
         Family::Log => {
@@ -162,7 +162,7 @@ fn above(store: &MemoryStore) -> Seq {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Records are missing, as they are where writes were skipped, and a cursor is an older one.
+    /// Deletes random records, as skipped writes would, and makes a cursor an older version.
     #[test]
     fn whatever_is_missing_the_rest_is_sound_and_nothing_of_it_is_forgotten(
         events in prop::collection::vec(became(), 1..40),
@@ -177,7 +177,7 @@ proptest! {
             edit(&store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.lanes[0].read = Seq(read));
         }
         for one in missing {
-            // What the control plane has is not only a record, but what an operator wanted: that is asked of it elsewhere.
+            // Other tests cover lost records of the control plane.
             let all: Vec<_> = records(&store).into_keys().filter(|(family, _)| *family != Family::Meta).collect();
             if !all.is_empty() {
                 let (family, key) = all[one.index(all.len())].clone();
@@ -193,7 +193,7 @@ proptest! {
             prop_assert!(is_there(&store, seq) && is_asked_for(&store, seq), "event {}: {}", seq, loss);
         }
         for (seq, became) in (1..).zip(&events) {
-            // Its owed record may be what is missing.
+            // Its pending delivery may be the missing record.
             let was_owed = matches!(became, Became::Owed) && floor(&store) <= Seq(seq) && is_there(&store, seq);
             prop_assert!(!was_owed || is_asked_for(&store, seq), "event {} was owed: {}", seq, loss);
         }
