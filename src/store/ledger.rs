@@ -134,14 +134,14 @@ fn collect(
     wanted: impl Fn(&LedgerEntry) -> bool,
 ) -> Result<LedgerPage, StoreError> {
     let mut page = LedgerPage { lines: Vec::new(), next: None };
-    let mut looked = 0;
+    let mut seen = 0;
     let mut bad = None;
     store.scan(Family::Ledger, from, upper, &mut |key, value| {
-        if looked == looks || page.lines.len() == max {
+        if seen == looks || page.lines.len() == max {
             page.next = Some(key.to_vec());
             return ControlFlow::Break(());
         }
-        looked += 1;
+        seen += 1;
         match (parse(key), LedgerEntry::decode(value)) {
             (Some(LineKey { lane, attempt, .. }), Ok(entry)) => {
                 if wanted(&entry) {

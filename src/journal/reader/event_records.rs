@@ -74,7 +74,7 @@ fn find_dead(
     subscription_key: SubscriptionKey,
     wanted: Seq,
 ) -> Result<Option<(DeadLetterRecord, Timestamp)>, Error> {
-    let mut looked = 0;
+    let mut seen = 0;
     let mut found = None;
     let range = keys::dead_of(subscription_key);
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
@@ -85,8 +85,8 @@ fn find_dead(
                     .map_err(|error| StoreError::damaged(format!("{seq:?}: {error}"))),
             );
         }
-        looked += 1;
-        if found.is_some() || looked == DEAD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        seen += 1;
+        if found.is_some() || seen == DEAD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(found.transpose()?)
 }

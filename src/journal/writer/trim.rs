@@ -43,14 +43,14 @@ type TrimLookupResult = (PartitionId, Result<TrimPlan, StoreError>);
 /// A handle to the lookup thread. The thread runs as long as the writer.
 struct TrimThread {
     wanted: Option<mpsc::Sender<TrimLookup>>,
-    looked: mpsc::Receiver<TrimLookupResult>,
+    results: mpsc::Receiver<TrimLookupResult>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl TrimThread {
     fn start(store: Arc<dyn Store>) -> Self {
         let (wanted, lookups) = mpsc::channel::<TrimLookup>();
-        let (found, looked) = mpsc::channel();
+        let (found, results) = mpsc::channel();
         let run = move || {
             for look in lookups {
                 let id = look.id;
@@ -66,7 +66,7 @@ impl TrimThread {
             .name("journal-trim".to_owned())
             .spawn(run)
             .expect("a process that cannot start a thread cannot start");
-        Self { wanted: Some(wanted), looked, thread: Some(thread) }
+        Self { wanted: Some(wanted), results, thread: Some(thread) }
     }
 }
 
@@ -83,7 +83,7 @@ enum TrimStage {
     /// It is examined at this time.
     Due(Timestamp),
     /// A lookup is in progress.
-    Looked {
+    InProgress {
         /// The first event whose pending deliveries or pins have changed since.
         touched: Option<Seq>,
         /// Whether more may be removable than the lookup knew.
@@ -124,7 +124,7 @@ impl TrimSchedule {
     pub(super) fn arm(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
             Some(TrimStage::Due(_)) => {}
-            Some(TrimStage::Looked { again, .. }) => *again = true,
+            Some(TrimStage::InProgress { again, .. }) => *again = true,
             None => self.set_due(id, at),
         }
     }
@@ -135,7 +135,7 @@ impl TrimSchedule {
             return;
         }
         for (id, seq) in events {
-            if let Some(TrimStage::Looked { touched, .. }) = self.stages.get_mut(&id) {
+            if let Some(TrimStage::InProgress { touched, .. }) = self.stages.get_mut(&id) {
                 *touched = Some(touched.map_or(seq, |first| first.min(seq)));
             }
         }
@@ -168,16 +168,16 @@ impl TrimSchedule {
         let id = look.id;
         if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(look).is_ok()) {
             self.in_progress += 1;
-            self.stages.insert(id, TrimStage::Looked { touched: None, again: false });
+            self.stages.insert(id, TrimStage::InProgress { touched: None, again: false });
         }
     }
 
     /// The next finished lookup.
     fn found(&mut self) -> Option<TrimResult> {
-        let (id, plan) = self.looks.looked.try_recv().ok()?;
+        let (id, plan) = self.looks.results.try_recv().ok()?;
         self.in_progress -= 1;
         let (touched, again) = match self.stages.remove(&id) {
-            Some(TrimStage::Looked { touched, again }) => (touched, again),
+            Some(TrimStage::InProgress { touched, again }) => (touched, again),
             // Only one lookup of a partition is in progress at a time.
             Some(TrimStage::Due(_)) | None => (Some(Seq(0)), true),
         };

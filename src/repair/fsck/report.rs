@@ -153,8 +153,8 @@ impl fmt::Display for CheckReport {
         match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
             (1, 0) => f.write_str("the store is not sound: 1 problem"),
-            (told, 0) => write!(f, "the store is not sound: {told} problems"),
-            (told, omitted) => write!(f, "the store is not sound: {told} problems, and {omitted} more"),
+            (listed, 0) => write!(f, "the store is not sound: {listed} problems"),
+            (listed, omitted) => write!(f, "the store is not sound: {listed} problems, and {omitted} more"),
         }
     }
 }
