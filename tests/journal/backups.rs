@@ -195,7 +195,7 @@ fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
     };
     write(&Manifest { form: 2, ..manifest.clone() });
     let error = queue.restore("backup", "back").expect_err("it is newer").to_string();
-    assert!(error.contains("has form 2 and this program knows forms up to 1"), "{error}");
+    assert!(error.contains("has version 2, and this program knows versions up to 1"), "{error}");
     for path in ["../outside", "rocksdb/../../outside", "rocksdb/a/b", "/etc/passwd"] {
         let mut strange = manifest.clone();
         path.clone_into(&mut strange.files[0].path);
@@ -295,6 +295,6 @@ fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
     let held = keys::held(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
     put(&*queue.store, Family::Held, held.clone(), super::chunk(1, 10));
     let report = queue.backups.look(&turn, &mut go_on).expect("looked at");
-    assert!(!report.is_sound() && report.to_string().contains("the event 7 is held and nobody asks"), "{report}");
+    assert!(!report.is_sound() && report.to_string().contains("event 7 is held and not needed"), "{report}");
     assert!(queue.store.get(Family::Held, &held).expect("readable").is_some());
 }

@@ -179,7 +179,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
     assert_sound(&MemoryStore::new(), "empty");
     let (store, queue) = used();
     expect![[r#"
-        3 chunks, 2 cursors, 1 dead letters, 10 events, 3 held, 2 ledger lines, 2 owed, 1 partitions
+        3 chunks, 2 cursors, 1 dead letters, 10 events, 3 held, 2 ledger lines, 1 partitions, 2 pending deliveries
         the store is sound"#]]
     .assert_eq(&look(&store).to_string());
     queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]));

@@ -200,5 +200,5 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     super::put(&store, Family::Ids, keys::ids(PARTITION, 2), IdFilter::default().encode());
     let told =
         fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable").to_string();
-    assert!(told.contains("the id of event 8192 is not in its block"), "{told}");
+    assert!(told.contains("the id of event 8192 is missing in the filter of its block"), "{told}");
 }
