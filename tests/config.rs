@@ -6,7 +6,10 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 use expect_test::{Expect, expect};
 use gridhook::{
     config::{Config, DEFAULTS, KeySource, LogFormat, SettingFlag, SettingSources, TrustRoots},
-    policy::{edition::StepOrigin, outcome::Outcome},
+    policy::{
+        edition::{Edition, StepOrigin},
+        outcome::Outcome,
+    },
 };
 
 /// The settings that are in force with this file, these variables and these flags.
@@ -543,6 +546,38 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         110 | Sleepy = "10s"
             | ^^^^^^
         unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&told(&current.replace("Busy = ", "Sleepy = ")));
+}
+
+#[test]
+fn an_edition_of_ones_own_may_have_only_what_differs_from_its_base() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("[policy]\nedition = \"own\"\neditions_dir = {:?}\n", folder.path());
+    let own = |text: &str| {
+        fs::write(folder.path().join("own.toml"), text).expect("a file that can be written");
+        load(&file, &[], &[]).map(|config| config.policy.editions)
+    };
+    let text = "base = \"2021\"\n[retry]\nrepeat = \"2h\"\n[webhook.waits]\n503 = \"1m\"\n";
+    let editions = own(text).expect("an edition");
+    let [edition, base] = ["own", "2021"].map(|name| Edition::clone(&editions.get(name).expect("an edition")));
+    let mut expected = base.clone();
+    expected.retry.repeat = Duration::from_secs(7200);
+    expected.webhook.waits = [(503, Duration::from_secs(60))].into();
+    assert_eq!(edition, expected);
+    // The base of an edition of the program is never an edition of the operator's.
+    fs::write(folder.path().join("current.toml"), "base = \"current\"\n[retry]\nrepeat = \"7h\"\n").expect("a file");
+    let editions = own(text).expect("an edition");
+    assert_eq!(editions.get("own").as_deref(), Some(&expected));
+    assert_eq!(editions.get("current").expect("an edition").retry.repeat, Duration::from_secs(7 * 3600));
+
+    let refused = |text: &str| {
+        own(text).map(drop).expect_err("a bad edition").replace(&format!("{}/", folder.path().display()), "")
+    };
+    expect![[r#"own.toml: base is "other"; allowed are the editions of the program: "2020", "2021", "2023", "current", "namespace""#]]
+        .assert_eq(&refused("base = \"other\""));
+    expect![[r#"own.toml: retry.repeat: invalid value: string "12 moons", expected a duration"#]]
+        .assert_eq(&refused("base = \"2021\"\n[retry]\nrepeat = \"12 moons\""));
+    expect!["own.toml: retry.repaet: unknown field `repaet`, expected one of `schedule`, `steps`, `repeat`, `jitter_share`, `jitter_max`, `retry_after_max`"].assert_eq(&refused("base = \"2021\"\n[retry]\nrepaet = \"12h\""));
+    expect!["own.toml: webhook has a wait for status 410 and never retries it; allowed is one of the two"].assert_eq(&refused("base = \"2021\"\n[webhook]\nnever_retried = [410]"));
 }
 
 const STORES: &str = r#"

@@ -1,4 +1,8 @@
 //! The editions that topics may name: those of the program, and those of the operator's folder.
+//!
+//! An edition says everything, or names an edition of the program as its `base` and says what differs. Keys of a section
+//! replace those of the base; a table of waits or durations replaces that of the base as a whole, because a status that is
+//! left out means something.
 
 use std::{
     collections::BTreeMap,
@@ -6,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use toml::{Table, Value};
 
 use crate::{config::Error, policy::edition::Edition};
 
@@ -95,7 +101,38 @@ fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
 }
 
 fn read(text: &str) -> Result<Edition, String> {
-    let edition: Edition = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    let edition: Edition = match derived(text)? {
+        // Read from the text itself, so that an error has its line.
+        None => toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?,
+        // Through text: keys that are numbers can be read from TOML, not from a table.
+        Some(table) => {
+            let text = toml::to_string(&table).map_err(|error| error.to_string())?;
+            let from = toml::Deserializer::parse(&text).map_err(|error| error.to_string())?;
+            serde_path_to_error::deserialize(from)
+                .map_err(|error| format!("{}: {}", error.path(), error.inner().message()))?
+        }
+    };
     edition.check()?;
     Ok(edition)
+}
+
+/// The base with what differs from it; [`None`] where the text names no base.
+fn derived(text: &str) -> Result<Option<Table>, String> {
+    let mut changes: Table = text.parse().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?;
+    let Some(base) = changes.remove("base") else { return Ok(None) };
+    let Some((_, text)) = BUILT_IN.into_iter().find(|(name, _)| base.as_str() == Some(name)) else {
+        let allowed = BUILT_IN.map(|(name, _)| format!("\"{name}\"")).join(", ");
+        return Err(format!("base is {base}; allowed are the editions of the program: {allowed}"));
+    };
+    let mut table = match derived(text)? {
+        Some(table) => table,
+        None => text.parse().expect("a test reads the editions of the program"),
+    };
+    for (section, value) in changes {
+        match (table.get_mut(&section), value) {
+            (Some(Value::Table(keys)), Value::Table(changed)) => keys.extend(changed),
+            (_, value) => drop(table.insert(section, value)),
+        }
+    }
+    Ok(Some(table))
 }

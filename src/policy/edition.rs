@@ -1,10 +1,10 @@
 //! One edition of the delivery policy as data: the retry schedule, the meaning of statuses, the durations of probation.
 //!
-//! The numbers and their sources are in `config/editions/*.toml`. `config` reads a file and calls [`Edition::check`]
-//! once; the policy relies on what it checks.
+//! The numbers and their sources are in `config/editions/*.toml`. `config` reads a file, adds its base and calls
+//! [`Edition::check`] once; the policy relies on what it checks.
 //!
-//! What it does not do: it computes nothing, has no defaults (a file contains everything), and does not know the name
-//! of an edition, so that no branch can depend on it.
+//! What it does not do: it computes nothing, has no defaults (a file and its base contain everything), and does not know
+//! the name of an edition, so that no branch can depend on it.
 
 use std::{collections::BTreeMap, time::Duration};
 
