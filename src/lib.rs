@@ -20,6 +20,7 @@ pub mod publish;
 pub mod pull;
 pub mod repair;
 pub mod server;
+#[cfg(feature = "simulate")]
 pub mod simulate;
 pub mod store;
 pub mod subscription;

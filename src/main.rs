@@ -104,6 +104,7 @@ fn run(command: Command) -> anyhow::Result<CommandOutcome> {
             let verdict = system().block_on(chaos.run(Clock::system()))?;
             CommandOutcome { text: Some(verdict.format_verdict(output)), is_ok: verdict.is_ok() }
         }
+        #[cfg(feature = "simulate")]
         Command::Simulate(simulate) => simulate.run(&Clock::system())?.into(),
         Command::Help(help) => help.run()?.into(),
         Command::Completions(completions) => {

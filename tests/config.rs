@@ -532,18 +532,18 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         load(&file, &[], &[]).expect_err("a bad edition").replace(&format!("{}/", folder.path().display()), "")
     };
     expect![[r#"
-        quick.toml: TOML parse error at line 18, column 10
+        quick.toml: TOML parse error at line 17, column 10
            |
-        18 | repeat = "12 moons"
+        17 | repeat = "12 moons"
            |          ^^^^^^^^^^
         invalid value: string "12 moons", expected a duration"#]]
     .assert_eq(&told(&current.replace("repeat = \"12h\"", "repeat = \"12 moons\"")));
     expect!["quick.toml: retry.jitter_share is 10; allowed is a number from 0 to 1"]
         .assert_eq(&told(&current.replace("jitter_share = 0.1", "jitter_share = 10")));
     expect![[r#"
-        quick.toml: TOML parse error at line 110, column 1
+        quick.toml: TOML parse error at line 100, column 1
             |
-        110 | Sleepy = "10s"
+        100 | Sleepy = "10s"
             | ^^^^^^
         unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&told(&current.replace("Busy = ", "Sleepy = ")));
 }
@@ -577,7 +577,8 @@ fn an_edition_of_ones_own_may_have_only_what_differs_from_its_base() {
     expect![[r#"own.toml: retry.repeat: invalid value: string "12 moons", expected a duration"#]]
         .assert_eq(&refused("base = \"2021\"\n[retry]\nrepeat = \"12 moons\""));
     expect!["own.toml: retry.repaet: unknown field `repaet`, expected one of `schedule`, `steps`, `repeat`, `jitter_share`, `jitter_max`, `retry_after_max`"].assert_eq(&refused("base = \"2021\"\n[retry]\nrepaet = \"12h\""));
-    expect!["own.toml: webhook has a wait for status 410 and never retries it; allowed is one of the two"].assert_eq(&refused("base = \"2021\"\n[webhook]\nnever_retried = [410]"));
+    expect!["own.toml: webhook has a wait for status 410 and never retries it; allowed is one of the two"]
+        .assert_eq(&refused("base = \"2021\"\n[webhook]\nnever_retried = [410]"));
 }
 
 const STORES: &str = r#"

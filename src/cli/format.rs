@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use humantime_serde::re::humantime::format_duration;
+use indicatif::HumanCount;
 use serde_json::Value;
 
-use crate::{clock::Clock, escape, simulate::number};
+use crate::{clock::Clock, escape};
 
 /// Stands for a missing value.
 pub(super) const NONE: &str = "-";
@@ -20,6 +21,11 @@ pub(super) fn text(value: &Value) -> String {
         Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
         other => super::print::json_line(other),
     }
+}
+
+/// A number with commas between the thousands.
+pub(super) fn number(number: u64) -> String {
+    HumanCount(number).to_string()
 }
 
 /// A count, with commas between the thousands.

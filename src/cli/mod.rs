@@ -28,6 +28,7 @@ pub mod print;
 mod prompt;
 pub mod publish;
 pub mod replay;
+#[cfg(feature = "simulate")]
 pub mod simulate;
 mod spinner;
 pub mod stream;
@@ -103,6 +104,7 @@ pub enum Command {
     /// Inject faults into a running server under load, and verify that no acknowledged event is lost
     Chaos(Box<chaos::ChaosCommand>),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
+    #[cfg(feature = "simulate")]
     Simulate(simulate::Simulate),
     /// Show the help of a command or a subject
     Help(help::Help),
@@ -121,7 +123,15 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Trace an event", &["explain", "trace", "ledger"]),
     ("Deliver again", &["dead-letters", "replay"]),
     ("Maintain the store", &["backup", "restore", "fsck"]),
-    ("Test", &["simulate", "chaos", "supervision"]),
+    (
+        "Test",
+        &[
+            #[cfg(feature = "simulate")]
+            "simulate",
+            "chaos",
+            "supervision",
+        ],
+    ),
     ("Configure the commands", &["context", "help", "completions", "man"]),
 ];
 

@@ -39,7 +39,6 @@ use queue::{EventQueue, ScheduledEvent};
 pub use report::{Distribution, ReportRow, SimulationReport};
 use series::AttemptSeries;
 use subscriber::{Subscriber, SubscriberContext};
-pub use table::number;
 
 use crate::{
     event::{Schema, Timestamp},

@@ -88,7 +88,7 @@ fn none() -> String {
 }
 
 /// Formats a number with commas between thousands.
-pub fn number(number: u64) -> String {
+pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

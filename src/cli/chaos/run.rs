@@ -27,9 +27,11 @@ use super::{
     webhook::{self, Account, with},
 };
 use crate::{
-    cli::client::{self, ResourceName, ServerClient},
+    cli::{
+        client::{self, ResourceName, ServerClient},
+        format::number as counted,
+    },
     clock::Clock,
-    simulate::number as counted,
 };
 
 /// The interval between progress checks.

@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::AccountSummary;
-use crate::{
-    cli::{
-        client::{OutputFormat, TextTable},
-        print,
-    },
-    simulate::number as counted,
+use crate::cli::{
+    client::{OutputFormat, TextTable},
+    format::number as counted,
+    print,
 };
 
 /// The recovery times of actors, in milliseconds.

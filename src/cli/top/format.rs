@@ -78,6 +78,6 @@ fn rate(value: &Value) -> String {
         None => format::NONE.to_owned(),
         Some(0.0) => "0".to_owned(),
         Some(rate) if rate < 10.0 => format!("{rate:.1}"),
-        Some(rate) => crate::simulate::number(rate.round() as u64),
+        Some(rate) => format::number(rate.round() as u64),
     }
 }
