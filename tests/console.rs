@@ -9,7 +9,7 @@ use std::{
 };
 
 use expect_test::expect;
-use gridhook::cli;
+use gridhook::cli::{self, manual::chapter::CHAPTERS};
 use serde_json::Value;
 
 use crate::support::{
@@ -131,16 +131,21 @@ fn help_explains_commands_and_subjects() {
     assert_eq!(help(&[]), run(folder.path(), &["--help"]));
     assert!(help(&["topics", "create"]).starts_with("Create a topic"), "{}", help(&["topics", "create"]));
     expect![[r#"
+        TIMES
+
         2026-01-31T12:00:00Z
             A point in time (RFC 3339).
         2026-01-31
             The beginning of this day, in UTC.
         90m, 2h, 7d
-            So long ago (--from, --to, --starts-from), or from now (--expires)."#]]
+            This long ago (--from, --to, --starts-from), or from now (--expires)."#]]
     .assert_eq(&help(&["times"]));
-    for subject in ["azure-clients", "exit-status", "environment", "files", "names"] {
-        assert!(help(&[subject]).lines().count() > 3, "{subject}");
-        assert!(help(&["help"]).contains(subject), "{subject} is listed");
+    let list = help(&["help"]);
+    for chapter in CHAPTERS {
+        let text = help(&[chapter.name]);
+        assert_eq!(text, chapter.text(), "{}", chapter.name);
+        assert!(text.lines().count() > 3, "{}", chapter.name);
+        assert!(list.split([' ', ',', '\n']).any(|name| name == chapter.name), "{} is listed", chapter.name);
     }
 }
 

@@ -1,14 +1,14 @@
-//! The README does not lie: its quick start is executed as it stands, and what it names is there.
+//! The README and the manual are executed: each block of shell runs, and the files and tests that they name exist.
 //!
-//! Each block of shell in the section is typed into one of two terminals, and what the terminal prints must be the
-//! block of text that follows. Three things differ from what a reader does:
+//! The sections of `WALK` are typed into two terminals in this order, and what a terminal prints must be the block of text
+//! that follows. Three things differ from what a reader does:
 //! - `make run` is replaced by the binary of this build with the arguments of the Makefile's own `run`;
 //! - `127.0.0.1` is replaced by a loopback address that belongs to this process, so that its ports are free, and
-//!   `gridhook listen` is told of it;
-//! - a retry after ten seconds comes after three: an edition of our own is in the place of `current`.
+//!   `gridhook listen` gets it as a flag;
+//! - a retry after ten seconds comes after three: an edition of our own replaces `current`.
 //!
-//! Blocks that are about what the quick start has not got (dead letters, a namespace, a stopped server) are run by a second
-//! test, which makes that first (`scene`) and replaces what stands for something else, such as `EVENT_ID`.
+//! Blocks that need something else (dead letters, a namespace, a stopped server) run in a second test, which sets that up
+//! first (`scene`) and replaces placeholders such as `EVENT_ID`.
 
 use std::{
     fmt::Write as _,
@@ -22,10 +22,35 @@ use std::{
     time::Duration,
 };
 
-use gridhook::clock::Clock;
+use gridhook::{cli::manual::chapter::CHAPTERS, clock::Clock};
 use tempfile::TempDir;
 
 const README: &str = include_str!("../README.md");
+
+/// The sections that are typed in this order: the file, and the heading without its hyphens.
+const WALK: [(&str, &str); 5] = [
+    ("README.md", "Quick start"),
+    ("src/cli/manual/subscriptions.md", "The control plane"),
+    ("src/cli/manual/publishing.md", "A request with curl"),
+    ("src/cli/manual/delivery.md", "Try it: an endpoint that is down"),
+    ("src/cli/manual/delivery.md", "Try it: kill -9"),
+];
+
+/// The README and the chapters: path and text.
+fn documents() -> Vec<(String, &'static str)> {
+    let chapters = CHAPTERS.iter().map(|chapter| (format!("src/cli/manual/{}.md", chapter.name), chapter.markdown));
+    std::iter::once(("README.md".to_owned(), README)).chain(chapters).collect()
+}
+
+/// The documents, and those that nobody executes.
+fn all_documents() -> Vec<(String, &'static str)> {
+    let mut documents = documents();
+    documents.push(("tests/README.md".to_owned(), include_str!("README.md")));
+    documents.push(("benches/README.md".to_owned(), include_str!("../benches/README.md")));
+    documents.push(("src/README.md".to_owned(), include_str!("../src/README.md")));
+    documents.push(("CONTRIBUTING.md".to_owned(), include_str!("../CONTRIBUTING.md")));
+    documents
+}
 
 /// How long a block may take to print what it prints: a busy machine, and a retry.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -35,11 +60,20 @@ const DONE: &str = "(the block is done)";
 
 /// A block of shell, and what its terminal prints.
 struct Step {
-    /// The line of the README that the block begins in.
-    line: usize,
+    /// The file and the line that the block begins in.
+    at: String,
     terminal: Screen,
     commands: String,
     printed: Vec<String>,
+    /// Whether the lines may come in any order, because two processes print them.
+    unordered: bool,
+}
+
+impl Step {
+    /// A block whose output has no text of its own.
+    fn block(at: String, commands: String) -> Self {
+        Self { at, terminal: Screen::Other, commands, printed: Vec::new(), unordered: false }
+    }
 }
 
 /// The reader's two terminals.
@@ -51,10 +85,12 @@ enum Screen {
     Other,
 }
 
-/// The blocks of the section `## {title}` in order.
-fn steps(title: &str) -> Vec<Step> {
+/// The plain blocks of a section in order.
+fn steps(file: &str, title: &str) -> Vec<Step> {
+    let documents = documents();
+    let (_, text) = documents.iter().find(|(path, _)| path == file).expect("a document");
     let mut steps: Vec<Step> = Vec::new();
-    let mut lines = README.lines().enumerate().skip_while(|(_, line)| *line != format!("## {title}")).skip(1);
+    let mut lines = text.lines().enumerate().skip_while(|(_, line)| *line != format!("## {title}")).skip(1);
     while let Some((number, line)) = lines.next() {
         if line.starts_with("## ") {
             break;
@@ -62,21 +98,31 @@ fn steps(title: &str) -> Vec<Step> {
         let Some(kind) = line.strip_prefix("```") else { continue };
         let block: Vec<String> =
             lines.by_ref().map(|(_, line)| line.to_owned()).take_while(|line| line != "```").collect();
+        let at = format!("{file}:{}", number + 1);
         let terminal = if kind.ends_with(" server") { Screen::Server } else { Screen::Other };
         match kind {
             "sh" | "sh server" => {
                 let commands = block.join("\n");
-                steps.push(Step { line: number + 1, terminal, commands, printed: Vec::new() });
+                steps.push(Step { at, terminal, commands, printed: Vec::new(), unordered: false });
             }
-            "text" | "text server" => {
+            "text" | "text server" | "text unordered" => {
                 let step = steps.last_mut().expect("output follows commands");
-                assert_eq!(step.terminal, terminal, "README.md:{}: output of the other terminal", number + 1);
+                assert_eq!(step.terminal, terminal, "{at}: output of the other terminal");
                 step.printed = block;
+                step.unordered = kind == "text unordered";
             }
-            other => panic!("README.md:{}: a block of {other:?} in what is executed", number + 1),
+            // It is executed behind the walk.
+            "sh control-plane" => {}
+            other => panic!("{at}: a block of {other:?} in what is executed"),
         }
     }
+    assert!(!steps.is_empty(), "{file} has no section {title} with commands");
     steps
+}
+
+/// The steps of the first sections of the walk.
+fn walk(sections: usize) -> Vec<Step> {
+    WALK[..sections].iter().flat_map(|(file, title)| steps(file, title)).collect()
 }
 
 /// A shell that is typed into, and what it has printed.
@@ -170,22 +216,27 @@ fn fits(expected: &[String], lines: &[String]) -> bool {
     }
 }
 
-/// Waits until the terminal has printed what the README says, and gives it back.
+/// Waits until the terminal has printed the expected lines, and returns its output.
 fn compare(step: &Step, terminal: &mut Terminal, expected: &[String]) -> String {
     let clock = Clock::system();
     let from = clock.now();
     loop {
         let fresh = terminal.fresh();
-        let lines: Vec<String> = fresh.lines().filter(|line| *line != DONE).map(masked).collect();
+        let mut lines: Vec<String> = fresh.lines().filter(|line| *line != DONE).map(masked).collect();
+        let mut expected = expected.to_vec();
+        if step.unordered {
+            lines.sort_unstable();
+            expected.sort_unstable();
+        }
         let done = step.terminal == Screen::Server || fresh.lines().any(|line| line == DONE);
-        if done && fits(expected, &lines) {
+        if done && fits(&expected, &lines) {
             terminal.seen += fresh.len();
             return lines.join("\n");
         }
         assert!(
             clock.now().since(from) < PATIENCE,
-            "README.md:{}: the block\n{}\nprinted\n{}\nbut the README says\n{}",
-            step.line,
+            "{}: the block\n{}\nprinted\n{}\nbut the text says\n{}",
+            step.at,
             step.commands,
             lines.join("\n"),
             expected.join("\n"),
@@ -234,8 +285,8 @@ fn the_quick_start_prints_what_it_says() {
     // The commands find the server without a flag, as they do at the default address.
     let mut other = Terminal::open(folder.path(), &[("GRIDHOOK_SERVER", &server_at)]);
 
-    let steps = steps("Quick start");
-    assert!(steps.len() >= 8, "{} blocks were found", steps.len());
+    let steps = walk(WALK.len());
+    assert!(steps.len() >= 11, "{} blocks were found", steps.len());
     for step in &steps {
         let here = |text: &str| text.replace("127.0.0.1", &address);
         let expected: Vec<String> = step.printed.iter().map(|line| masked(&here(line))).collect();
@@ -255,10 +306,10 @@ fn the_quick_start_prints_what_it_says() {
         compare(step, terminal, &expected);
     }
 
-    let (_, block) = README.split_once("```sh control-plane\n").expect("the control plane's calls");
-    let (calls, _) = block.split_once("```").expect("the end of a block");
-    other.type_in(&format!("{calls}echo; echo '{DONE}'"));
-    let step = Step { line: 0, terminal: Screen::Other, commands: calls.to_owned(), printed: Vec::new() };
+    let calls = blocks().into_iter().find(|block| block.kind == "sh control-plane").expect("the control plane's calls");
+    let calls = calls.commands;
+    other.type_in(&format!("{calls}\necho; echo '{DONE}'"));
+    let step = Step::block("the control plane's calls".to_owned(), calls.clone());
     let printed = compare(&step, &mut other, &["…".to_owned()]);
     let answers = serde_json::Deserializer::from_str(&printed).into_iter::<serde_json::Value>();
     let answers: Vec<_> = answers.collect::<Result<_, _>>().expect("each call is answered with JSON");
@@ -268,13 +319,12 @@ fn the_quick_start_prints_what_it_says() {
 
     let blocks: Vec<Block> = blocks().into_iter().filter(|block| block.kind == "sh operator").collect();
     assert!(blocks.len() >= 4, "{} blocks are an operator's", blocks.len());
-    for Block { line, commands, .. } in blocks {
+    for Block { at, commands, .. } in blocks {
         // The first command that fails ends the block.
         let commands = commands.replace("127.0.0.1", &address);
         // An answer of the server may end without a line's end.
         other.type_in(&format!("( set -e\n{commands}\n); status=$?; echo; echo \"status $status\"; echo '{DONE}'"));
-        let step = Step { line, terminal: Screen::Other, commands, printed: Vec::new() };
-        compare(&step, &mut other, &["…".to_owned(), "status 0".to_owned()]);
+        compare(&Step::block(at, commands), &mut other, &["…".to_owned(), "status 0".to_owned()]);
     }
     for written in ["before-upgrade/backup.json", "gridhook.bash", "man1/gridhook.1"] {
         assert!(folder.path().join(written).exists(), "{written} is there");
@@ -283,9 +333,9 @@ fn the_quick_start_prints_what_it_says() {
 
 /// A block of shell.
 struct Block {
-    /// The line of the README that it begins in.
-    line: usize,
-    /// What stands behind its ticks.
+    /// The file and the line that it begins in.
+    at: String,
+    /// The words behind its ticks.
     kind: String,
     commands: String,
 }
@@ -293,13 +343,18 @@ struct Block {
 /// All blocks of shell, in order.
 fn blocks() -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut lines = README.lines().enumerate();
-    while let Some((number, line)) = lines.next() {
-        let Some(kind) = line.strip_prefix("```") else { continue };
-        let commands: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
-        let is_shell = ["sh", "bash", "console", "shell"].contains(&kind.split(' ').next().unwrap_or_default());
-        if is_shell {
-            blocks.push(Block { line: number + 1, kind: kind.to_owned(), commands: commands.join("\n") });
+    for (path, text) in documents() {
+        let mut lines = text.lines().enumerate();
+        while let Some((number, line)) = lines.next() {
+            let Some(kind) = line.strip_prefix("```") else { continue };
+            let commands: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+            let is_shell = ["sh", "bash", "console", "shell"].contains(&kind.split(' ').next().unwrap_or_default());
+            let is_known = is_shell || ["text", "text server", "text unordered", "toml", "yaml"].contains(&kind);
+            let at = format!("{path}:{}", number + 1);
+            assert!(is_known, "{at}: nobody executes a block of {kind:?}");
+            if is_shell {
+                blocks.push(Block { at, kind: kind.to_owned(), commands: commands.join("\n") });
+            }
         }
     }
     blocks
@@ -314,17 +369,15 @@ struct Scene {
 
 /// The scene of a block by the first test module that it names.
 fn scene(module: &str) -> Option<Scene> {
-    let plain = Scene { before: "", replaced: &[] };
     Some(match module {
         "server::operator" => Scene {
             // The topic of the quick start is made once more.
             before: "arm DELETE orders",
-            replaced: &[
-                ("gridhook explain", "order 11 | send; gridhook explain"),
-                ("EVENT_ID", "11"),
-                ("--config gridhook.toml", "--config config/gridhook.toml"),
-            ],
+            replaced: &[],
         },
+        "server::trace" => Scene { before: "order 11 | send", replaced: &[("EVENT_ID", "11")] },
+        "server::publish" => Scene { before: "order 12 > events.json", replaced: &[] },
+        "config" => Scene { before: "", replaced: &[("--config gridhook.toml", "--config config/gridhook.toml")] },
         // These go on until they are stopped.
         "server::watch" => Scene {
             before: "",
@@ -390,7 +443,6 @@ fn scene(module: &str) -> Option<Scene> {
             ],
         },
         "simulate::command" => Scene { before: "", replaced: &[("--subscriptions 600", "--subscriptions 40")] },
-        "cli" => plain,
         _ => return None,
     })
 }
@@ -440,8 +492,8 @@ fn every_other_block_of_commands_runs_to_its_end() {
     let mut other = Terminal::open(folder.path(), &[("GRIDHOOK_SERVER", &server_at)]);
     let here = |text: &str| text.replace("127.0.0.1", &address);
 
-    // The quick start, as far as its first event.
-    for step in &steps("Quick start")[..4] {
+    // The walk, up to the section that stops the webhook.
+    for step in &walk(3) {
         let commands = here(&step.commands).replace("make run", &make_run(root, &address));
         let commands = commands.replace("gridhook listen", &format!("gridhook listen --listen {address}:9090"));
         let (terminal, end) = match step.terminal {
@@ -459,19 +511,19 @@ fn every_other_block_of_commands_runs_to_its_end() {
     let mut blocks = blocks();
     // Its commands want no server.
     blocks.sort_by_key(|block| block.kind.contains("server::backup"));
-    for Block { line, kind, commands } in blocks {
+    for Block { at, kind, commands } in blocks {
         let Some(module) = kind.strip_prefix("sh see ").and_then(|modules| modules.split(' ').next()) else { continue };
-        let Some(Scene { before, replaced }) = scene(module) else { panic!("README.md:{line}: {module} has no scene") };
+        let Some(Scene { before, replaced }) = scene(module) else { panic!("{at}: {module} has no scene") };
         let commands = replaced.iter().fold(commands, |commands, (from, to)| commands.replace(from, to));
         other.type_in(&here(before));
         other.type_in(&format!(
             "( set -e\n{}\n); status=$?; echo; echo \"status $status\"; echo '{DONE}'",
             here(&commands)
         ));
-        let step = Step { line, terminal: Screen::Other, commands, printed: Vec::new() };
+        let step = Step::block(at, commands);
         let printed = compare(&step, &mut other, &["…".to_owned()]);
         if printed.lines().last() != Some("status 0") {
-            writeln!(wrong, "README.md:{line}: the block\n{}\nprinted\n{printed}", step.commands).expect("a string");
+            writeln!(wrong, "{}: the block\n{}\nprinted\n{printed}", step.at, step.commands).expect("a string");
         }
         run += 1;
     }
@@ -480,17 +532,21 @@ fn every_other_block_of_commands_runs_to_its_end() {
 
 #[test]
 fn every_block_of_shell_is_executed_here() {
-    let quick = steps("Quick start").len();
+    let (typed, tests) = (walk(WALK.len()).len(), tests());
     let mut own = 0;
-    for Block { line, kind, .. } in blocks() {
+    for Block { at, kind, .. } in blocks() {
         match kind.split(' ').collect::<Vec<_>>()[..] {
             ["sh"] | ["sh", "server"] => own += 1,
             ["sh", "control-plane" | "operator"] => {}
-            ["sh", "see", module, ..] => assert!(scene(module).is_some(), "README.md:{line}: {module} has no scene"),
-            _ => panic!("README.md:{line}: nobody executes a block of {kind:?}"),
+            ["sh", "see", module, ..] => {
+                assert!(scene(module).is_some(), "{at}: {module} has no scene");
+                let prefix = format!("{module}::");
+                assert!(tests.lines().any(|test| test.starts_with(&prefix)), "{at}: {module} has no tests");
+            }
+            _ => panic!("{at}: nobody executes a block of {kind:?}"),
         }
     }
-    assert_eq!(own, quick, "every plain block is one of the quick start, which is executed");
+    assert_eq!(own, typed, "every plain block is in a section of the walk, which is executed");
 }
 
 /// Every test's path, as `make test ARGS=…` filters it.
@@ -517,17 +573,49 @@ fn tests() -> String {
 }
 
 #[test]
-fn every_test_that_the_readme_names_is_there() {
+fn every_file_of_the_manual_is_a_chapter_with_a_title() {
+    let mut files: Vec<String> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/manual"))
+        .expect("a folder")
+        .filter_map(|entry| Some(entry.expect("an entry").file_name().to_str()?.strip_suffix(".md")?.to_owned()))
+        .collect();
+    files.sort_unstable();
+    let mut names: Vec<&str> = CHAPTERS.iter().map(|chapter| chapter.name).collect();
+    names.sort_unstable();
+    assert_eq!(files, names, "src/cli/manual and the list of chapters");
+    for chapter in CHAPTERS {
+        assert!(chapter.markdown.starts_with("# "), "{} has no title", chapter.name);
+        assert!(!chapter.text().contains("```"), "{} is printed with its fences", chapter.name);
+    }
+    assert!(README.len() <= 12_000, "the README has {} bytes", README.len());
+}
+
+#[test]
+fn every_test_that_a_document_names_is_there() {
     let tests = tests();
     // With further arguments it stands in quotes, behind two hyphens.
     let bare = |rest: &'static str| rest.trim_start_matches("\"-- ").split(['`', ' ', '\n']).next().unwrap_or("");
-    let named: Vec<&str> = README.split("make test ARGS=").skip(1).map(bare).collect();
-    assert!(named.len() > 5, "the README names {} tests", named.len());
+    let named: Vec<&str> = all_documents()
+        .into_iter()
+        .flat_map(|(_, text)| text.split("make test ARGS=").skip(1).chain(text.split("make test\nARGS=").skip(1)))
+        .map(bare)
+        .filter(|name| *name != "NAME")
+        .collect();
+    assert!(named.len() > 60, "the documents name {} tests", named.len());
     let missing: Vec<&&str> = named.iter().filter(|name| !tests.contains(**name)).collect();
-    assert!(missing.is_empty(), "the README names tests that are not there: {missing:?}");
+    assert!(missing.is_empty(), "the documents name tests that are not there: {missing:?}");
 }
 
-/// Sentences of the README that no line of its table of tests is about, and the test of each.
+#[test]
+fn every_claim_names_a_test() {
+    let claims =
+        include_str!("README.md").lines().filter(|line| line.starts_with("| ") && !line.starts_with("| claim"));
+    let rows: Vec<&str> = claims.filter(|line| !line.starts_with("| ---")).collect();
+    let bare: Vec<&&str> =
+        rows.iter().filter(|row| !row.contains("`make test ARGS=") && !row.contains("`make fuzz")).collect();
+    assert!(rows.len() >= 60 && bare.is_empty(), "{} claims, of which these name no test: {bare:#?}", rows.len());
+}
+
+/// Sentences of the README and the manual that no line of the table of tests is about, and the test of each.
 const PROMISES: [(&str, &str); 4] = [
     (
         "224 MiB with the defaults, and the program itself",
@@ -542,26 +630,31 @@ const PROMISES: [(&str, &str); 4] = [
         "server::full_disk::a_full_disk_heals_on_a_server_where_nothing_else_is_written",
     ),
     (
-        "with nothing but its own two folders (store and backups) and the network",
+        "a sandbox with its own two folders (store and backups) and the network",
         "packaging::systemd::under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_and_is_purged",
     ),
 ];
 
 #[test]
 fn every_promise_has_its_test() {
-    let (text, tests) = (README.split_whitespace().collect::<Vec<_>>().join(" "), tests());
+    let text: Vec<&str> = documents().into_iter().flat_map(|(_, text)| text.split_whitespace()).collect();
+    let (text, tests) = (text.join(" "), tests());
     let broken =
         PROMISES.iter().filter(|(promise, test)| !text.contains(promise) || !tests.lines().any(|line| line == *test));
     let broken: Vec<_> = broken.collect();
-    assert!(broken.is_empty(), "not in the README any more, or without a test: {broken:#?}");
+    assert!(broken.is_empty(), "not in a document any more, or without a test: {broken:#?}");
 }
 
 #[test]
-fn every_file_that_the_readme_links_is_there() {
+fn every_file_that_a_document_links_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let linked: Vec<&str> = README.split("](").skip(1).map(|rest| rest.split(')').next().unwrap_or("")).collect();
-    let missing: Vec<&&str> = linked.iter().filter(|path| !root.join(path).exists()).collect();
-    assert!(!linked.is_empty() && missing.is_empty(), "the README links what is not there: {missing:?}");
+    let mut missing = Vec::new();
+    for (path, text) in all_documents() {
+        let folder = root.join(&path).parent().expect("a folder").to_owned();
+        let linked = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap_or(""));
+        missing.extend(linked.filter(|link| !folder.join(link).exists()).map(|link| format!("{path}: {link}")));
+    }
+    assert!(missing.is_empty(), "links to what is not there: {missing:?}");
 }
 
 /// The words in backticks.

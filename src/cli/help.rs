@@ -1,35 +1,43 @@
-//! `gridhook help`: a command's help, or a text on what several commands share.
+//! `gridhook help`: a chapter of the manual, or a command's help.
 
-use std::fmt::Write as _;
-
-use super::{client::ClientError, manual::SECTIONS, suggestion};
+use super::{
+    client::ClientError,
+    manual::chapter::{self, CHAPTERS},
+    suggestion,
+};
 
 /// The flags of `help`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Subjects: azure-clients, environment, exit-status, files, names, times.
+#[command(after_help = "Chapters of the manual:
+  publishing, subscriptions, delivery, dead-letters, replay, pull-delivery,
+  destinations, security, metrics, backup, chaos, install, kubernetes, upgrade,
+  settings, tuning, azure-clients, environment, exit-status, files, names, times
+
+A chapter and a command may have the same name: gridhook help replay prints the
+chapter, gridhook replay --help the flags.
 
 Examples:
   gridhook help topics create
-  gridhook help times")]
+  gridhook help delivery")]
 pub struct Help {
-    /// A command, such as topics create, or a subject, such as times
+    /// A chapter, such as delivery, or a command, such as topics create
     #[arg(value_name = "TOPIC")]
     topic: Vec<String>,
 }
 
 impl Help {
-    /// What is to be printed.
+    /// The text to print.
     ///
     /// # Errors
-    /// Where there is no such command and no such subject.
+    /// If no chapter and no command has this name.
     pub fn run(&self) -> Result<String, ClientError> {
+        if let [name] = &self.topic[..]
+            && let Some(chapter) = chapter::find(name)
+        {
+            return Ok(chapter.text());
+        }
         let mut command = super::command();
         command.build();
-        if let [subject] = &self.topic[..]
-            && let Some((_, entries)) = SECTIONS.iter().find(|(heading, _)| slug(heading) == *subject)
-        {
-            return Ok(format_entries(entries));
-        }
         if self.topic.is_empty() {
             return Ok(command.render_help().to_string());
         }
@@ -46,25 +54,11 @@ impl Help {
 }
 
 fn unknown(word: &str, names: &[String]) -> ClientError {
-    let subjects: Vec<String> = SECTIONS.iter().map(|(heading, _)| slug(heading)).collect();
-    let all: Vec<&str> = names.iter().chain(&subjects).map(String::as_str).collect();
+    let chapters = CHAPTERS.iter().map(|chapter| chapter.name);
+    let all: Vec<&str> = names.iter().map(String::as_str).chain(chapters).collect();
     let hint = match suggestion::similar(word, &all).first() {
         Some(like) => format!("did you mean {like}?"),
-        None => "gridhook --help lists the commands".to_owned(),
+        None => "gridhook help help lists the chapters, gridhook --help the commands".to_owned(),
     };
     ClientError::Input(format!("there is no help on {word}; {hint}"))
-}
-
-/// A heading as it is typed.
-fn slug(heading: &str) -> String {
-    heading.to_ascii_lowercase().replace(' ', "-")
-}
-
-fn format_entries(entries: &[(&str, &str)]) -> String {
-    let mut text = String::new();
-    for (term, words) in entries {
-        // Writing to a string does not fail.
-        write!(text, "{term}\n    {words}\n").ok();
-    }
-    text.trim_end().to_owned()
 }

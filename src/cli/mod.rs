@@ -150,7 +150,7 @@ pub fn command() -> clap::Command {
     }
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n\
-         Run gridhook help COMMAND for a command, and gridhook help names for the names of resources.\n"
+         Run gridhook help COMMAND for a command, and gridhook help help for the chapters of the manual.\n"
     ))
 }
 

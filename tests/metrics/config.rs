@@ -64,7 +64,10 @@ fn promtool_takes_the_rules_and_each_alert_is_set_off_by_what_it_says() {
             tests.contains(&format!("alertname: {alert}, exp_alerts: []")),
             "{alert} is not tried where all is well"
         );
-        assert!(include_str!("../../README.md").contains(alert), "the README does not say what {alert} means");
+        assert!(
+            include_str!("../../src/cli/manual/metrics.md").contains(alert),
+            "the manual does not say what {alert} means"
+        );
     }
 }
 

@@ -124,7 +124,9 @@ fn every_command_has_a_page_that_man_finds_nothing_wrong_with() {
         assert!(pages.contains(&page), "gridhook {command} has a page");
     }
     assert!(said(&output).starts_with(&format!("{} pages written", pages.len())), "{}", said(&output));
-    assert!(pages.contains(&into.join("gridhook-dead-letters-redrive.1")), "{pages:?}");
+    for page in ["gridhook-dead-letters-redrive.1", "gridhook-delivery.1"] {
+        assert!(pages.contains(&into.join(page)), "{page} is among {pages:?}");
+    }
     for page in &pages {
         let page = page.to_str().expect("text");
         let output = Command::new("man")
@@ -139,5 +141,7 @@ fn every_command_has_a_page_that_man_finds_nothing_wrong_with() {
     for heading in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", ".SH FILES"] {
         assert!(main.contains(heading), "{heading} is in\n{main}");
     }
+    let replay = fs::read_to_string(into.join("gridhook-replay.1")).expect("the page of a command");
+    assert!(replay.contains(".SH REPLAY"), "the chapter of the same name is in\n{replay}");
     assert!(root().join("config/gridhook.toml").exists(), "the page names the file with every key");
 }
