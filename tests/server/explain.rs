@@ -72,7 +72,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
         |wanted: &str| (1..=5).filter(|seq| explain(&server, &format!("sequence={seq}"))["state"] == wanted).count();
     wait_for("the dead letter", LONG, || count("deadLetterWaiting") == 1);
     wait_until_settled(&server, "orders", "hook");
-    wait_for("its file", LONG, || count("passed") == 3);
+    wait_for("its file", LONG, || count("completed") == 3);
     assert_eq!((count("filtered"), count("notPublished")), (1, 1));
     assert_eq!(server.status("orders", "hook")["oldestUnread"], Value::Null);
     let nobody = explain(&server, "id=nobody");
