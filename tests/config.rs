@@ -154,9 +154,9 @@ fn an_issuer_has_keys_that_nobody_else_can_give() {
     let refused = [("https://issuer/", "http://issuer/keys"), ("https://issuer/", ""), ("", "keys.json")];
     let lines: Vec<_> = refused.iter().map(|(issuer, jwks)| with(issuer, jwks).expect_err("it is refused")).collect();
     expect![[r#"
-        gridhook.toml: auth.jwks is "http://issuer/keys"; allowed is a file, an https address, or an http address of loopback
-        gridhook.toml: auth.jwks is ""; allowed is where the keys of auth.issuer are
-        gridhook.toml: auth.issuer is ""; allowed is whose keys are in auth.jwks"#]].assert_eq(&lines.join("\n"));
+        gridhook.toml: auth.jwks is "http://issuer/keys"; allowed is a file, an https URL, or an http URL of loopback
+        gridhook.toml: auth.jwks is ""; allowed is the location of the keys of auth.issuer
+        gridhook.toml: auth.issuer is ""; allowed is the issuer of the keys in auth.jwks"#]].assert_eq(&lines.join("\n"));
     let proxies = load("", &[("GRIDHOOK_AUTH__TRUSTED_PROXIES", "10.0.0.0/8, ::1/128")], &[]).expect("good settings");
     assert_eq!(proxies.auth.trusted_proxies.len(), 2);
     refuses(
@@ -188,20 +188,20 @@ fn an_unknown_key_is_told_with_its_neighbours() {
     refuses(
         "[chaos]\nenable = true\n",
         &[],
-        expect!["gridhook.toml: there is no key chaos.enable; did you mean chaos.enabled?"],
+        expect!["gridhook.toml: unknown key chaos.enable; did you mean chaos.enabled?"],
     );
     refuses(
         "",
         &[("GRIDHOOK_SERVER__LISTN", "127.0.0.1:80")],
         expect![
-            "environment variable GRIDHOOK_SERVER__LISTN: there is no key server.listn; did you mean GRIDHOOK_SERVER__LISTEN?"
+            "environment variable GRIDHOOK_SERVER__LISTN: unknown key server.listn; did you mean GRIDHOOK_SERVER__LISTEN?"
         ],
     );
     refuses(
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: there is no key server; allowed are server.admin_listen, server.admin_token, server.apply, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
 }
@@ -303,14 +303,14 @@ fn a_wrong_unit_or_kind_is_told_with_what_is_allowed() {
         "[log]\nfilter = \"verbose\"\n",
         &[],
         expect![[
-            r#"gridhook.toml: log.filter is "verbose"; allowed is a level (error, warn, info, debug, trace), or levels by module with commas between"#
+            r#"gridhook.toml: log.filter is "verbose"; allowed is a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL"#
         ]],
     );
     refuses(
         "[server]\npublic_url = \"events.example.com\"\n",
         &[],
         expect![[
-            r#"gridhook.toml: server.public_url is "events.example.com"; allowed is an address such as "https://events.example.com", without query and fragment"#
+            r#"gridhook.toml: server.public_url is "events.example.com"; allowed is a URL such as "https://events.example.com", without query and fragment"#
         ]],
     );
     refuses(
@@ -413,21 +413,21 @@ fn every_error_of_the_settings_is_told_in_one_go() {
         &[],
         expect![[r#"
         15 settings cannot be used:
-          gridhook.toml: there is no key journal.retantion; did you mean journal.retention?
-          gridhook.toml: dead_letter.stores.three.url is 3; allowed is a text
+          gridhook.toml: unknown key journal.retantion; did you mean journal.retention?
+          gridhook.toml: dead_letter.stores.three.url is 3; allowed is a string
           gridhook.toml: publish.request_bytes is "nothing"; allowed is a size from 1.0 KiB to 64.0 MiB: a number of bytes, or one with its unit, such as "64 KiB"
           gridhook.toml: server.listen is "8080"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080"
           gridhook.toml: journal.write_buffer_bytes is "128 MiB"; allowed is at most journal.max_total_wal_bytes, which is "64 MiB" (default)
-          default: auth.issuer is ""; allowed is whose keys are in auth.jwks
-          gridhook.toml: auth.jwks is "http://example.com/keys"; allowed is a file, an https address, or an http address of loopback
-          default: server.tls_key is ""; allowed is a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither
+          default: auth.issuer is ""; allowed is the issuer of the keys in auth.jwks
+          gridhook.toml: auth.jwks is "http://example.com/keys"; allowed is a file, an https URL, or an http URL of loopback
+          default: server.tls_key is ""; allowed is a file: server.tls_certificate and server.tls_key are set together
           gridhook.toml: policy.edition is "2019"; allowed is one of 2020, 2021, 2023, current, namespace
-          gridhook.toml: dead_letter.stores.four.url is "file:///"; allowed is a folder, but not the root of all
+          gridhook.toml: dead_letter.stores.four.url is "file:///"; allowed is a folder other than the root folder
           gridhook.toml: dead_letter.stores.one.endpoint is "http://127.0.0.1:9000"; allowed is https, or http where dead_letter.stores.one.allow_http is true
-          gridhook.toml: dead_letter.stores.one.access_key_id_file is "nowhere"; allowed is a file that can be read: No such file or directory (os error 2)
+          gridhook.toml: dead_letter.stores.one.access_key_id_file is "nowhere"; allowed is a readable file: No such file or directory (os error 2)
           gridhook.toml: dead_letter.stores.one.sas_token is (not shown); allowed is nothing: the credentials for s3://bucket are access_key_id, secret_access_key, session_token
-          gridhook.toml: dead_letter.stores.two.accounts is ["a"]; allowed is accounts that no other store has: "a" is one of another
-          gridhook.toml: dead_letter.stores.two.url is "s3://bucket"; allowed is an address that no other store has: one has it"#]],
+          gridhook.toml: dead_letter.stores.two.accounts is ["a"]; allowed is accounts that no other store has; another store has "a"
+          gridhook.toml: dead_letter.stores.two.url is "s3://bucket"; allowed is an address that no other store has; the store one has it"#]],
     );
     // A value that is wrong by itself is not compared with others.
     refuses(
@@ -459,7 +459,7 @@ fn a_certificate_and_its_key_are_given_together() {
         "[server]\ntls_certificate = \"server.crt\"\n",
         &[],
         expect![[
-            r#"default: server.tls_key is ""; allowed is a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither"#
+            r#"default: server.tls_key is ""; allowed is a file: server.tls_certificate and server.tls_key are set together"#
         ]],
     );
     refuses(
@@ -646,7 +646,7 @@ fn a_store_that_cannot_be_is_told_without_its_secrets() {
         &store("url = \"s3://b\"\nbucket = \"c\""),
         &[],
         expect![
-            "gridhook.toml: there is no key dead_letter.stores.a.bucket; allowed are dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, dead_letter.stores.a.endpoint, dead_letter.stores.a.region, dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, dead_letter.stores.a.service_account_key, dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url"
+            "gridhook.toml: unknown key dead_letter.stores.a.bucket; allowed are dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, dead_letter.stores.a.endpoint, dead_letter.stores.a.region, dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, dead_letter.stores.a.service_account_key, dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url"
         ],
     );
     refuses(
@@ -674,28 +674,28 @@ fn a_store_that_cannot_be_is_told_without_its_secrets() {
         &store("url = \"file:///\""),
         &[],
         expect![[
-            r#"gridhook.toml: dead_letter.stores.a.url is "file:///"; allowed is a folder, but not the root of all"#
+            r#"gridhook.toml: dead_letter.stores.a.url is "file:///"; allowed is a folder other than the root folder"#
         ]],
     );
     refuses(
         &store("url = \"s3://b\"\nsecret_access_key = \"s\"\nsecret_access_key_file = \"f\""),
         &[],
         expect![[
-            r#"gridhook.toml: dead_letter.stores.a.secret_access_key_file is "f"; allowed is nothing where dead_letter.stores.a.secret_access_key is set, too"#
+            r#"gridhook.toml: dead_letter.stores.a.secret_access_key_file is "f"; allowed is nothing, because dead_letter.stores.a.secret_access_key is set, too"#
         ]],
     );
     refuses(
         "[dead_letter.stores.A]\nurl = \"s3://b\"",
         &[],
         expect![[
-            r#"gridhook.toml: dead_letter.stores.A.url is "s3://b"; allowed is a store whose name has 1 to 40 small letters, digits, hyphens and underscores"#
+            r#"gridhook.toml: dead_letter.stores.A.url is "s3://b"; allowed is a name of 1 to 40 lower-case letters, digits, hyphens and underscores"#
         ]],
     );
     refuses(
         "[dead_letter.stores.folder]\nurl = \"s3://b\"",
         &[],
         expect![[
-            r#"gridhook.toml: dead_letter.stores.folder.url is "s3://b"; allowed is a store of another name: "folder" is the one of dead_letter.folder"#
+            r#"gridhook.toml: dead_letter.stores.folder.url is "s3://b"; allowed is another name: "folder" is the store of dead_letter.folder"#
         ]],
     );
     let two = |a: &str, b: &str| format!("[dead_letter.stores.a]\n{a}\n[dead_letter.stores.b]\n{b}\n");
@@ -703,7 +703,7 @@ fn a_store_that_cannot_be_is_told_without_its_secrets() {
         &two("url = \"s3://b\"", "url = \"s3://b/\""),
         &[],
         expect![[
-            r#"gridhook.toml: dead_letter.stores.b.url is "s3://b/"; allowed is an address that no other store has: a has it"#
+            r#"gridhook.toml: dead_letter.stores.b.url is "s3://b/"; allowed is an address that no other store has; the store a has it"#
         ]],
     );
     let [one, other] = ["url = \"s3://b\"\naccounts = [\"x\"]", "url = \"s3://c\"\naccounts = [\"x\"]"];
@@ -711,7 +711,7 @@ fn a_store_that_cannot_be_is_told_without_its_secrets() {
         &two(one, other),
         &[],
         expect![[
-            r#"gridhook.toml: dead_letter.stores.b.accounts is ["x"]; allowed is accounts that no other store has: "x" is one of another"#
+            r#"gridhook.toml: dead_letter.stores.b.accounts is ["x"]; allowed is accounts that no other store has; another store has "x""#
         ]],
     );
 }

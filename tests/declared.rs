@@ -84,16 +84,16 @@ fn a_file_names_its_own_place() {
 fn what_is_not_understood_is_told_with_what_is_allowed() {
     check_toml(
         "[queues.a]",
-        expect!["there is no key queues; allowed are topics, domains, namespaces, subscription and resourceGroup"],
+        expect!["unknown key queues; allowed are topics, domains, namespaces, subscription and resourceGroup"],
     );
-    check_toml("topics = 5", expect!["topics is no table; allowed is one"]);
-    check_toml("[topics]\norders = 5", expect!["topics.orders is no table; allowed is one"]);
-    check_toml("resourceGroup = 5", expect!["resourceGroup is not a name; allowed is a text"]);
+    check_toml("topics = 5", expect!["topics is not a table; allowed is a table"]);
+    check_toml("[topics]\norders = 5", expect!["topics.orders is not a table; allowed is a table"]);
+    check_toml("resourceGroup = 5", expect!["resourceGroup is not a string; allowed is a name"]);
     check_toml(
         "[topics.a.eventSubscriptions.b]\nendpointUrl = \"x\"\ndestination = {}",
-        expect!["topics.a.eventSubscriptions.b: endpointUrl and destination are there; allowed is one of them"],
+        expect!["topics.a.eventSubscriptions.b: both endpointUrl and destination are set; allowed is one of them"],
     );
-    check_toml("[topics.Orders]\n[topics.orders]", expect!["the topic orders is there twice"]);
+    check_toml("[topics.Orders]\n[topics.orders]", expect!["the topic orders is declared twice"]);
     check_toml(
         "[topics.orders",
         expect![[r#"
@@ -195,11 +195,11 @@ fn what_a_template_says_that_is_not_known_is_refused_by_name() {
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "copy": {}}"#,
-        expect!["a: copy is not supported in a resource; leave it out"],
+        expect!["a: copy is not supported in a resource; remove it"],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#,
-        expect!["a: condition is not supported; leave it out"],
+        expect!["a: condition is not supported; remove it"],
     );
 }
 
@@ -221,12 +221,12 @@ fn a_resource_without_a_name_is_refused_by_its_place() {
     check(r#"{"type": "Microsoft.EventGrid/topics"}"#, expect!["resource 1: it has no name"]);
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#,
-        expect!["resource 1: name is null; allowed is a text"],
+        expect!["resource 1: name is null; allowed is a string"],
     );
-    check(r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#, expect!["resource 1: name is 5; allowed is a text"]);
+    check(r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#, expect!["resource 1: name is 5; allowed is a string"]);
     check(r#"{"name": "orders"}"#, expect!["orders: it has no type"]);
     check("{}", expect!["resource 1: it has no type"]);
-    check("5", expect!["resource 1 is no object; allowed is one"]);
+    check("5", expect!["resource 1 is not an object; allowed is an object"]);
     check(
         r#"{"type": "Microsoft.EventGrid/domains", "name": "shop", "resources": [{"type": "topics"}]}"#,
         expect!["shop: resource 1: it has no name"],
@@ -256,7 +256,7 @@ fn variables_that_double_each_other_are_bounded() {
     ] {
         let refused = told(&template, true, &[]);
         assert!(
-            refused.ends_with("the expressions of the template return more than 4 MiB together"),
+            refused.ends_with("the expressions of the template return more than 4 MiB in total"),
             "{:.200}",
             refused
         );

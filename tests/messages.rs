@@ -189,19 +189,19 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
     check(
         "GRIDHOOK_SERVER__TLS_CERTIFICATE=server.crt config check",
         expect![[
-            r#"gridhook: default: server.tls_key is ""; allowed is a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither"#
+            r#"gridhook: default: server.tls_key is ""; allowed is a file: server.tls_certificate and server.tls_key are set together"#
         ]],
     );
     let three = [("GRIDHOOK_PUBLISH__EVENTBYTES", "1"), ("GRIDHOOK_LOG__FORMAT", "xml")];
     let told = said(folder.path(), &["config", "check", "--listen", "here"], &three);
     assert!(told.starts_with("gridhook: 3 settings cannot be used:\n") && told.lines().count() == 4, "{told}");
-    assert!(told.contains("there is no key publish.eventbytes"), "{told}");
+    assert!(told.contains("unknown key publish.eventbytes"), "{told}");
     // Files, each named once.
     check(
         "apply -f topics.yaml",
         expect!["gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and JSON (.json)"],
     );
-    check("apply -f list.json", expect!["gridhook: list.json: the file is no table; allowed is one"]);
+    check("apply -f list.json", expect!["gridhook: list.json: the file is not a table; allowed is a table"]);
     check(
         "apply -f nowhere.toml",
         expect!["gridhook: nowhere.toml: it cannot be read: No such file or directory (os error 2)"],

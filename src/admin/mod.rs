@@ -129,8 +129,8 @@ impl Control {
 
     /// The same, where those who fail are known from elsewhere.
     #[must_use]
-    pub fn guarded_by(self, strangers: Arc<FailedAuthLimiter>) -> Self {
-        Self { failed_auth: strangers, ..self }
+    pub fn guarded_by(self, failed_auth: Arc<FailedAuthLimiter>) -> Self {
+        Self { failed_auth, ..self }
     }
 
     /// The same, where access tokens of an issuer operate the server too.

@@ -1,4 +1,4 @@
-//! `[auth]`: who may publish beside the holders of keys.
+//! `[auth]`: access tokens and trusted proxies.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,37 +14,37 @@ use super::{
 /// `[auth]`
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
-    /// Whose access tokens may publish.
+    /// The issuer of access tokens, if any.
     pub issuer: Option<IssuerConfig>,
-    /// Whose `X-Forwarded-For` is believed.
+    /// The proxies whose forwarding headers count.
     pub trusted_proxies: Vec<IpNet>,
 }
 
 /// An issuer of access tokens.
 #[derive(Clone, Debug)]
 pub struct IssuerConfig {
-    /// `iss` of its tokens.
+    /// The claim `iss` of its tokens.
     pub name: String,
-    /// `aud` of the tokens that are for this server.
+    /// The claim `aud` of tokens for this server.
     pub audience: String,
-    /// Where its public keys are.
+    /// The source of its public keys.
     pub keys: KeySource,
-    /// How often they are read again.
+    /// The interval between two reads of the keys.
     pub refresh: Duration,
-    /// The role whose holders may operate the server, if there is one.
+    /// The role of operators, if any.
     pub admin_role: Option<String>,
 }
 
-/// Where public keys are.
+/// The source of public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// At an address.
+    /// A URL.
     Web(Url),
 }
 
-/// What the operator wrote, every value by itself.
+/// The values as written, not yet checked against each other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAuth {
@@ -63,13 +63,13 @@ pub(super) struct RawAuth {
 }
 
 impl RawAuth {
-    /// An issuer needs keys, and keys an issuer.
+    /// Checks that an issuer has keys, and keys have an issuer.
     pub(super) fn resolve(self, layers: &mut Layers) -> AuthConfig {
         const PAIR: [&str; 2] = ["auth.issuer", "auth.jwks"];
         let issuer = match (self.issuer, self.jwks) {
             (None, None) => {
                 if self.admin_role.is_some() {
-                    layers.refuse(&PAIR, "the issuer that gives the role auth.admin_role");
+                    layers.refuse(&PAIR, "the issuer of the role auth.admin_role");
                 }
                 None
             }
@@ -87,11 +87,11 @@ impl RawAuth {
                 }
             },
             (Some(_), None) => {
-                layers.refuse(&["auth.jwks", "auth.issuer"], "where the keys of auth.issuer are");
+                layers.refuse(&["auth.jwks", "auth.issuer"], "the location of the keys of auth.issuer");
                 None
             }
             (None, Some(jwks)) => {
-                layers.refuse(&PAIR, "whose keys are in auth.jwks");
+                layers.refuse(&PAIR, "the issuer of the keys in auth.jwks");
                 if let Err(allowed) = source(&jwks) {
                     layers.refuse(&["auth.jwks"], allowed);
                 }
@@ -102,13 +102,13 @@ impl RawAuth {
     }
 }
 
-/// Whoever can answer in place of the issuer can sign in its place, so that keys come over TLS, or from this machine.
+/// Keys come over TLS or from this machine: a host that can replace them can sign tokens.
 fn source(text: &str) -> Result<KeySource, &'static str> {
     let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
     if !scheme("http://") && !scheme("https://") {
         return Ok(KeySource::File(PathBuf::from(text)));
     }
-    let allowed = "a file, an https address, or an http address of loopback";
+    let allowed = "a file, an https URL, or an http URL of loopback";
     let url = Url::parse(text).map_err(|_| allowed)?;
     let loopback = match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),

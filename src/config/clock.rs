@@ -1,4 +1,4 @@
-//! `[clock]`: how far the clock of the machine is believed.
+//! `[clock]`: the trust in the wall clock.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::read::{self, DAY, SECOND};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
-    /// A larger jump between two runs is told, and holds expiry.
+    /// A larger jump between two runs is logged, and suspends expiry.
     #[serde(deserialize_with = "read::wait::<_, { 60 * SECOND }, { 365 * DAY }>")]
     pub jump_max: Duration,
-    /// How long expiry is held where nobody confirms the clock.
+    /// The longest time that expiry is suspended without a confirmation.
     #[serde(deserialize_with = "read::wait::<_, 0, { 30 * DAY }>")]
     pub hold_wait: Duration,
 }

@@ -1,7 +1,7 @@
-//! `[dead_letter]`: where dead letters go, and with which credentials.
+//! `[dead_letter]`: the dead-letter stores and their credentials.
 //!
-//! A store is a table `[dead_letter.stores.NAME]` of its own, so that its keys are not among the defaults: which there are
-//! stands here. A credential is a value, or the name of a file with it (`…_file`); it is shown by nothing.
+//! A store is a table `[dead_letter.stores.NAME]`, so its keys are not among the defaults but defined here. A credential is
+//! a value, or the name of a file with it (`…_file`), and is never shown.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use crate::policy::dead_letter_store::{
     FOLDER, FORMS, InvalidAddress, NamedStore, NamedStores, StoreAddress, StoreKind,
 };
 
-/// The section that has the stores.
+/// The section of the stores.
 const STORES: &str = "dead_letter.stores.";
 
-/// The keys of a store that everybody may see.
+/// The keys of a store that are not secret.
 const PLAIN: [&str; 7] = ["accounts", "allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];
 
-/// The credentials of each kind of store, in the words of that kind.
+/// The credentials of each kind of store.
 const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
     (StoreKind::Folder, &[]),
     (StoreKind::S3, &["access_key_id", "secret_access_key", "session_token"]),
@@ -34,30 +34,30 @@ const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
 /// `[dead_letter]`
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// The topic in which each file is told; [`None`] where nobody is told.
+    /// The topic of notifications about dead-letter files, if any.
     pub notification_topic: Option<String>,
-    /// All stores, by name; the folder beside the data, if there is one, is [`FOLDER`].
+    /// All stores, by name. The local folder is [`FOLDER`].
     pub stores: BTreeMap<String, DeadLetterStore>,
-    /// Which of them, and where in it, a subscription's destination means.
+    /// The store, and the folder in it, of each destination.
     pub places: NamedStores,
 }
 
-/// A store of dead letters.
+/// A dead-letter store.
 #[derive(Clone, Debug)]
 pub struct DeadLetterStore {
-    /// Where it is.
+    /// Its address.
     pub address: StoreAddress,
-    /// The server to ask, where it is not that of the cloud.
+    /// The server, if it is not the cloud's own.
     pub endpoint: Option<Url>,
     /// The region of its buckets.
     pub region: Option<String>,
-    /// Whether it may be asked without TLS.
+    /// Whether http is allowed.
     pub allow_http: bool,
-    /// Its credentials, by the name of the setting. None: those of the environment or the machine.
+    /// Its credentials, by the name of the setting. If empty, those of the environment or the machine apply.
     pub credentials: Vec<(&'static str, Secret)>,
 }
 
-/// What the operator wrote, every value by itself.
+/// The values as written, not yet checked against each other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDeadLetter {
@@ -81,25 +81,25 @@ struct RawDeadLetterStore {
     region: Option<String>,
     #[serde(default, deserialize_with = "read::flag_or_text")]
     allow_http: bool,
-    /// Which of them there are is checked key by key, before.
+    // The keys of the stores are checked before, one by one.
     #[serde(flatten)]
     credentials: BTreeMap<String, String>,
 }
 
-/// Whether `key` is one of a store's.
+/// Whether `key` is a key of a store.
 pub(super) fn is_key(key: &str) -> bool {
     key.strip_prefix(STORES)
         .and_then(|rest| rest.split_once('.'))
         .is_some_and(|(_, name)| keys().any(|key| key == name))
 }
 
-/// Whether the value of `key` must not be shown.
+/// Whether the value of `key` is secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or_default();
     key.starts_with(STORES) && !PLAIN.contains(&name) && !name.ends_with("_file")
 }
 
-/// The keys that a store may have, where `key` is meant to be one.
+/// The keys of a store, if `key` is in one.
 pub(super) fn neighbours(key: &str) -> Option<String> {
     let name = key.strip_prefix(STORES)?.split('.').next().unwrap_or_default();
     Some(keys().map(|key| format!("{STORES}{name}.{key}")).collect::<Vec<_>>().join(", "))
@@ -138,18 +138,18 @@ impl RawDeadLetter {
             let accounts = raw.accounts.clone();
             let taken = accounts.iter().find(|account| known.iter().any(|other| other.accounts.contains(account)));
             if let Some(account) = taken {
-                let allowed = format!("accounts that no other store has: \"{account}\" is one of another");
+                let allowed = format!("accounts that no other store has; another store has \"{account}\"");
                 layers.refuse(&[&accounts_key], allowed);
             }
             let Some(store) = raw.resolve(&at, layers) else { continue };
             if let Some(other) = known.iter().find(|other| other.address == store.address) {
-                let allowed = format!("an address that no other store has: {} has it", other.name);
+                let allowed = format!("an address that no other store has; the store {} has it", other.name);
                 layers.refuse(&[&url_key], allowed);
             }
             known.push(NamedStore { name: name.clone(), address: store.address.clone(), accounts });
             resolved.stores.insert(name, store);
         }
-        // What no store stands for goes to the folder, unless one stands for all the rest.
+        // Destinations without a store go to the folder, unless a store takes all others.
         let rest = known.iter().any(|known| known.accounts.iter().any(|account| account == "*"));
         if let Some(folder) = known.first_mut().filter(|known| known.name == FOLDER) {
             let accounts = if rest { Vec::new() } else { vec!["*".to_owned()] };
@@ -165,7 +165,7 @@ impl RawDeadLetter {
 }
 
 impl RawDeadLetterStore {
-    /// [`None`]: the address cannot be used, so that nothing can be said of the credentials.
+    /// Returns [`None`] if the address is invalid, because the allowed credentials depend on it.
     fn resolve(self, at: &str, layers: &mut Layers) -> Option<DeadLetterStore> {
         let Self { url, accounts: _, endpoint, region, allow_http, credentials } = self;
         let key = |name: &str| format!("{at}.{name}");
@@ -185,7 +185,7 @@ impl RawDeadLetterStore {
             }
         };
         if address.kind == StoreKind::Folder && address.path.is_empty() {
-            layers.refuse(&[&key("url")], "a folder, but not the root of all");
+            layers.refuse(&[&key("url")], "a folder other than the root folder");
         }
         let of_kind = CREDENTIALS.iter().find(|(kind, _)| *kind == address.kind).map_or(&[][..], |(_, names)| names);
         let mut read = Vec::new();
@@ -200,7 +200,7 @@ impl RawDeadLetterStore {
                 continue;
             };
             if read.iter().any(|(there, _)| there == known) {
-                layers.refuse(&[&key(&name)], format!("nothing where {} is set, too", key(plain)));
+                layers.refuse(&[&key(&name)], format!("nothing, because {} is set, too", key(plain)));
                 continue;
             }
             let secret = if plain == name { Ok(value) } else { read_file(Path::new(&value)) };
@@ -213,25 +213,25 @@ impl RawDeadLetterStore {
     }
 }
 
-/// The name stands in variables of the environment, and before the names of files.
+/// Checks the name, which is part of environment variables and file names.
 fn check_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     if name == FOLDER {
-        return Err(format!("a store of another name: \"{FOLDER}\" is the one of dead_letter.folder"));
+        return Err(format!("another name: \"{FOLDER}\" is the store of dead_letter.folder"));
     }
     if (1..=40).contains(&name.len()) && name.bytes().all(plain) {
         return Ok(());
     }
-    Err("a store whose name has 1 to 40 small letters, digits, hyphens and underscores".to_owned())
+    Err("a name of 1 to 40 lower-case letters, digits, hyphens and underscores".to_owned())
 }
 
 fn read_file(path: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("a file that can be read: {error}"))?;
+    let text = fs::read_to_string(path).map_err(|error| format!("a readable file: {error}"))?;
     Ok(text.trim_end().to_owned())
 }
 
 fn folder_address(folder: &Path) -> Result<StoreAddress, String> {
-    let folder = absolute(folder).map_err(|error| format!("a folder that can be found: {error}"))?;
+    let folder = absolute(folder).map_err(|error| format!("an existing folder: {error}"))?;
     let parts = folder.iter().skip(1).map(|part| part.to_str().map(str::to_owned));
     let path = parts.collect::<Option<Vec<String>>>().ok_or("a folder whose name is UTF-8")?;
     Ok(StoreAddress { kind: StoreKind::Folder, account: String::new(), path })

@@ -1,4 +1,4 @@
-//! `[delivery]`: how endpoints are called, and which.
+//! `[delivery]`: requests to endpoints.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -14,33 +14,33 @@ use super::{
 /// `[delivery]`
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// How long an endpoint may take to begin its answer.
+    /// The time in which a response must begin.
     pub response_wait: Duration,
-    /// How long after it left a request may still be answered with success.
+    /// The time in which a late response still counts as success.
     pub late_wait: Duration,
-    /// The least pause between bare connections to an endpoint that could not be reached.
+    /// The minimum pause between connection attempts to an unreachable endpoint.
     pub reconnect_wait: Duration,
-    /// Requests in flight for one subscription at the same time.
+    /// The maximum number of requests in flight for one subscription.
     pub concurrency: usize,
-    /// Events of a batch where a subscription gives its size only.
+    /// The events of a batch where a subscription sets only its size.
     pub batch_events: u32,
-    /// Kilobytes of a batch where a subscription gives its count only.
+    /// The kilobytes of a batch where a subscription sets only its count.
     pub batch_kilobytes: u32,
-    /// How long a connection that nobody uses is kept.
+    /// The time that an idle connection is kept.
     pub idle_connection_wait: Duration,
-    /// Whether endpoints may be http.
+    /// Whether http endpoints are allowed.
     pub allow_http: bool,
-    /// Networks that endpoints may live in though they are not public.
+    /// The allowed networks that are not public.
     pub allow_networks: Vec<IpNet>,
-    /// How endpoints are asked whether they may be called.
+    /// Endpoint validation.
     pub validate: ValidationMode,
-    /// Whose certificates are believed.
+    /// The trusted certificate authorities.
     pub tls_roots: Vec<TrustRoots>,
-    /// The oldest version of TLS that endpoints are spoken to in.
+    /// The minimum version of TLS.
     pub tls_minimum_version: TlsVersion,
-    /// Who is asked for the addresses of endpoints; the system's name servers where there are none.
+    /// The name servers; the system's if empty.
     pub name_servers: Vec<SocketAddr>,
-    /// Where the certificates lie that endpoints may be shown.
+    /// The folder of client certificates.
     pub client_certificates_dir: Option<PathBuf>,
 }
 
@@ -87,15 +87,14 @@ pub(super) struct RawDelivery {
     client_certificates_dir: Option<PathBuf>,
 }
 
-/// A setting that may be left to the address that the server listens on.
+/// A setting whose default depends on the listening address.
 pub(super) enum AutoSwitch<T> {
     Auto,
     Set(T),
 }
 
 impl RawDelivery {
-    /// Decision 29: a server that listens on loopback only may deliver to loopback and by http; every other needs the
-    /// operator's word for both.
+    /// A server that listens on loopback only may deliver to loopback and by http. Any other server needs a setting for each.
     pub(super) fn resolve(self, server: &Server) -> Delivery {
         let loopback = server.is_loopback_only();
         Delivery {
@@ -133,7 +132,7 @@ impl RawDelivery {
 }
 
 impl fmt::Display for Delivery {
-    /// Which endpoints are allowed, for the log of the start.
+    /// The allowed endpoints, for the log line of the start.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.allow_http { "http and https endpoints" } else { "https endpoints only" })?;
         f.write_str(", at public addresses")?;

@@ -1,8 +1,8 @@
-//! The editions that topics may name: those of the program, and those of the operator's folder.
+//! The editions that topics can name: the built-in ones, and those of the operator's folder.
 //!
-//! An edition says everything, or names an edition of the program as its `base` and says what differs. Keys of a section
-//! replace those of the base; a table of waits or durations replaces that of the base as a whole, because a status that is
-//! left out means something.
+//! An edition is complete, or names a built-in edition as its `base` and has only what differs. Keys of a section replace
+//! those of the base. A table of waits or durations replaces that of the base as a whole, because an absent status has a
+//! meaning.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use toml::{Table, Value};
 
 use crate::{config::Error, policy::edition::Edition};
 
-/// The editions of the program, by name.
+/// The built-in editions, by name.
 const BUILT_IN: [(&str, &str); 5] = [
     ("2020", include_str!("../../config/editions/2020.toml")),
     ("2021", include_str!("../../config/editions/2021.toml")),
@@ -24,7 +24,7 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("namespace", include_str!("../../config/editions/namespace.toml")),
 ];
 
-/// All editions, by name. Every one of them is checked.
+/// All editions, by name and validated.
 #[derive(Clone, Debug)]
 pub struct Editions {
     all: BTreeMap<String, Arc<Edition>>,
@@ -32,13 +32,13 @@ pub struct Editions {
 }
 
 impl Editions {
-    /// Reads the editions of the program, and those of `folder` over them. `after_failures` goes over what they say.
+    /// Reads the built-in editions, and those of `folder`, which take precedence. `after_failures` overrides their setting.
     pub fn load(folder: Option<&Path>, after_failures: Option<u32>) -> Result<Self, Error> {
         let (editions, errors) = Self::read_all(folder, after_failures);
         if errors.is_empty() { Ok(editions) } else { Err(Error::of(errors)) }
     }
 
-    /// The same, with every edition that can be read and an error for each that cannot.
+    /// As [`Editions::load`], but returns the valid editions and an error for each invalid one.
     pub(super) fn read_all(folder: Option<&Path>, after_failures: Option<u32>) -> (Self, Vec<Error>) {
         let (mut editions, mut errors) = (Self { all: BTreeMap::new(), after_failures }, Vec::new());
         let mut keep = |name: String, edition: Result<Arc<Edition>, Error>, all: &mut BTreeMap<_, _>| match edition {
@@ -62,7 +62,7 @@ impl Editions {
         (editions, errors)
     }
 
-    /// The edition of that file, which has no name: somebody wants to know what it would do.
+    /// Reads the edition of a file without a name, to show its effect.
     pub fn read(&self, path: &Path) -> Result<Arc<Edition>, Error> {
         let text = fs::read_to_string(path).map_err(unreadable(path))?;
         self.take(&path.display().to_string(), &text)
@@ -85,7 +85,7 @@ impl Editions {
     }
 }
 
-/// The editions of a folder, in order.
+/// The files of a folder, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(unreadable(folder))?;
     let paths: Result<Vec<_>, _> = entries.map(|entry| Ok(entry.map_err(unreadable(folder))?.path())).collect();

@@ -1,18 +1,18 @@
-//! Why settings cannot be used: where the value stands, what was read, what is allowed.
+//! Errors of settings: the origin of the value, the value, what is allowed.
 
 use std::{io, path::PathBuf};
 
 use super::SettingOrigin;
 
-/// The settings cannot be used; nothing was started.
+/// The settings are invalid; nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that was named cannot be read.
+    /// A file cannot be read.
     #[error("{} cannot be read: {error}", path.display())]
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// A file is not TOML.
@@ -20,53 +20,53 @@ pub enum Error {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where in it, and why.
+        /// The position and the error.
         error: toml::de::Error,
     },
-    /// There is no such key.
-    #[error("{origin}: there is no key {key}; {}", suggestion(like, allowed))]
+    /// A key does not exist.
+    #[error("{origin}: unknown key {key}; {}", suggestion(like, allowed))]
     UnknownKey {
-        /// Where it stands.
+        /// The origin of the key.
         origin: SettingOrigin,
         /// The key.
         key: String,
-        /// Those that are like it, as they would be written there.
+        /// Similar keys, in the spelling of that origin.
         like: Vec<String>,
-        /// The keys there are nearby.
+        /// The keys of the section.
         allowed: String,
     },
-    /// A key's value cannot be used, by itself or with another.
+    /// A value is invalid, by itself or with another.
     #[error("{origin}: {key} is {read}; allowed is {allowed}")]
     Value {
-        /// Where it stands.
+        /// The origin of the value.
         origin: SettingOrigin,
         /// The key.
         key: String,
-        /// What was read.
+        /// The value.
         read: String,
         /// What is allowed.
         allowed: String,
     },
-    /// Several of these.
+    /// Several errors.
     #[error("{} settings cannot be used:\n  {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
     Several(Vec<Error>),
-    /// An edition cannot be followed.
+    /// An edition is invalid.
     #[error("{origin}: {what}")]
     Edition {
         /// The edition's file.
         origin: String,
-        /// What is wrong, and what is allowed.
+        /// The error, and what is allowed.
         what: String,
     },
 }
 
-/// What was meant, or what could have been.
+/// The similar keys, or the allowed ones.
 fn suggestion(like: &[String], allowed: &str) -> String {
     if like.is_empty() { format!("allowed are {allowed}") } else { format!("did you mean {}?", like.join(" or ")) }
 }
 
 impl Error {
-    /// What is wrong, of which there is something.
+    /// One error of a non-empty list.
     pub(super) fn of(mut wrong: Vec<Self>) -> Self {
         match (wrong.len(), wrong.pop()) {
             (1, Some(only)) => only,

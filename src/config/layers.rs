@@ -1,9 +1,8 @@
-//! Flags over environment over file over defaults, each value with the place it came from.
+//! Merges settings: flags override the environment, which overrides the file, which overrides the defaults.
 //!
-//! A layer is a flat list of keys (`server.listen`) with what was read; the keys that exist are those of the embedded
-//! defaults. So that every complaint can name its source, values are merged one by one and read by their types only
-//! afterwards. That is why this is not one of the layering libraries: they know the file of a value, but not its
-//! variable or flag, or not what is allowed.
+//! A layer is a flat list of keys (`server.listen`) with values; the embedded defaults define the keys. Values are merged one
+//! by one and typed only afterwards, so that every error can name the origin of its value. Layering libraries know the file
+//! of a value, but not its variable or flag, or not what is allowed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,49 +15,49 @@ use toml::{Table, Value};
 
 use crate::config::{DEFAULTS, Error, RawConfig, dead_letter};
 
-/// What the names of our variables begin with.
+/// The prefix of environment variables.
 const PREFIX: &str = "GRIDHOOK_";
 
-/// A key that is mistyped by no more letters is recognised.
-const FAR: usize = 3;
+/// The maximum edit distance of a mistyped key to its suggestion.
+const EDIT_DISTANCE: usize = 3;
 
-/// What commands that ask a server have variables for.
-const ASKING: [&str; 3] = ["key", "server", "token"];
+/// The variables of commands that call a server.
+const CLIENT_VARIABLES: [&str; 3] = ["key", "server", "token"];
 
-/// So many that could be meant are told.
-const LIKE_TOLD: usize = 3;
+/// The maximum number of suggestions.
+const SUGGESTIONS: usize = 3;
 
 /// The variable of a setting.
 fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_ascii_uppercase().replace('.', "__"))
 }
 
-/// Where settings come from, besides the defaults.
+/// The sources of settings, besides the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct SettingSources {
     /// The operator's file.
     pub file: Option<PathBuf>,
-    /// The environment. A setting is `GRIDHOOK_SECTION__KEY`; everything else is passed over.
+    /// The environment. A setting is `GRIDHOOK_SECTION__KEY`; other variables are ignored.
     pub environment: Vec<(OsString, OsString)>,
     /// The flags that were given.
     pub flags: Vec<SettingFlag>,
 }
 
-/// A flag that stands for a setting.
+/// A flag that sets a setting.
 #[derive(Clone, Debug)]
 pub struct SettingFlag {
     /// Its name, as `--listen`.
     pub name: &'static str,
     /// The setting's key, as `server.listen`.
     pub key: &'static str,
-    /// What was given.
+    /// The value.
     pub value: String,
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// The embedded file.
+    /// The embedded defaults.
     Default,
     /// The operator's file.
     File(PathBuf),
@@ -79,22 +78,22 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A setting as it holds.
+/// A setting in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its key, as `server.listen`.
     pub key: String,
-    /// Its value, as TOML has it; of a secret only that there is one.
+    /// Its value as TOML. A secret's value is not shown.
     pub value: String,
-    /// Where it came from.
+    /// Its origin.
     pub origin: SettingOrigin,
 }
 
-/// All layers, merged, with every error found so far.
+/// The merged layers, with every error found so far.
 pub(super) struct Layers {
     values: BTreeMap<String, (Value, SettingOrigin)>,
     errors: Vec<Error>,
-    /// Keys whose value is wrong by itself. The value that stands in for it must not be compared with others.
+    /// The keys whose own value is invalid. Their replacement must not be compared with other values.
     replaced: BTreeSet<String>,
 }
 
@@ -131,7 +130,7 @@ impl Layers {
             let Some(rest) = name.strip_prefix(PREFIX) else { continue };
             let key = match rest {
                 "ADMIN_TOKEN" => "server.admin_token".to_owned(),
-                // Others have names like ours: a Kubernetes service "gridhook" sets GRIDHOOK_PORT in every pod.
+                // A Kubernetes service "gridhook" sets GRIDHOOK_PORT in every pod.
                 _ if !rest.contains("__") => continue,
                 _ => rest.to_ascii_lowercase().replace("__", "."),
             };
@@ -146,7 +145,7 @@ impl Layers {
         }
     }
 
-    /// A variable is text; it is read as the kind of value that the default is, where it can be.
+    /// Parses the text of a variable as the kind of the default value, if possible.
     fn guess(&self, key: &str, text: &str) -> Value {
         let value = match self.values.get(key) {
             Some((Value::Integer(_), _)) => text.parse().map(Value::Integer).ok(),
@@ -169,22 +168,22 @@ impl Layers {
         self.values.insert(key, (value, origin));
     }
 
-    /// The keys that are most like `key`.
+    /// The keys that are most similar to `key`.
     fn like(&self, key: &str) -> Vec<String> {
         let mut like: Vec<(usize, &String)> =
             self.values.keys().map(|known| (strsim::damerau_levenshtein(key, known), known)).collect();
-        like.retain(|(far, known)| *far <= FAR.min(known.len() / 4));
-        // One that was written right in another section is meant, too.
+        like.retain(|(far, known)| *far <= EDIT_DISTANCE.min(known.len() / 4));
+        // The same name in another section is a candidate, too.
         let name = key.rsplit('.').next().unwrap_or_default();
         if like.is_empty() {
             let ends = format!(".{name}");
             like.extend(self.values.keys().filter(|known| known.ends_with(&ends)).map(|known| (0, known)));
         }
         like.sort();
-        like.into_iter().take(LIKE_TOLD).map(|(_, known)| known.clone()).collect()
+        like.into_iter().take(SUGGESTIONS).map(|(_, known)| known.clone()).collect()
     }
 
-    /// The keys of the same section, or the sections where there is no such section.
+    /// The keys of the same section, or the sections if the section is unknown.
     fn neighbours(&self, key: &str) -> String {
         if let Some(keys) = dead_letter::neighbours(key) {
             return keys;
@@ -200,7 +199,7 @@ impl Layers {
         found.join(", ")
     }
 
-    /// Reads the values by their types and notes each that cannot be used. Fails only where nothing can stand in for one.
+    /// Types the values and records an error for each invalid one. Fails only if a value cannot be replaced.
     pub(super) fn read(&mut self) -> Result<RawConfig, Error> {
         let (mut table, mut defaults) = (self.table(), BTreeMap::new());
         flatten("", DEFAULTS.parse().expect("a test reads the embedded defaults"), &mut |key, value| {
@@ -213,7 +212,7 @@ impl Layers {
             };
             let key = error.path().to_string();
             self.errors.push(self.complain(&key, error.inner().message().to_owned()));
-            // Its default takes its place, so that the values behind it are read, too. What has no default is left out.
+            // The default replaces the value, so that later values are checked, too. A key without a default is removed.
             let section = key.rsplit_once('.').and_then(|(section, name)| {
                 let above = section.split('.').try_fold(&mut table, |table, part| table.get_mut(part)?.as_table_mut());
                 Some((above?, name))
@@ -229,8 +228,8 @@ impl Layers {
         }
     }
 
-    /// Notes that the value of the first of `keys` is not allowed beside those of the others, unless one of them is wrong
-    /// by itself.
+    /// Records that the value of the first of `keys` is not allowed with those of the others, unless one of them is itself
+    /// invalid.
     pub(super) fn refuse(&mut self, keys: &[&str], allowed: impl Into<String>) {
         if !keys.iter().any(|key| self.is_replaced(key)) {
             let error = self.complain(keys[0], allowed.into());
@@ -238,17 +237,17 @@ impl Layers {
         }
     }
 
-    /// Notes an error that is not one of a single value.
+    /// Records an error that is not about a single value.
     pub(super) fn fail(&mut self, error: Error) {
         self.errors.push(error);
     }
 
-    /// Whether the value of `key` is wrong by itself, so that something else stands in for it.
+    /// Whether the value of `key` is invalid and was replaced.
     pub(super) fn is_replaced(&self, key: &str) -> bool {
         self.replaced.contains(key)
     }
 
-    /// `config`, where there was no error; all errors otherwise.
+    /// Returns `config`, or all errors.
     pub(super) fn finish<T>(mut self, config: T) -> Result<T, Error> {
         if self.errors.is_empty() { Ok(config) } else { Err(self.failure()) }
     }
@@ -257,7 +256,7 @@ impl Layers {
         Error::of(std::mem::take(&mut self.errors))
     }
 
-    /// The values in their sections.
+    /// The values by section.
     fn table(&self) -> Table {
         let mut table = Table::new();
         for (key, (value, _)) in &self.values {
@@ -276,7 +275,7 @@ impl Layers {
         Error::Value { origin: self.origin(key), key: key.to_owned(), read: self.show(key), allowed }
     }
 
-    /// Notes that `small` is larger than `large`. The error names the one that the operator set.
+    /// Records that `small` is larger than `large`. The error names the one that the operator set.
     pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
         let other = |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
         match self.origin(small) {
@@ -305,7 +304,7 @@ impl Layers {
 }
 
 impl Layers {
-    /// Every key with its value and where it came from; of a secret only whether there is one.
+    /// Every key with its value and origin. A secret's value is not shown.
     pub(super) fn all(&self) -> Vec<Setting> {
         let setting = |(key, (value, origin)): (&String, &(Value, SettingOrigin))| {
             let empty = value.as_str().is_some_and(str::is_empty);
@@ -316,7 +315,7 @@ impl Layers {
     }
 }
 
-/// The variables that are no settings and look as if they were meant to be, each with the one that was meant.
+/// The unknown variables that resemble a setting, each with the suggested variable.
 pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "");
     let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
@@ -330,8 +329,8 @@ pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     let meant = |rest: &str| {
         let rest = plain(rest);
         let mut ends = known.values().filter(|key| key.rsplit('.').next().is_some_and(|name| plain(name) == rest));
-        // Some names of variables are those of the commands that ask a server.
-        let short = ends.next().filter(|_| ends.next().is_none() && !ASKING.contains(&rest.as_str()));
+        // Some variables belong to commands that call a server.
+        let short = ends.next().filter(|_| ends.next().is_none() && !CLIENT_VARIABLES.contains(&rest.as_str()));
         known.get(&rest).or(short).map(|key| variable(key))
     };
     missed.filter_map(|(name, rest)| Some((name.to_owned(), meant(rest)?))).collect()

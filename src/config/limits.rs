@@ -1,4 +1,4 @@
-//! `[limits]`: what anybody at all may make the server hold.
+//! `[limits]`: limits on what clients can make the server hold.
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ pub struct Limits {
     /// Connections of a listener from one address.
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     pub connections_per_address: usize,
-    /// Connections of the control plane's own listener.
+    /// Connections of the operators' listener.
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     pub admin_connections: usize,
-    /// How long a head may take.
+    /// The timeout for a request head.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
     pub head_wait: Duration,
-    /// How long a connection may be idle between two requests.
+    /// The timeout between two requests of a connection.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
     pub idle_wait: Duration,
-    /// How long an answer may lie there before it is taken.
+    /// The timeout for a response to be read.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
     pub answer_wait: Duration,
-    /// Failures of an address that are answered at once.
+    /// The number of failures of an address that are answered at once.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub failed_keys: u32,
-    /// The longest that a refusal is held back.
+    /// The maximum delay of a refusal.
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
     pub failed_keys_wait: Duration,
-    /// The addresses whose failures are known.
+    /// The number of addresses whose failures are tracked.
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     pub failed_keys_addresses: usize,
-    /// The refusals that are held back at a time.
+    /// The number of refusals that are delayed at a time.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub failed_keys_held: usize,
     /// Topics and domains.
@@ -55,19 +55,19 @@ pub struct Limits {
     /// Values of all advanced filters of a subscription together.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     pub advanced_values: usize,
-    /// Characters of a text in a filter.
+    /// Characters of a string in a filter.
     #[serde(deserialize_with = "read::count::<_, _, 1, 65_536>")]
     pub filter_text: usize,
     /// Levels of objects and arrays in an event.
     #[serde(deserialize_with = "read::count::<_, _, 1, 125>")]
     pub event_depth: usize,
-    /// Events of one event subscription that clients have received and not settled.
+    /// Events of one subscription that clients have received and not settled.
     #[serde(deserialize_with = "read::count::<_, _, 1, 65_000>")]
     pub leases_per_subscription: u32,
-    /// Events that subscriptions have read and not sent, all together.
+    /// The size of events that subscriptions have read and not sent.
     #[serde(deserialize_with = "read::size::<_, _, { 8 << 20 }, { 64 << 30 }>")]
     pub read_bytes: usize,
-    /// Requests of a thread that wait for a late answer.
+    /// Requests of a thread that wait for a late response.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub late_requests: usize,
 }

@@ -1,4 +1,4 @@
-//! `[metrics]`: who may read figures, and how many have series of their own.
+//! `[metrics]`: access to metrics, and the number of series.
 
 use serde::Deserialize;
 
@@ -8,19 +8,19 @@ use super::{Secret, read};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// Whether everybody may read them.
+    /// Whether metrics need no token.
     #[serde(deserialize_with = "read::flag")]
     pub public: bool,
-    /// A token that reads them and is good for nothing else.
+    /// A token that only reads metrics.
     #[serde(deserialize_with = "read::token")]
     pub token: Option<Secret>,
-    /// Subscriptions of all topics.
+    /// The number of subscriptions of all topics with their own series.
     #[serde(deserialize_with = "read::count::<_, _, 0, 100_000>")]
     pub subscriptions: usize,
-    /// Subscriptions of one topic.
+    /// The number of subscriptions of one topic with their own series.
     #[serde(deserialize_with = "read::count::<_, _, 0, 100_000>")]
     pub subscriptions_per_topic: usize,
-    /// Topics.
+    /// The number of topics with their own series.
     #[serde(deserialize_with = "read::count::<_, _, 0, 100_000>")]
     pub topics: usize,
 }

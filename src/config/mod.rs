@@ -1,14 +1,12 @@
-//! What the operator wrote, and what we run.
+//! The settings of the operator, and their validated form.
 //!
-//! [`Config::load`] merges flags, environment, file and defaults ([`SettingSources`]), reads every value by its type
-//! (`RawConfig`), and checks what must hold between values. Whoever holds a [`Config`] may rely on all of it; nobody
-//! else reads the environment or a settings file. The defaults stand in `config/gridhook.toml` and nowhere else.
+//! [`Config::load`] merges flags, environment, file and defaults ([`SettingSources`]), types every value (`RawConfig`), and
+//! checks the relations between values. A [`Config`] is valid. No other module reads the environment or a settings file. The
+//! defaults are in `config/gridhook.toml` and nowhere else.
 //!
-//! A value that cannot be used stops the start with where it came from, the key, what was read and what is allowed. A
-//! secret is never shown.
+//! An invalid value stops the start with its origin, the key, the value and what is allowed. A secret is never shown.
 //!
-//! Few settings change while the server runs: on SIGHUP `server` loads them again and takes those that it can. The others
-//! need a restart, which takes seconds.
+//! On SIGHUP `server` loads the settings again and applies a few of them. The others need a restart, which takes seconds.
 
 mod auth;
 mod clock;
@@ -43,43 +41,43 @@ pub use self::{
     values::{TlsVersion, TrustRoots, ValidationMode},
 };
 
-/// The defaults: every key there is, each with a sentence on why.
+/// The defaults: every key with its description.
 pub const DEFAULTS: &str = include_str!("../../config/gridhook.toml");
 
-/// What we run.
+/// The validated settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it listens and keeps its data.
+    /// Addresses and the data folder.
     pub server: Server,
-    /// What is logged, and how.
+    /// The log.
     pub log: LogConfig,
-    /// What publishers may send.
+    /// The limits of publish requests.
     pub publish: Publish,
-    /// Who may publish beside the holders of keys.
+    /// Access tokens and trusted proxies.
     pub auth: AuthConfig,
-    /// How endpoints are called, and which.
+    /// Requests to endpoints.
     pub delivery: Delivery,
-    /// How the store is kept.
+    /// The store and its limits.
     pub journal: Journal,
-    /// What topics keep in memory.
+    /// The memory and the size of topics.
     pub topic: Topic,
-    /// Where dead letters go.
+    /// The dead-letter stores.
     pub dead_letter: DeadLetter,
-    /// Which editions there are.
+    /// The editions.
     pub policy: Policy,
-    /// Whether parts may be broken on purpose.
+    /// Fault injection.
     pub chaos: ChaosConfig,
-    /// Where the way of events is told as traces.
+    /// Traces.
     pub telemetry: Telemetry,
-    /// What anybody at all may make the server hold.
+    /// Limits on what clients can make the server hold.
     pub limits: Limits,
-    /// Who may read figures, and of whom.
+    /// The metrics endpoint.
     pub metrics: Metrics,
-    /// How far the clock of the machine is believed.
+    /// The trust in the wall clock.
     pub clock: Clock,
 }
 
-/// What the operator wrote, every value by itself.
+/// The values as written, not yet checked against each other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawConfig {
@@ -103,43 +101,43 @@ struct RawConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Where it listens.
+    /// The address of the publishers' listener.
     #[serde(deserialize_with = "read::address")]
     pub listen: SocketAddr,
-    /// Where operators connect; [`None`] where they come in with the publishers.
+    /// The address of the operators' listener; [`None`] if they share the publishers'.
     #[serde(deserialize_with = "read::optional_address")]
     pub admin_listen: Option<SocketAddr>,
-    /// Where everything is kept.
+    /// The data folder.
     #[serde(deserialize_with = "read::filled")]
     pub data_dir: PathBuf,
-    /// Threads that serve HTTP, and as many that deliver; 0 for one a core.
+    /// The number of threads that serve HTTP, and of those that deliver; 0 for one per core.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1024>")]
     pub workers: usize,
-    /// How long a shutdown waits for what is in flight.
+    /// The longest time that a stop waits for requests in flight.
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
     pub shutdown_wait: Duration,
-    /// Guards the control plane; [`None`] where the server shall make one.
+    /// The admin token; [`None`] if the server creates one.
     #[serde(deserialize_with = "read::token")]
     pub admin_token: Option<Secret>,
-    /// The server's own address, as others see it.
+    /// The public URL.
     #[serde(deserialize_with = "read::web")]
     pub public_url: Option<url::Url>,
-    /// Further hosts that publishers call it by; `*.` in front stands for one label.
+    /// Further hosts of the server; a leading `*.` matches one label.
     #[serde(deserialize_with = "read::host_names")]
     pub host_names: Vec<String>,
-    /// The file of its certificate; [`None`] where it speaks http.
+    /// The file of the TLS certificate; [`None`] for http.
     #[serde(deserialize_with = "read::optional")]
     pub tls_certificate: Option<PathBuf>,
-    /// The file of its private key; there where a certificate is.
+    /// The file of the TLS key, which a certificate needs.
     #[serde(deserialize_with = "read::optional")]
     pub tls_key: Option<PathBuf>,
-    /// The oldest version of TLS that it speaks.
+    /// The minimum version of TLS.
     #[serde(deserialize_with = "read::tls_version")]
     pub tls_minimum_version: TlsVersion,
-    /// A file with what is to be there: applied at every start. [`None`]: there is none.
+    /// A configuration file that is applied at every start.
     #[serde(deserialize_with = "read::optional")]
     pub apply: Option<PathBuf>,
-    /// How often its certificate is looked at.
+    /// The interval between two checks of the certificate files.
     #[serde(deserialize_with = "read::wait::<_, 100, DAY>")]
     pub tls_reload: Duration,
 }
@@ -148,20 +146,20 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// Its form.
+    /// The format.
     #[serde(deserialize_with = "read::format")]
     pub format: LogFormat,
-    /// What is logged, as `tracing` writes it.
+    /// The filter, as `tracing` reads it.
     #[serde(deserialize_with = "read::filter")]
     pub filter: String,
 }
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// For machines: one object in a line.
+    /// One JSON object a line, for machines.
     Json,
 }
 
@@ -169,31 +167,31 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publish {
-    /// The most that one request may have.
+    /// The maximum size of a request.
     #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * MIB }>")]
     pub request_bytes: usize,
-    /// The most that one event may have.
+    /// The maximum size of an event.
     #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * MIB }>")]
     pub event_bytes: usize,
-    /// The most events that one request may have.
+    /// The maximum number of events in a request.
     #[serde(deserialize_with = "read::count::<_, _, 1, 100_000>")]
     pub events_per_request: usize,
-    /// The same for topics of namespaces.
+    /// The maximum number of events in a request to a namespace.
     #[serde(deserialize_with = "read::count::<_, _, 1, 100_000>")]
     pub namespace_events_per_request: usize,
-    /// The bodies of all requests in progress together.
+    /// The maximum size of all bodies in flight.
     #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * GIB }>")]
     pub bytes_in_flight: usize,
-    /// How long a publisher may take to send its body.
+    /// The time limit for receiving a body.
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
     pub body_wait: Duration,
-    /// The least that a body must bring in a second while it is waited for; 0 for no bound.
+    /// The minimum rate of a body in bytes a second; 0 for none.
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * MIB }>")]
     pub body_bytes_per_second: u64,
-    /// The most events that one topic takes in a second; 0 for no bound.
+    /// The maximum rate of a topic in events a second; 0 for none.
     #[serde(deserialize_with = "read::event_rate")]
     pub events_per_second: u64,
-    /// The most bytes that one topic takes in a second; 0 for no bound.
+    /// The maximum rate of a topic in bytes a second; 0 for none.
     #[serde(deserialize_with = "read::byte_rate")]
     pub bytes_per_second: u64,
 }
@@ -202,47 +200,47 @@ pub struct Publish {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
-    /// How long a group of outcomes alone waits for company.
+    /// The time that a batch of outcomes waits for more.
     #[serde(deserialize_with = "read::wait::<_, 0, SECOND>")]
     pub outcome_wait: Duration,
-    /// A group is closed at this size.
+    /// The maximum size of a batch.
     #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, { 256 * MIB }>")]
     pub group_bytes: usize,
-    /// The write buffers of all column families together.
+    /// The size of all write buffers.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 16 * GIB }>")]
     pub write_buffer_bytes: usize,
-    /// The write-ahead log.
+    /// The size of the write-ahead log.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * GIB }>")]
     pub max_total_wal_bytes: u64,
-    /// Blocks kept in memory.
+    /// The size of the block cache.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * GIB }>")]
     pub block_cache_bytes: usize,
-    /// The ledger.
+    /// The size of the ledger.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * TIB }>")]
     pub ledger_bytes: u64,
-    /// What endpoints said to requests that failed.
+    /// The size of the stored responses of failed requests.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * TIB }>")]
     pub excerpts_bytes: u64,
-    /// How many bytes of the store are read in a second to find damage; 0 for none.
+    /// The rate in bytes a second at which the store is read to find damage; 0 for none.
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * GIB }>")]
     pub scrub: u64,
-    /// How long the log is kept after delivery.
+    /// The time that events are kept after delivery.
     #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
     pub retention: Duration,
-    /// How much of one topic's log may wait for its slowest subscription.
+    /// The maximum backlog of a topic for its slowest subscription.
     #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, { 64 * TIB }>")]
     pub backlog_max: u64,
-    /// What happens there.
+    /// The policy of a full backlog.
     #[serde(deserialize_with = "read::backlog_full")]
     pub backlog_full: BacklogFull,
 }
 
-/// What happens where a topic's backlog is at its bound.
+/// The policy of a topic whose backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BacklogFull {
-    /// Its publishers wait.
+    /// Publishers receive an error.
     Refuse,
-    /// The oldest unread events go.
+    /// The oldest pending events expire.
     Expire,
 }
 
@@ -250,10 +248,10 @@ pub enum BacklogFull {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
-    /// The newest events of all topics together that are kept in memory.
+    /// The size of the recent-events cache of all topics.
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * GIB }>")]
     pub recent_events_bytes: usize,
-    /// The most topics that one domain may have.
+    /// The maximum number of topics in a domain.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub domain_topics: usize,
 }
@@ -261,9 +259,9 @@ pub struct Topic {
 /// `[policy]`
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The edition of a topic that names none: one of `editions`.
+    /// The default edition of topics.
     pub edition: String,
-    /// All there are.
+    /// All editions.
     pub editions: Editions,
 }
 
@@ -280,21 +278,20 @@ struct RawPolicy {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChaosConfig {
-    /// Whether operators may break parts on purpose.
+    /// Whether operators may inject faults.
     #[serde(deserialize_with = "read::flag")]
     pub enabled: bool,
 }
 
-/// Half of a pair is a mistake, and plain http the worst way to find it out.
-const TLS_PAIR: &str =
-    "a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither";
+/// Half of a pair is a mistake; serving plain http instead would hide it.
+const TLS_PAIR: &str = "a file: server.tls_certificate and server.tls_key are set together";
 
-/// A text that no log and no message shows.
+/// A text that is never shown in a log or message.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a secret.
+    /// Wraps a secret.
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -312,7 +309,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Config {
-    /// What the operator wrote, checked.
+    /// Loads and validates the settings.
     pub fn load(sources: &SettingSources) -> Result<Self, Error> {
         let mut layers = Layers::merge(sources)?;
         let RawConfig {
@@ -332,7 +329,7 @@ impl Config {
             clock,
         } = layers.read()?;
 
-        // Every check runs, so that one start tells all errors.
+        // Every check runs, so that one start reports all errors.
         let larger = [
             (publish.event_bytes > publish.request_bytes, "publish.event_bytes", "publish.request_bytes"),
             (publish.request_bytes > publish.bytes_in_flight, "publish.request_bytes", "publish.bytes_in_flight"),
@@ -358,13 +355,13 @@ impl Config {
         for error in errors {
             match error {
                 Error::Unreadable { path, error } => {
-                    let allowed = format!("a folder of editions that can be read: {}: {error}", path.display());
+                    let allowed = format!("a folder of readable editions: {}: {error}", path.display());
                     layers.refuse(&["policy.editions_dir"], allowed);
                 }
                 other => layers.fail(other),
             }
         }
-        // An edition that could not be read may be the one that is asked for.
+        // An edition that could not be read may be the configured one.
         if all_are_known && editions.get(&policy.edition).is_none() {
             let names: Vec<_> = editions.names().collect();
             layers.refuse(&["policy.edition"], format!("one of {}", names.join(", ")));
@@ -391,19 +388,19 @@ impl Config {
     }
 }
 
-/// Every setting as it holds, with where it came from; what could not be run is the same error as at a start.
+/// Every setting in effect, with its origin. Settings that stop a start are the same error.
 pub fn settings(sources: &SettingSources) -> Result<Vec<Setting>, Error> {
     Config::load(sources)?;
     Ok(Layers::merge(sources)?.all())
 }
 
-/// Variables that are no settings and look as if they were meant to be, each with the name of the one that was meant.
+/// The unknown variables that resemble a setting, each with the suggested variable.
 pub fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     layers::near_misses(sources)
 }
 
 impl Server {
-    /// Whether nobody but this machine can connect.
+    /// Whether only this machine can connect.
     pub fn is_loopback_only(&self) -> bool {
         self.listen.ip().is_loopback() && self.admin_listen.is_none_or(|address| address.ip().is_loopback())
     }

@@ -1,5 +1,5 @@
-//! How a setting is read: each function takes one kind of value, and its error is nothing but the sentence on what is
-//! allowed. Where the value came from and what it was is added by the one that knows, `layers`.
+//! Parsers of settings: each reads one kind of value, and its error is only the text of what is allowed. `layers` adds the
+//! origin and the value.
 
 use std::{
     fmt::Display,
@@ -23,7 +23,7 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 pub(super) const TIB: u64 = 1 << 40;
 
-/// What a TOML file may hold where one of the readers looks.
+/// The TOML types that a parser accepts.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawValue {
@@ -37,7 +37,7 @@ fn raw<'de, D: Deserializer<'de>>(from: D, allowed: impl Display) -> Result<RawV
     RawValue::deserialize(from).map_err(|_| D::Error::custom(allowed))
 }
 
-/// A duration; the bounds are milliseconds.
+/// Parses a duration; the bounds are milliseconds.
 pub(super) fn wait<'de, D, const MIN: u64, const MAX: u64>(from: D) -> Result<Duration, D::Error>
 where
     D: Deserializer<'de>,
@@ -52,7 +52,7 @@ where
     read.ok_or_else(|| D::Error::custom(allowed()))
 }
 
-/// A size in bytes.
+/// Parses a size in bytes.
 pub(super) fn size<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -71,7 +71,7 @@ where
     read.and_then(|bytes| T::try_from(bytes).ok()).ok_or_else(|| D::Error::custom(allowed()))
 }
 
-/// A whole number.
+/// Parses a whole number.
 pub(super) fn count<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -83,24 +83,24 @@ where
     read.and_then(|number| T::try_from(number).ok()).ok_or_else(|| D::Error::custom(allowed()))
 }
 
-/// What a topic of Azure's takes in a second: events, and bytes.
+/// The rates of an Azure topic: events and bytes a second.
 const AZURE_EVENTS: u64 = 5_000;
 const AZURE_BYTES: u64 = 5_000_000;
 
-/// A number of events a second, or Azure's own.
+/// Parses a rate in events a second, or `azure`.
 pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let allowed = format!("a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit");
     let read = match raw(from, &allowed)? {
         RawValue::Number(number) => u64::try_from(number).ok(),
         RawValue::Text(text) if text == "azure" => Some(AZURE_EVENTS),
-        // From the environment, where everything is text.
+        // Values of the environment are text.
         RawValue::Text(text) => text.parse().ok(),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.filter(|rate| *rate <= 1_000_000_000).ok_or_else(|| D::Error::custom(allowed))
 }
 
-/// A number of bytes a second, or Azure's own.
+/// Parses a rate in bytes a second, or `azure`.
 pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let (most, azure) = (ByteSize(TIB), ByteSize(AZURE_BYTES).display().si());
     let allowed = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
@@ -113,9 +113,9 @@ pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Er
     read.filter(|rate| *rate <= TIB).ok_or_else(|| D::Error::custom(allowed))
 }
 
-/// A share of one.
+/// Parses a share from 0 to 1.
 pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    /// From the environment it is a text, as everything there.
+    /// A value of the environment is text.
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum RawNumber {
@@ -130,20 +130,20 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
     read.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| D::Error::custom(allowed))
 }
 
-/// A number of failures, or none for the edition's own.
+/// Parses a number of failures; [`None`] for the edition's own.
 pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let allowed = "a whole number of 1 or more, or \"edition\"";
     let read = match raw(from, allowed)? {
         RawValue::Number(number) => Some(u32::try_from(number).ok().filter(|number| *number > 0)),
         RawValue::Text(text) if text == "edition" => return Ok(None),
-        // From the environment, where everything is text.
+        // Values of the environment are text.
         RawValue::Text(text) => Some(text.parse().ok().filter(|number| *number > 0)),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.flatten().map(Some).ok_or_else(|| D::Error::custom(allowed))
 }
 
-/// Yes or no.
+/// Parses a boolean.
 pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let allowed = "true or false";
     match raw(from, allowed)? {
@@ -152,7 +152,7 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error>
     }
 }
 
-/// Yes or no, or (from the environment, where everything is text) its word.
+/// Parses a boolean, or its text from the environment.
 pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let allowed = "true or false";
     match raw(from, allowed)? {
@@ -162,9 +162,9 @@ pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D
     }
 }
 
-/// Texts: a list, or (from the environment) one text with commas between.
+/// Parses a list of strings; from the environment, one string with commas.
 pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let allowed = "a list of texts that are not empty";
+    let allowed = "a list of non-empty strings";
     let list: Vec<String> = match raw(from, allowed)? {
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
         RawValue::List(list) => list,
@@ -173,7 +173,7 @@ pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
     if list.iter().any(String::is_empty) { Err(D::Error::custom(allowed)) } else { Ok(list) }
 }
 
-/// Yes, no, or as the address says that the server listens on.
+/// Parses a boolean or `auto`.
 pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bool>, D::Error> {
     let allowed = "true, false or \"auto\"";
     match raw(from, allowed)? {
@@ -188,7 +188,7 @@ pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bo
     }
 }
 
-/// Networks: a list, or (from the environment) their text with commas between.
+/// Parses a list of networks or `auto`; from the environment, one string with commas.
 pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
     let allowed = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
     let list = match raw(from, allowed)? {
@@ -201,7 +201,7 @@ pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<
     read.map(AutoSwitch::Set).map_err(|_| D::Error::custom(allowed))
 }
 
-/// Networks, maybe none: a list, or (from the environment) their text with commas between.
+/// Parses a possibly empty list of networks; from the environment, one string with commas.
 pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let allowed = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
     let list = match raw(from, allowed)? {
@@ -215,8 +215,8 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
     read.map_err(|_| D::Error::custom(allowed))
 }
 
-/// Hosts, maybe none: a list, or (from the environment) their text with commas between. They are kept in the form that a
-/// URL has them in.
+/// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts are normalised as in a
+/// URL.
 pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let allowed = "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
     let list = match raw(from, allowed)? {
@@ -238,7 +238,7 @@ pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
     read.ok_or_else(|| D::Error::custom(allowed))
 }
 
-/// A text that is read by its own type.
+/// Parses a string with `read`.
 fn text<'de, D, T>(from: D, allowed: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -249,30 +249,30 @@ where
     }
 }
 
-/// An address to listen on.
+/// Parses an address to listen on.
 pub(super) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
     text(from, "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"", |text| text.parse().ok())
 }
 
-/// An address to listen on; none where it is empty.
+/// Parses an address to listen on; [`None`] if it is empty.
 pub(super) fn optional_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    text(from, "an IP address and a port, such as \"127.0.0.1:8081\", or an empty text", |text| match text {
+    text(from, "an IP address and a port, such as \"127.0.0.1:8081\", or an empty string", |text| match text {
         "" => Some(None),
         text => text.parse().ok().map(Some),
     })
 }
 
-/// A path or a name that must not be empty.
+/// Parses a path or name that must not be empty.
 pub(super) fn filled<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
-    text(from, "a text that is not empty", |text| (!text.is_empty()).then(|| T::from(text.to_owned())))
+    text(from, "a non-empty string", |text| (!text.is_empty()).then(|| T::from(text.to_owned())))
 }
 
-/// A path or a name; none where it is empty.
+/// Parses a path or name; [`None`] if it is empty.
 pub(super) fn optional<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<Option<T>, D::Error> {
-    text(from, "a text", |text| Some((!text.is_empty()).then(|| T::from(text.to_owned()))))
+    text(from, "a string", |text| Some((!text.is_empty()).then(|| T::from(text.to_owned()))))
 }
 
-/// A log's form.
+/// Parses the format of the log.
 pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<LogFormat, D::Error> {
     text(from, "\"text\" or \"json\"", |text| match text {
         "text" => Some(LogFormat::Text),
@@ -281,7 +281,7 @@ pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<LogFormat, D:
     })
 }
 
-/// What happens at a backlog's bound.
+/// Parses the policy of a full backlog.
 pub(super) fn backlog_full<'de, D: Deserializer<'de>>(from: D) -> Result<BacklogFull, D::Error> {
     text(from, "\"refuse\" or \"expire\"", |text| match text {
         "refuse" => Some(BacklogFull::Refuse),
@@ -290,7 +290,7 @@ pub(super) fn backlog_full<'de, D: Deserializer<'de>>(from: D) -> Result<Backlog
     })
 }
 
-/// A token; none where it is empty.
+/// Parses a token; [`None`] if it is empty.
 pub(super) fn token<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
     text(from, "16 to 256 visible ASCII characters", |text| match text.len() {
         0 => Some(None),
@@ -299,9 +299,9 @@ pub(super) fn token<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>
     })
 }
 
-/// An address of the web, without anything behind its path; none where it is empty.
+/// Parses a URL without query and fragment; [`None`] if it is empty.
 pub(super) fn web<'de, D: Deserializer<'de>>(from: D) -> Result<Option<url::Url>, D::Error> {
-    text(from, "an address such as \"https://events.example.com\", without query and fragment", |text| {
+    text(from, "a URL such as \"https://events.example.com\", without query and fragment", |text| {
         if text.is_empty() {
             return Some(None);
         }
@@ -317,11 +317,11 @@ pub(super) fn web<'de, D: Deserializer<'de>>(from: D) -> Result<Option<url::Url>
     })
 }
 
-/// A filter of the log, as `tracing` reads it.
+/// Parses a filter of `tracing`.
 pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    text(from, "a level (error, warn, info, debug, trace), or levels by module with commas between", |text| {
+    text(from, "a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL", |text| {
         let read = tracing_subscriber::EnvFilter::try_new(text);
-        // A word that is no level would be taken for a module's name, and silence everything else.
+        // `tracing` would take an unknown word as a module's name, and silence everything else.
         let known = text
             .split(',')
             .all(|part| part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok());
@@ -329,7 +329,7 @@ pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Er
     })
 }
 
-/// A version of TLS.
+/// Parses a version of TLS.
 pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersion, D::Error> {
     text(from, "\"1.2\" or \"1.3\"", |text| match text {
         "1.2" => Some(TlsVersion::Tls12),
@@ -338,10 +338,10 @@ pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersi
     })
 }
 
-/// Authorities: a list, or (from the environment) its text with commas between.
+/// Parses a list of name servers; from the environment, one string with commas.
 pub(super) fn name_servers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
     let allowed =
-        "\"system\" or a list of addresses, with a port or without, such as [\"10.0.0.2\", \"[fd00::2]:5353\"]";
+        "\"system\" or a list of addresses, with or without a port, such as [\"10.0.0.2\", \"[fd00::2]:5353\"]";
     let list = match raw(from, allowed)? {
         RawValue::Text(text) if text == "system" => return Ok(Vec::new()),
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),

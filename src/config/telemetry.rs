@@ -1,4 +1,4 @@
-//! `[telemetry]`: where the way of events is told as traces.
+//! `[telemetry]`: traces.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use super::read::{self, HOUR, SECOND};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Telemetry {
-    /// The collector; [`None`] where nothing is traced.
+    /// The collector; [`None`] for no traces.
     #[serde(deserialize_with = "read::web")]
     pub otlp_endpoint: Option<Url>,
-    /// How much of the traces that begin here is recorded: from 0 to 1.
+    /// The sampled share of traces that begin here, from 0 to 1.
     #[serde(deserialize_with = "read::share")]
     pub sample_share: f64,
-    /// Spans that wait for being sent.
+    /// The size of the queue in spans.
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     pub queue_spans: usize,
-    /// How long a span waits for company.
+    /// The time that a batch waits for more spans.
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
     pub batch_wait: Duration,
-    /// How long the collector may take for a batch.
+    /// The timeout of an export request.
     #[serde(deserialize_with = "read::wait::<_, 1, { 60 * SECOND }>")]
     pub export_wait: Duration,
 }
 
 impl Telemetry {
-    /// Where spans go.
+    /// The URL of export requests.
     pub fn traces_url(&self) -> Option<Url> {
         let base = self.otlp_endpoint.as_ref()?.as_str().trim_end_matches('/').to_owned();
         Url::parse(&format!("{base}/v1/traces")).ok()

@@ -1,4 +1,4 @@
-//! Values of settings that are neither numbers nor texts.
+//! Types of settings that are neither numbers nor text.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,26 +11,26 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Whose certificates are believed.
+/// The trusted certificate authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustRoots {
-    /// The machine's own authorities.
+    /// The system's authorities.
     System,
-    /// Those in a file.
+    /// The authorities in a PEM file.
     File(PathBuf),
 }
 
-/// How endpoints are asked whether they may be called.
+/// The settings of endpoint validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidationMode {
-    /// Whether they are.
+    /// Whether endpoints are validated.
     pub enabled: bool,
-    /// How long one may take to answer.
+    /// The timeout of a validation request.
     pub wait: Duration,
-    /// After how long one that is silent is asked again.
+    /// The pause before a request without a response is repeated.
     pub pause: Duration,
-    /// How long the manual way is open.
+    /// The time in which the validation URL is valid.
     pub window: Duration,
-    /// How many requests a minute one is asked for.
+    /// The rate in requests a minute that is requested of a CloudEvents endpoint.
     pub request_rate: u32,
 }

@@ -1,7 +1,7 @@
 //! The expressions of a template: `[concat(parameters('name'), '/billing')]`.
 //!
-//! Those that the portal writes when it exports, and no others: `parameters`, `variables`, `concat`, `resourceId` and
-//! `resourceGroup().location`. What else there is in ARM is refused by its name.
+//! Supported are the functions that the portal exports: `parameters`, `variables`, `concat`, `resourceId` and
+//! `resourceGroup().location`. Any other function of ARM is an error with its name.
 
 use std::{cell::Cell, collections::BTreeMap};
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 
 use super::ResourceGroup;
 
-/// Expressions are nested no deeper.
+/// The maximum depth of expressions.
 const DEPTH_MAX: usize = 32;
 
-/// 4 MiB: what all calls of a template return together. Variables that double each other are small in the file.
+/// 4 MiB: the maximum size of all results of a template. A small file can double a variable many times.
 const RESULTS_BYTES_MAX: usize = 4 << 20;
 
-/// What a call counts beside the text that it returns: variables can also double nothing.
+/// The size that a call counts beside its result, because variables can also double empty text.
 const CALL_BYTES: usize = 64;
 
-/// What expressions may speak of.
+/// The parameters and variables of expressions.
 pub(super) struct ExpressionScope<'a> {
     pub(super) parameters: BTreeMap<String, Value>,
     pub(super) variables: BTreeMap<String, Value>,
     pub(super) place: &'a ResourceGroup,
-    /// How much the calls may still return.
+    /// The size that the results may still have.
     room: Cell<usize>,
 }
 
@@ -36,21 +36,21 @@ impl<'a> ExpressionScope<'a> {
         Self { parameters, variables, place, room: Cell::new(RESULTS_BYTES_MAX) }
     }
 
-    /// Counts what a call returns.
+    /// Counts the result of a call.
     fn spend(&self, value: &Value) -> Result<(), String> {
         let left = self.room.get().checked_sub(CALL_BYTES + bytes(value));
-        self.room.set(left.ok_or("the expressions of the template return more than 4 MiB together")?);
+        self.room.set(left.ok_or("the expressions of the template return more than 4 MiB in total")?);
         Ok(())
     }
 
-    /// The same value with everything worked out that is an expression.
+    /// Evaluates every expression in the value.
     pub(super) fn value(&self, value: Value) -> Result<Value, String> {
         self.value_at(value, 0)
     }
 
     fn value_at(&self, value: Value, depth: usize) -> Result<Value, String> {
         if depth > DEPTH_MAX {
-            return Err(format!("what it says is nested deeper than {DEPTH_MAX} levels"));
+            return Err(format!("a value is nested deeper than {DEPTH_MAX} levels"));
         }
         match value {
             Value::String(text) => self.text(&text, depth),
@@ -73,12 +73,12 @@ impl<'a> ExpressionScope<'a> {
         let value = reader.expression(depth).map_err(|what| format!("the expression {text}: {what}"))?;
         match reader.rest.trim() {
             "" => Ok(value),
-            rest => Err(format!("the expression {text}: '{rest}' is behind its end")),
+            rest => Err(format!("the expression {text}: '{rest}' follows its end")),
         }
     }
 }
 
-/// How much memory a value takes, about.
+/// The approximate memory of a value.
 fn bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -109,7 +109,7 @@ impl ExpressionParser<'_> {
             return Ok(number.into());
         }
         if !self.take('(') {
-            return Err(format!("'{word}' is no function; allowed are {FUNCTIONS}"));
+            return Err(format!("'{word}' is not a function; allowed are {FUNCTIONS}"));
         }
         let mut arguments = Vec::new();
         while !self.take(')') {
@@ -131,7 +131,7 @@ impl ExpressionParser<'_> {
         };
         match function.to_ascii_lowercase().as_str() {
             "parameters" => known("parameter", &self.scope.parameters),
-            // A variable may be an expression itself.
+            // A variable may itself be an expression.
             "variables" => self.scope.value_at(known("variable", &self.scope.variables)?, depth + 1),
             "concat" => Ok(texts(function, arguments)?.concat().into()),
             "resourceid" => self.resource_id(&texts(function, arguments)?),
@@ -140,13 +140,13 @@ impl ExpressionParser<'_> {
                     self.rest = rest;
                     Ok("local".into())
                 }
-                None => Err("of resourceGroup() only .location is known here".to_owned()),
+                None => Err("resourceGroup() supports .location only".to_owned()),
             },
             _ => Err(format!("the function {function} is not supported; allowed are {FUNCTIONS}")),
         }
     }
 
-    /// `resourceId('Microsoft.EventGrid/topics', 'orders')`, perhaps with a subscription and a resource group before.
+    /// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional subscription and resource group before.
     fn resource_id(&self, texts: &[String]) -> Result<Value, String> {
         let kind = texts.iter().position(|text| text.contains('/')).filter(|at| *at <= 2);
         let kind = kind.ok_or("resourceId has no type such as Microsoft.EventGrid/topics")?;
@@ -160,13 +160,13 @@ impl ExpressionParser<'_> {
         let (provider, types, names) = (words.next().unwrap_or_default(), words, &texts[kind + 1..]);
         let pairs: Vec<String> = types.zip(names).map(|(word, name)| format!("/{word}/{name}")).collect();
         if pairs.len() != names.len() || pairs.len() + 1 != texts[kind].split('/').count() {
-            return Err(format!("resourceId has not as many names as the type {} has", texts[kind]));
+            return Err(format!("the number of names of resourceId differs from that of the type {}", texts[kind]));
         }
         Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{provider}{}", pairs.concat())
             .into())
     }
 
-    /// A text in single quotes; two of them are one in it.
+    /// A string in single quotes, in which two quotes stand for one.
     fn literal(&mut self) -> Result<String, String> {
         let mut text = String::new();
         let mut chars = self.rest.char_indices().skip(1).peekable();
@@ -183,7 +183,7 @@ impl ExpressionParser<'_> {
                 c => text.push(c),
             }
         }
-        Err("a text has no closing quote".to_owned())
+        Err("a string has no closing quote".to_owned())
     }
 
     fn take(&mut self, c: char) -> bool {
@@ -204,7 +204,7 @@ fn texts(function: &str, values: &[Value]) -> Result<Vec<String>, String> {
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        other => Err(format!("{function} is given {other}; allowed are texts")),
+        other => Err(format!("the argument of {function} is {other}; allowed are strings")),
     };
     values.iter().map(text).collect()
 }

@@ -1,10 +1,9 @@
-//! Topics and event subscriptions as a file declares them: what is to be there, in the order in which it is to be made.
+//! Configuration files that declare topics and event subscriptions, as a list of resources in order of creation.
 //!
-//! A file is one of two kinds: gridhook's own (TOML or JSON), whose keys are those of the control plane, or a template of
-//! Azure's Resource Manager (JSON) as the portal exports it. Either becomes a list of resources with the bodies that a PUT
-//! of each takes; whether those are allowed is the control plane's to say.
+//! A file is either gridhook's own (TOML or JSON), with the keys of the control plane, or an ARM template (JSON) as the
+//! Azure portal exports it. Both become resources with the bodies of their PUT requests. The control plane validates these.
 //!
-//! Absent on purpose: asking and changing. Whoever applies a file compares each resource with what there is.
+//! Not here: requests and changes. The caller compares each resource with the existing one.
 
 mod expression;
 mod own;
@@ -21,7 +20,7 @@ use serde_json::Value;
 
 use crate::policy::filter::number;
 
-/// Why a file declares nothing.
+/// A file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {what}")]
 pub struct DeclaredError {
@@ -29,7 +28,7 @@ pub struct DeclaredError {
     what: String,
 }
 
-/// What is declared.
+/// The kind of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResourceKind {
     /// A topic.
@@ -61,16 +60,16 @@ impl Default for ResourceGroup {
     }
 }
 
-/// A resource that is to be there.
+/// A declared resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredResource {
-    /// What it is.
+    /// Its kind.
     pub kind: ResourceKind,
-    /// Where it lives.
+    /// Its resource group.
     pub place: ResourceGroup,
-    /// Types and names, one after another: `topics`, `orders`, `eventSubscriptions`, `billing`.
+    /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
-    /// What a PUT says of it.
+    /// The body of its PUT request.
     pub body: Value,
 }
 
@@ -99,17 +98,17 @@ impl DeclaredResource {
         Ok(Self { kind, place: place.clone(), names, body })
     }
 
-    /// Its path at the control plane.
+    /// Its path in the control plane.
     pub fn path(&self) -> String {
         path(&self.place, &self.names)
     }
 
-    /// The path of what it hangs on: of a topic of a domain the domain, of an event subscription its topic.
+    /// The path of its parent: the domain of a domain topic, the topic of an event subscription.
     pub fn parent(&self) -> Option<String> {
         (self.names.len() > 2).then(|| path(&self.place, &self.names[..self.names.len() - 2]))
     }
 
-    /// What it is and what it is called, for people.
+    /// Its kind and name, for people.
     pub fn display_name(&self) -> String {
         match self.kind {
             ResourceKind::Topic => format!("topic {}", self.names[1]),
@@ -130,7 +129,7 @@ impl DeclaredResource {
 const TYPES: &str =
     "allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains";
 
-/// The names in it are an operator's.
+/// The characters to escape in a segment; the operator chose the names.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 fn path(place: &ResourceGroup, names: &[String]) -> String {
@@ -140,19 +139,19 @@ fn path(place: &ResourceGroup, names: &[String]) -> String {
     format!("/subscriptions{subscription}/resourceGroups{group}/providers/Microsoft.EventGrid{names}")
 }
 
-/// Everything that a file declares.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
-    /// Topics and domains first, what hangs on them later.
+    /// The resources, parents first.
     pub resources: Vec<DeclaredResource>,
-    /// The places that it speaks of: the resources' own, or where there are none, the one that holds for the file.
+    /// The resource groups of the resources, or the file's default if there are no resources.
     pub places: BTreeSet<ResourceGroup>,
 }
 
-/// Reads a file. `place` holds where the file names no other; `parameters` are those of a template.
+/// Reads a file. `place` is the default resource group; `parameters` are those of a template.
 ///
 /// # Errors
-/// Where the file cannot be read, or says what is not understood: with the file, the place in it and what is allowed.
+/// If the file cannot be read or parsed: with the file, the position and the allowed values.
 pub fn load(
     path: &Path,
     place: &ResourceGroup,
@@ -168,7 +167,7 @@ pub fn load(
     read(&text, is_json, place, parameters).map_err(error)
 }
 
-/// Reads JSON. A number that would be rounded is an error with its place: what is declared is what is made.
+/// Reads JSON. A number that would be rounded is an error, because the result would differ from the file.
 fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
     let value = serde_json::from_str(text)?;
     Ok(match number::first_rounded(text) {
@@ -177,10 +176,10 @@ fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
     })
 }
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// What is wrong, and what is allowed.
+/// The error, and the allowed values.
 pub fn read(
     text: &str,
     is_json: bool,
@@ -194,13 +193,13 @@ pub fn read(
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
     let (mut resources, place) = match is_template {
         true => (template::read(value, place, parameters)?, place.clone()),
-        false if !parameters.is_empty() => return Err("only a template of ARM has parameters".to_owned()),
+        false if !parameters.is_empty() => return Err("only an ARM template has parameters".to_owned()),
         false => own::read(value, place)?,
     };
     resources.sort_by_key(|resource| resource.kind);
     let mut seen = BTreeSet::new();
     if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
-        return Err(format!("the {} is there twice", twice.display_name()));
+        return Err(format!("the {} is declared twice", twice.display_name()));
     }
     let mut places: BTreeSet<ResourceGroup> = resources.iter().map(|resource| resource.place.clone()).collect();
     if places.is_empty() {

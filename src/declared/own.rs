@@ -1,4 +1,4 @@
-//! gridhook's own form of a file: a table for each topic, with the keys of the control plane.
+//! gridhook's own file format: a table for each topic, with the keys of the control plane.
 //!
 //! ```toml
 //! [topics.orders]
@@ -15,10 +15,10 @@ use toml::de::{DeTable, DeValue};
 use super::{DeclaredResource, ResourceGroup};
 use crate::policy::filter::number;
 
-/// What stands beside `properties` in ARM's bodies; everything else is one of them.
+/// The keys beside `properties` in ARM bodies; every other key is a property.
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
 
-/// Properties of a webhook that may stand in the subscription's own table.
+/// The webhook's properties, which may be in the subscription's own table.
 const WEBHOOK: [&str; 6] = [
     "endpointUrl",
     "maxEventsPerBatch",
@@ -30,10 +30,10 @@ const WEBHOOK: [&str; 6] = [
 
 type Table = Map<String, Value>;
 
-/// Reads TOML as JSON. A number that would be rounded is an error with its place: what is declared is what is made.
+/// Reads TOML as JSON. A number that would be rounded is an error, because the result would differ from the file.
 pub(super) fn read_toml(text: &str) -> Result<Value, String> {
     let unreadable = |why: toml::de::Error| why.to_string().trim_end().to_owned();
-    // Only the parser's own values have the digits: the typed ones are rounded.
+    // The parser's values keep the digits; the typed values are rounded.
     let parsed = DeTable::parse(text).map_err(unreadable)?;
     if let Some(problem) = parsed.get_ref().iter().find_map(|(key, value)| inexact(key.get_ref(), value.get_ref())) {
         return Err(problem);
@@ -41,7 +41,7 @@ pub(super) fn read_toml(text: &str) -> Result<Value, String> {
     Ok(json_of(text.parse::<toml::Table>().map_err(unreadable)?.into()))
 }
 
-/// The first number in `value`, which is at `at`, that is not kept as it is written.
+/// The error of the first number in `value` that would be rounded. `at` is the path of `value`.
 fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::Float(float) => {
@@ -51,7 +51,7 @@ fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
                 if is_number { number::refusal(digits)? } else { format!("is {digits}; allowed is a number") };
             Some(format!("{at} {problem}"))
         }
-        // The typed values have no larger integers.
+        // The typed values hold no larger integers.
         DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
             .err()
             .map(|_| format!("{at} is {integer}; allowed are integers from {} to {}", i64::MIN, i64::MAX)),
@@ -65,7 +65,7 @@ fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// TOML as JSON: a date is a text.
+/// TOML as JSON; a date becomes a string.
 fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => text.into(),
@@ -78,14 +78,14 @@ fn json_of(value: toml::Value) -> Value {
     }
 }
 
-/// The resources of a file, and the place that it names.
+/// The resources of a file, and its default resource group.
 pub(super) fn read(value: Value, place: &ResourceGroup) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
     let mut file = table("the file", value)?;
     let mut place = place.clone();
     for (key, into) in [("subscription", &mut place.subscription), ("resourceGroup", &mut place.resource_group)] {
         match file.remove(key) {
             Some(Value::String(name)) if !name.is_empty() => *into = name,
-            Some(_) => return Err(format!("{key} is not a name; allowed is a text")),
+            Some(_) => return Err(format!("{key} is not a string; allowed is a name")),
             None => {}
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn read(value: Value, place: &ResourceGroup) -> Result<(Vec<DeclaredR
     }
     let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
-        Some(key) => Err(format!("there is no key {key}; allowed are {allowed}")),
+        Some(key) => Err(format!("unknown key {key}; allowed are {allowed}")),
         None => Ok((all, place)),
     }
 }
@@ -134,13 +134,13 @@ fn add_subscriptions(
     Ok(())
 }
 
-/// The webhook's own properties are put where ARM has them.
+/// Moves the webhook's properties to their place in ARM.
 fn subscription_body(mut subscription: Table) -> Result<Value, String> {
     let webhook: Table =
         WEBHOOK.iter().filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?))).collect();
     if let Some(key) = webhook.keys().next() {
         if subscription.contains_key("destination") {
-            return Err(format!("{key} and destination are there; allowed is one of them"));
+            return Err(format!("both {key} and destination are set; allowed is one of them"));
         }
         let destination = json!({"endpointType": "WebHook", "properties": webhook});
         subscription.insert("destination".to_owned(), destination);
@@ -152,7 +152,7 @@ fn body(all: Table) -> Value {
     let (beside, properties): (Table, Table) = all.into_iter().partition(|(key, _)| BESIDE.contains(&key.as_str()));
     let mut body = Value::Object(beside);
     for (key, value) in properties {
-        // `properties` may be written out; a value in its place that is no table is told by whoever takes the body.
+        // `properties` may be given. A value that is not a table is reported by the reader of the body.
         if body["properties"].is_null() || body["properties"].is_object() {
             body["properties"][key] = value;
         }
@@ -170,6 +170,6 @@ fn tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, String> {
 fn table(what: &str, value: Value) -> Result<Table, String> {
     match value {
         Value::Object(table) => Ok(table),
-        _ => Err(format!("{what} is no table; allowed is one")),
+        _ => Err(format!("{what} is not a table; allowed is a table")),
     }
 }

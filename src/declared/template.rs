@@ -1,4 +1,4 @@
-//! A template of Azure's Resource Manager, as the portal exports it.
+//! ARM templates, as the Azure portal exports them.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 
 use super::{DeclaredResource, ResourceGroup, TYPES, exact_json, expression::ExpressionScope};
 
-/// What stands in a resource and says nothing of what it is to be.
+/// The ignored keys of a resource.
 const PASSED_OVER: [&str; 5] = ["apiVersion", "dependsOn", "comments", "metadata", "name"];
 
-/// What a resource's body takes over.
+/// The keys of a resource that its body has.
 const BODY: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
 
-/// Templates hang resources on resources, and these on others: a domain, its topic, an event subscription.
+/// The maximum depth of nested resources: a domain, its topic, an event subscription.
 const LEVELS_MAX: usize = 4;
 
 type Object = Map<String, Value>;
@@ -27,13 +27,11 @@ pub(super) fn read(
     let parameters = parameters(template.remove("parameters"), given)?;
     let variables = template.remove("variables").map_or(Ok(Object::new()), |value| object("variables", value))?;
     if template.get("functions").is_some_and(|functions| *functions != Value::Array(Vec::new())) {
-        return Err("functions of a template's own are not supported; leave them out".to_owned());
+        return Err("user-defined functions are not supported; remove them".to_owned());
     }
     for key in template.keys() {
         if !["$schema", "contentVersion", "apiProfile", "metadata", "outputs", "functions"].contains(&key.as_str()) {
-            return Err(format!(
-                "there is no key {key} in a template; allowed are parameters, variables and resources"
-            ));
+            return Err(format!("unknown key {key} of a template; allowed are parameters, variables and resources"));
         }
     }
     let scope = ExpressionScope::new(parameters, variables.into_iter().collect(), place);
@@ -42,7 +40,7 @@ pub(super) fn read(
     Ok(all)
 }
 
-/// Those that are given, and the default values of the others.
+/// The given parameters, and the defaults of the others.
 fn parameters(declared: Option<Value>, given: &BTreeMap<String, String>) -> Result<BTreeMap<String, Value>, String> {
     let declared = declared.map_or(Ok(Object::new()), |value| object("parameters", value))?;
     if let Some(unknown) = given.keys().find(|name| !declared.contains_key(*name)) {
@@ -75,7 +73,9 @@ fn add_all(
     above: &[String],
     level: usize,
 ) -> Result<(), String> {
-    let Value::Array(resources) = resources else { return Err("resources is no list; allowed is one".to_owned()) };
+    let Value::Array(resources) = resources else {
+        return Err("resources is not a list; allowed is a list".to_owned());
+    };
     if level == LEVELS_MAX {
         return Err(format!("resources are nested deeper than {LEVELS_MAX} levels"));
     }
@@ -97,7 +97,7 @@ fn add(
 ) -> Result<(), String> {
     let mut text = |key: &str| match resource.remove(key).map(|value| scope.value(value)).transpose()? {
         Some(Value::String(text)) => Ok::<_, String>(Some(text)),
-        Some(other) => Err(format!("{key} is {other}; allowed is a text")),
+        Some(other) => Err(format!("{key} is {other}; allowed is a string")),
         None => Ok(None),
     };
     let kind = text("type")?.ok_or("it has no type")?;
@@ -106,14 +106,14 @@ fn add(
     let (place, names) = names(scope.place, above, &kind, &name, hung.as_deref())?;
     let below = resource.remove("resources");
     if resource.remove("condition").is_some_and(|condition| condition != Value::Bool(true)) {
-        return Err("condition is not supported; leave it out".to_owned());
+        return Err("condition is not supported; remove it".to_owned());
     }
     let mut body = Object::new();
     for (key, value) in resource {
         match key.as_str() {
             known if BODY.contains(&known) => drop(body.insert(key, scope.value(value)?)),
             known if PASSED_OVER.contains(&known) => {}
-            _ => return Err(format!("{key} is not supported in a resource; leave it out")),
+            _ => return Err(format!("{key} is not supported in a resource; remove it")),
         }
     }
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -123,7 +123,7 @@ fn add(
 
 const PROVIDER: &str = "Microsoft.EventGrid";
 
-/// Types and names, one after another, with those of what it hangs on.
+/// Alternating types and names, with those of the parent.
 fn names(
     place: &ResourceGroup,
     above: &[String],
@@ -149,14 +149,14 @@ fn names(
         None => (place.clone(), above.to_vec()),
     };
     let mut names: Vec<String> = hung.into_iter().chain(own).collect();
-    // `topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/billing` is another way to say it.
+    // `topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/billing` has the same meaning.
     let is_provider =
         |pair: &[String]| pair[0].eq_ignore_ascii_case("providers") && pair[1].eq_ignore_ascii_case(PROVIDER);
     names = names.chunks(2).filter(|pair| pair.len() < 2 || !is_provider(pair)).flatten().cloned().collect();
     Ok((place, names))
 }
 
-/// What a resource id, whole or from its provider on, says of where something hangs.
+/// The parent that a resource id names. The id may begin at its provider.
 fn of_id(place: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
     let segments: Vec<&str> = id.split('/').filter(|segment| !segment.is_empty()).collect();
     let is = |at: usize, word: &str| segments.get(at).is_some_and(|segment| segment.eq_ignore_ascii_case(word));
@@ -177,6 +177,6 @@ fn of_id(place: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>)
 fn object(what: &str, value: Value) -> Result<Object, String> {
     match value {
         Value::Object(object) => Ok(object),
-        _ => Err(format!("{what} is no object; allowed is one")),
+        _ => Err(format!("{what} is not an object; allowed is an object")),
     }
 }

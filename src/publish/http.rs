@@ -1,7 +1,7 @@
-//! The publishers' endpoint: `POST /topics/{topic}/api/events`, `POST /domains/{domain}/api/events`, or `POST /api/events`
-//! at a host whose first label is the name of the topic or of the domain, as in Azure (`orders.example.com`).
+//! The publish endpoint: `POST /topics/{topic}/api/events`, `POST /domains/{domain}/api/events`, or `POST /api/events` at a
+//! host whose first label is the name of the topic or domain, as in Azure (`orders.example.com`).
 //!
-//! What becomes of a request is decided by the [`Publisher`]; here are the paths, the methods and the answers.
+//! This file has routes, methods and responses; [`Publisher`] decides about a request.
 
 use std::{
     pin::Pin,
@@ -26,16 +26,16 @@ use crate::control::{
     registry::TopicHandle,
 };
 
-/// Where events come in. The router and `/openapi.json` are made of it.
+/// The paths of publish requests, for the router and `/openapi.json`.
 pub const PATHS: [&str; 3] = ["/topics/{topic}/api/events", "/domains/{domain}/api/events", "/api/events"];
 
-/// How it can be asked there: events are published, or it is asked what is taken.
+/// The methods there: POST publishes, OPTIONS answers the CloudEvents validation handshake.
 pub const METHODS: [Method; 2] = [Method::POST, Method::OPTIONS];
 
-/// What an `api-version` is written like, as a regular expression.
+/// The form of an `api-version`, as a regular expression.
 pub const VERSION: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-[0-9A-Za-z]+)?$";
 
-/// Adds the publishers' endpoint to an app that has a `web::Data<Publisher>`.
+/// Adds the publish endpoint to an app that has a `web::Data<Publisher>`.
 pub fn configure(config: &mut web::ServiceConfig) {
     let [publishing, asking] = METHODS;
     for path in PATHS {
@@ -49,7 +49,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
     namespace::configure(config);
 }
 
-/// The router's form of a path: words in any case, and a slash at the end or none, as in Azure.
+/// The router's pattern of a path. As in Azure, case and a final slash do not matter.
 pub(crate) fn pattern(path: &str) -> String {
     let mut pattern = String::new();
     for part in path.split('/').skip(1) {
@@ -62,7 +62,7 @@ pub(crate) fn pattern(path: &str) -> String {
     pattern + "{slash:/?}"
 }
 
-/// The answer to every path that nobody serves.
+/// The response to an unknown path.
 pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpResponse {
     publisher.refuse(&unknown(&publisher, &request))
 }
@@ -74,14 +74,14 @@ async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body
     }
 }
 
-/// A number for whoever asks what became of a request. Nobody is let in by it, so it costs no system call.
+/// An id for support. It is not a secret, so it costs no system call.
 fn request_id() -> String {
     uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid().to_string()
 }
 
-/// An answer that holds on to what was not read of the request. When a chunked body is let go before the answer is out,
-/// actix-http reads and discards it to its end, which a stranger need not ever send; so held, the connection is closed
-/// behind the answer, after the server's disconnect timeout.
+/// A response that keeps the unread rest of the request. When a chunked body is dropped before the response is sent,
+/// actix-http reads it to its end, which a client may never send. Kept, the connection is closed after the response and
+/// the server's disconnect timeout.
 pub(super) struct RefusedResponse {
     pub(super) text: BoxBody,
     pub(super) _unread: web::Payload,
@@ -114,7 +114,7 @@ pub(crate) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpR
     publisher.refuse(&Refusal::Method)
 }
 
-/// The topic or the domain that the request is for, by its path or its host.
+/// The topic or domain of a request, by its path or its host.
 pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result<Arc<TopicHandle>, Refusal> {
     let names = request.match_info();
     let find = |kind, name| publisher.registry.topic(&key(kind, name));
@@ -123,7 +123,7 @@ pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result
         (None, Some(name)) => find(TopicKind::Domain, name),
         (None, None) => {
             let called = publisher.called(request)?;
-            // Of a topic and a domain of one name, the topic is meant.
+            // A topic takes precedence over a domain of the same name.
             called.label().and_then(|label| find(TopicKind::Topic, label).or_else(|| find(TopicKind::Domain, label)))
         }
     };
@@ -132,8 +132,8 @@ pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result
     Ok(topic)
 }
 
-/// An `api-version` may be left out. Any version is taken that is written like one: what a client sends does not differ
-/// between those that there are, and the next client library has another.
+/// `api-version` is optional. Any version in the right form is accepted: the request is the same in all versions, and new
+/// client libraries send new ones.
 pub(super) fn check_version(publisher: &Publisher, request: &HttpRequest) -> Result<(), Refusal> {
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
     match query.find(|(name, _)| name.eq_ignore_ascii_case("api-version")) {
@@ -148,7 +148,7 @@ pub(super) fn check_version(publisher: &Publisher, request: &HttpRequest) -> Res
     }
 }
 
-/// A day, and perhaps a word behind it: `2018-01-01`, `2023-06-01-preview`.
+/// Whether the text is a date with an optional word behind it: `2018-01-01`, `2023-06-01-preview`.
 fn is_version(text: &str) -> bool {
     let Some((day, word)) = text.split_at_checked("2018-01-01".len()) else { return false };
     let is_day = day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') && day.parse::<Date>().is_ok();
@@ -163,7 +163,7 @@ pub(super) fn unknown(publisher: &Publisher, request: &HttpRequest) -> Refusal {
     }
 }
 
-/// The address that was called, percent-encoded as a whole, without its query: a key may be in that.
+/// The called URL, percent-encoded as a whole, without its query, which may contain a key.
 fn uri(called: &RequestAuthority, request: &HttpRequest) -> String {
     form_urlencoded::byte_serialize(called.at(request.path()).as_bytes()).collect()
 }

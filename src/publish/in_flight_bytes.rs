@@ -1,13 +1,13 @@
-//! The room for bodies: how many bytes of requests are being read or wait for the journal, and whose they are.
+//! Bounds the bytes of requests that are being read or wait for the journal, and shares them between publishers.
 //!
-//! Whoever holds room leaves some to others: what a holder may have depends on what is then still free. A topic may have as
-//! much as it leaves free, so half of all where it is alone, and the next one half of the rest. The addresses that publish
-//! to a topic share what it may have: each may have three times as much of it as it leaves. So who has the key of one topic
-//! takes no room from another, and who publishes from one address leaves room to the others. A namespace has keys for all
-//! its topics: it counts as one topic, and its topics share as addresses do.
+//! A holder's share depends on what is still free, so each holder leaves room to others. A topic may hold as much as it
+//! leaves free: half of all if it is alone, and the next topic half of the rest. The addresses that publish to a topic share
+//! the topic's part: each may hold three times what it leaves. So a publisher with the key of one topic takes no room from
+//! another topic, and one address leaves room to others. A namespace has keys for all its topics, so it counts as one topic,
+//! and its topics share as addresses do.
 //!
-//! Invariants: no more than the whole is ever taken; a holder may have two requests of the largest size where that many
-//! bytes are free; the table has an entry for each holder that has something, so that it is bounded by the room.
+//! Invariants: the total is never exceeded; a holder may have two requests of the largest size if that much is free; the
+//! table has entries only for holders with bytes, so the total bounds it.
 
 use std::{
     collections::HashMap,
@@ -21,13 +21,13 @@ use crate::{
     event::PartitionId,
 };
 
-/// A namespace, or a topic without one, may have so many times what it leaves free.
+/// A namespace, or a topic outside one, may hold this multiple of what it leaves free.
 const OUTER_SHARE: usize = 1;
 
-/// A topic of a namespace, and an address that publishes to a topic, may have so many times what it leaves to its like.
+/// A topic of a namespace, and an address of a topic, may hold this multiple of what it leaves free.
 const INNER_SHARE: usize = 3;
 
-/// All of it.
+/// The bytes in flight, and their limit.
 #[derive(Debug)]
 pub struct InFlightBytes {
     bytes: usize,
@@ -41,7 +41,7 @@ struct InFlightBytesState {
     by: HashMap<BytesHolder, usize>,
 }
 
-/// Who holds room, at one of the levels that share it.
+/// A holder of bytes, at one of the sharing levels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum BytesHolder {
     Namespace(String),
@@ -49,12 +49,12 @@ enum BytesHolder {
     Address(PartitionId, IpAddr),
 }
 
-/// For whom room is taken, at every level, the widest first.
+/// The holders of a request at every level, the widest first.
 #[derive(Clone, Debug)]
 pub struct Request(Vec<BytesHolder>);
 
 impl Request {
-    /// A request to a topic of this namespace, or of none, from this address.
+    /// A request from this address to a topic, in this namespace or in none.
     pub fn new(namespace: Option<&str>, topic: PartitionId, address: Option<IpAddr>) -> Self {
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), counted_as);
         let namespace = namespace.map(|name| BytesHolder::Namespace(name.to_ascii_lowercase()));
@@ -67,35 +67,35 @@ impl Request {
     }
 }
 
-/// There is no room for more of these bytes.
+/// There is no room for these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl InFlightBytes {
-    /// Room for so many bytes, and for requests that have no more than `request_bytes` each.
+    /// A limit of `bytes`, for requests of at most `request_bytes` each.
     pub fn new(bytes: usize, request_bytes: usize) -> Arc<Self> {
         Arc::new(Self { bytes, request_bytes, held: Mutex::default() })
     }
 
-    /// How many bytes are taken.
+    /// The bytes in flight.
     pub fn taken(&self) -> usize {
         self.lock().total
     }
 
-    /// How many there are.
+    /// The limit.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether so many bytes would be let in now. Nothing is taken.
+    /// Whether this many bytes would be accepted now. Reserves nothing.
     pub fn has(&self, request: &Request, bytes: usize) -> bool {
         self.lock().fits(self, request, bytes)
     }
 
-    /// Takes so many bytes.
+    /// Reserves bytes.
     ///
     /// # Errors
-    /// Where there is no room for them.
+    /// If there is no room.
     pub fn enter(self: &Arc<Self>, request: Request, bytes: usize) -> Result<Permit, Full> {
         let mut permit = Permit { room: Arc::clone(self), request, bytes: 0 };
         permit.grow_to(bytes)?;
@@ -117,7 +117,7 @@ impl InFlightBytesState {
             if would > most.max(2 * room.request_bytes) {
                 return false;
             }
-            // What this holder could take beyond that, for those within it to share.
+            // The rest of this holder's share, for the next level to divide.
             spare = most.saturating_sub(would) / (share + 1);
             share = INNER_SHARE;
         }
@@ -136,7 +136,7 @@ impl InFlightBytesState {
     }
 }
 
-/// Bytes of a request, until it is dropped.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub struct Permit {
     room: Arc<InFlightBytes>,
@@ -145,10 +145,10 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Takes as many more as make it `bytes` in all. It has as many as before where there is no room.
+    /// Extends the reservation to `bytes` in all. On failure it does not change.
     ///
     /// # Errors
-    /// Where there is no room for them.
+    /// If there is no room.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), Full> {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else { return Ok(()) };
         let mut held = self.room.lock();
@@ -161,7 +161,7 @@ impl Permit {
         Ok(())
     }
 
-    /// Gives back what is beyond `bytes`.
+    /// Reduces the reservation to `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes < self.bytes {
             self.room.lock().change(&self.request, self.bytes, bytes);

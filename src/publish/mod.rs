@@ -1,18 +1,15 @@
-//! Comes in: a publisher's request becomes events in a topic's log, or is refused as a whole.
+//! Publishing: a request becomes events in a topic's log, or is refused as a whole.
 //!
-//! - [`http`] has the paths and the answers, [`namespace`] those of namespaces.
-//! - [`publisher`] finds the topic, asks [`auth`] whether the publisher may and [`rate`] whether the topic takes more, takes
-//!   [`in_flight_bytes`] for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
-//!   answered when the journal says that the events are durable, and never before.
-//! - [`schema`] turns bytes into a draft of log records, or into a [`Refusal`]; it reads no clock and calls nobody.
-//! - `traced` tells what a request's trace is, where traces are recorded.
-//! - `republish` reads one event that comes back, as its topic would.
-//! - A [`Refusal`] is everything a publisher can be told, in Event Grid's own words where these are known.
+//! - [`http`] has the routes and responses, [`namespace`] those of namespaces.
+//! - [`publisher`] finds the topic, authenticates with [`auth`], checks [`rate`], reserves [`in_flight_bytes`] *before* it
+//!   reads the body, passes the body to [`schema`] and the draft to the journal. It returns 200 only once the events are
+//!   durable.
+//! - [`schema`] turns bytes into a draft of log records or a [`Refusal`]. It does no I/O and reads no clock.
+//! - `traced` records traces.
+//! - `republish` reads one redriven event as its topic would.
+//! - [`Refusal`] is every error of a publish request, in Event Grid's words where these are known.
 //!
-//! A request is taken or refused as a whole: the draft is handed on only when its last event was read.
-//!
-//! Absent on purpose: actors. The journal assigns the places in the log, so a topic whose actor is down still takes
-//! events.
+//! Not here: actors. The journal assigns positions in the log, so a topic whose actor is down still accepts events.
 
 use std::time::Duration;
 
@@ -30,28 +27,28 @@ mod traced;
 pub use refusal::Refusal;
 pub use republish::again;
 
-/// What one request may cost. The defaults are Azure's for requests and events.
+/// The limits of a request. The defaults for requests and events are Azure's.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishLimits {
-    /// Bytes of a request's body.
+    /// The maximum size of a body in bytes.
     pub request_bytes_max: usize,
-    /// Bytes of one event, as it was sent.
+    /// The maximum size of an event in bytes, as sent.
     pub event_bytes_max: usize,
-    /// Events of one request.
+    /// The maximum number of events in a request.
     pub events_max: usize,
-    /// The same in a namespace.
+    /// The maximum number of events in a request to a namespace.
     pub namespace_events_max: usize,
-    /// Levels of objects and arrays in one event, its own braces counted.
+    /// The maximum depth of objects and arrays in an event, its own braces included.
     pub depth_max: usize,
-    /// Bytes of all requests that are read or wait for the journal at the same time.
+    /// The maximum size in bytes of all requests that are being read or wait for the journal.
     pub admitted_bytes_max: usize,
-    /// How long a publisher may take to send its body.
+    /// The time limit for receiving a body.
     pub body_wait: Duration,
-    /// The least that a body must bring while it is waited for; 0 for no bound.
+    /// The minimum rate of a body while the server waits for it; 0 for none.
     pub body_bytes_per_second: u64,
-    /// Over how long that is counted.
+    /// The window in which the rate is measured.
     pub body_window: Duration,
-    /// What a topic takes in a second.
+    /// The rates of a topic.
     pub rates: rate::TopicRates,
 }
 
@@ -62,14 +59,14 @@ impl Default for PublishLimits {
             event_bytes_max: 1_049_600,
             events_max: 5_000,
             namespace_events_max: 1_000,
-            // serde_json, which every later reader uses, stops at 127. An event is delivered in an array, and a dead
-            // letter may have one more object around it.
+            // serde_json, which every later reader uses, stops at 127. Delivery adds an array, and a dead letter may add an
+            // object.
             depth_max: 125,
             // Forty requests of the largest size, or a hundred thousand of half a kilobyte.
             admitted_bytes_max: 64 * 1024 * 1024,
             body_wait: Duration::from_secs(30),
             body_bytes_per_second: 1_024,
-            // A lost packet is sent again for the third time after some three seconds.
+            // The third retransmission of a lost packet comes after some three seconds.
             body_window: Duration::from_secs(5),
             rates: rate::TopicRates::default(),
         }

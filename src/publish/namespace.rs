@@ -1,8 +1,10 @@
-//! Namespaces, as publishers and consumers address them: `/namespaces/{namespace}/topics/{topic}:publish`, which is what a
-//! client makes of an endpoint that ends with the namespace's name; or, as in Azure, `/topics/{topic}:publish` at a host
-//! whose first label is the namespace's name. Where the server has one namespace and no other, it need not be named.
+//! Topics of namespaces, as publishers and consumers address them.
 //!
-//! Who may publish may also consume: a namespace has one pair of keys for both, and so has a topic.
+//! A client that has an endpoint ending in the namespace's name calls `/namespaces/{namespace}/topics/{topic}:publish`. As in
+//! Azure, `/topics/{topic}:publish` works at a host whose first label is the namespace's name. A server with exactly one
+//! namespace needs no name.
+//!
+//! The keys of a namespace, and those of its topic, are valid for publishing and for consuming.
 
 use std::sync::Arc;
 
@@ -18,18 +20,18 @@ use crate::control::{
     registry::TopicHandle,
 };
 
-/// How it can be asked to take events.
+/// The method of a publish request.
 pub const METHOD: Method = Method::POST;
 
-/// Where events come in, behind what [`paths`] puts before it.
+/// The suffix of a publish path.
 const PUBLISH: &str = ":publish";
 
-/// Where events come in.
+/// The paths of a publish request.
 pub fn publish_paths() -> [String; 2] {
     paths(PUBLISH)
 }
 
-/// The two paths of what is done with a topic of a namespace, or with something below it.
+/// The two paths of an operation on a topic of a namespace.
 pub fn paths(below: &str) -> [String; 2] {
     ["", "/namespaces/{namespace}"].map(|above| format!("{above}/topics/{{topic}}{below}"))
 }
@@ -43,15 +45,15 @@ pub(super) fn configure(config: &mut web::ServiceConfig) {
     }
 }
 
-/// Where a request was let in.
+/// The topic that a request matched.
 pub struct PublishRoute {
-    /// The namespace that it is for.
+    /// Its namespace.
     pub namespace: Arc<NamespaceRecord>,
-    /// The topic of it that is meant.
+    /// The topic.
     pub topic: Arc<TopicHandle>,
 }
 
-/// The topic that a request is for.
+/// Finds the topic of a request.
 pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<PublishRoute, Refusal> {
     check_version(publisher, request)?;
     let registry = &publisher.registry;

@@ -1,13 +1,12 @@
-//! What becomes of a request: the order in which it is looked at, and what it costs meanwhile.
+//! The processing of a publish request, in an order that bounds its cost.
 //!
-//! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then
-//! [`in_flight_bytes`] for the body's bytes is taken, before they are kept, and it travels with the events into the journal:
-//! what publishers can make the server hold is bounded, and where it runs out they are told to come back. It is taken as
-//! the bytes come, so that those who announce much and send little hold little. A body has a limit, a deadline and a least
-//! rate of its own, because actix-web has none of these for a body that trickles in or stops.
+//! First come checks that cost nothing: the topic, the publisher, and the announced sizes. Then [`in_flight_bytes`] are
+//! reserved as the body is received, and the reservation travels with the events into the journal. So the memory that
+//! publishers can use is bounded, a publisher beyond it receives 503, and one that announces much and sends little holds
+//! little. A body has a size limit, a deadline and a minimum rate, because actix-web has none of these.
 //!
-//! A publisher that goes away while the journal works has published: it was not told, and sends again. That is what "at
-//! least once" means.
+//! If a publisher disconnects while the journal writes, its events are stored. It sends them again: delivery is at least
+//! once.
 
 use std::sync::{
     Arc,
@@ -43,13 +42,13 @@ use crate::{
     telemetry::trace::Tracer,
 };
 
-/// Memory for a body that was announced and has not come: enough for most.
+/// The initial buffer of a body, enough for most.
 const PREPARED_BYTES: usize = 16 * 1024;
 
-/// What the names of attributes begin with, in the binary mode of CloudEvents.
+/// The prefix of attribute headers in the binary mode of CloudEvents.
 const ATTRIBUTE: &str = "ce-";
 
-/// Takes what publishers send. One for the whole server, in the `app_data` of every worker.
+/// Processes publish requests. There is one for the server, in the `app_data` of every worker.
 pub struct Publisher {
     pub(super) registry: Arc<Registry>,
     journal: Journal,
@@ -60,14 +59,14 @@ pub struct Publisher {
     tracer: Tracer,
     room: Arc<InFlightBytes>,
     closed: AtomicBool,
-    /// Whether clients that wait for events are sent away.
+    /// Whether long polls end at once.
     polls_ended: tokio::sync::watch::Sender<bool>,
-    /// What was refused because it was for no topic.
-    strays: TopicMeter,
+    /// The counts of requests for unknown topics.
+    unknown_topics: TopicMeter,
 }
 
 impl Publisher {
-    /// Publishes to the topics of `registry` through `journal`, for whom `gate` lets in.
+    /// Publishes to the topics of `registry` through `journal`, with the authentication of `gate`.
     pub fn new(
         registry: Arc<Registry>,
         journal: Journal,
@@ -90,43 +89,43 @@ impl Publisher {
             room,
             closed,
             polls_ended,
-            strays: TopicMeter::default(),
+            unknown_topics: TopicMeter::default(),
         }
     }
 
-    /// The same, with its requests recorded there.
+    /// Records the requests' traces.
     #[must_use]
     pub fn traced_by(self, tracer: Tracer) -> Self {
         Self { tracer, ..self }
     }
 
-    /// Refuses every request from now on. What is with the journal already is still answered.
+    /// Refuses every request from now on. Requests that the journal already has are still answered.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Nobody waits for events from now on: whoever does is answered with those that there are.
+    /// Ends long polls: waiting clients are answered with the events at hand.
     pub fn end_polls(&self) {
         self.polls_ended.send_replace(true);
     }
 
-    /// Returns when nobody may wait for events any more.
+    /// Returns once long polls must end.
     pub async fn polls_end(&self) {
-        // The sender is ours: it is not gone while we wait.
+        // `self` holds the sender, so it cannot be dropped meanwhile.
         self.polls_ended.subscribe().wait_for(|ended| *ended).await.ok();
     }
 
-    /// How many publishers were sent away at the door.
+    /// The counts of rejected publishers.
     pub fn refusals(&self) -> RejectionCounts {
         self.gate.refusals()
     }
 
-    /// What was published to topics that are not there.
+    /// The counts of requests for unknown topics.
     pub fn unknown_topic_counts(&self) -> PublishCounts {
-        self.strays.publishing()
+        self.unknown_topics.publishing()
     }
 
-    /// How many bytes of publishers are in hand, and how many may be.
+    /// The bytes in flight, and their limit.
     pub fn room(&self) -> (usize, usize) {
         (self.room.taken(), self.room.bytes())
     }
@@ -134,7 +133,7 @@ impl Publisher {
     pub(super) async fn publish(&self, request: &HttpRequest, body: &mut web::Payload) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let topic = find_topic(self, request).inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
+        let topic = find_topic(self, request).inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let taking = async {
             self.ask(request, &KeyScope::of(&topic.record())).await?;
             self.take(&topic, request, body, &self.limits).await
@@ -143,7 +142,7 @@ impl Publisher {
         self.count(&topic, began, taken)
     }
 
-    /// The same, for a topic of a namespace.
+    /// As [`Publisher::publish`], for a topic of a namespace.
     pub(super) async fn publish_in_namespace(
         &self,
         request: &HttpRequest,
@@ -152,7 +151,8 @@ impl Publisher {
         let began = self.clock.now();
         self.refuse_closed()?;
         let found = namespace::find(self, request);
-        let PublishRoute { namespace, topic } = found.inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
+        let PublishRoute { namespace, topic } =
+            found.inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let limits = PublishLimits { events_max: self.limits.namespace_events_max, ..self.limits };
         let taking = async {
             self.ask(request, &KeyScope::in_namespace(&namespace, &topic.record())).await?;
@@ -170,11 +170,11 @@ impl Publisher {
         taken
     }
 
-    /// The topic of a namespace that a request is for, where whoever sent it may do something there. What is refused is
-    /// counted, and held back where it showed what is no good.
+    /// Finds the topic of a namespace and authenticates the request. A refusal is counted; that of a failed authentication is
+    /// delayed.
     ///
     /// # Errors
-    /// What whoever sent it is told: with [`Publisher::refuse_in_namespace`].
+    /// The refusal, for [`Publisher::refuse_in_namespace`].
     pub async fn enter(&self, request: &HttpRequest) -> Result<PublishRoute, Refusal> {
         self.refuse_closed()?;
         let entered = namespace::find(self, request)?;
@@ -187,7 +187,7 @@ impl Publisher {
     }
 
     async fn ask(&self, request: &HttpRequest, scope: &KeyScope<'_>) -> Result<(), Refusal> {
-        // A token ends by the clock of whoever made it, not by ours.
+        // A token expires by the issuer's clock, so the wall clock applies.
         if let Err(refusal) = self.gate.check(request, scope, self.clock.wall()) {
             self.gate.hold(request, &refusal, self.clock.now()).await;
             return Err(refusal);
@@ -248,11 +248,11 @@ impl Publisher {
         }
     }
 
-    /// The body of a request about a topic, of at most `bytes_max`, with the same bounds as what is published: for whoever
-    /// was let in by [`Publisher::enter`].
+    /// Reads the body of a request that [`Publisher::enter`] accepted, of at most `bytes_max` bytes, with the limits of a
+    /// publish request.
     ///
     /// # Errors
-    /// What whoever sent it is told.
+    /// The refusal.
     pub async fn read(
         &self,
         request: &HttpRequest,
@@ -265,8 +265,7 @@ impl Publisher {
         Ok(bytes)
     }
 
-    /// The body, and the room that it takes: so much as has come, because to announce a length costs nothing. Who sends
-    /// slowly holds what he has sent, and must go on sending.
+    /// Receives the body and reserves bytes for it as they arrive. Announcing a length reserves nothing.
     async fn receive(
         &self,
         request: &HttpRequest,
@@ -276,7 +275,7 @@ impl Publisher {
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
         let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
-        // Whoever would find no room need not send.
+        // Refused before it is sent, if there is no room for the announced length.
         if !self.room.has(&sender, announced) {
             return Err(Refusal::NoRoom);
         }
@@ -284,7 +283,7 @@ impl Publisher {
         let mut permit = self.room.enter(sender, received.capacity()).map_err(no_room)?;
         let mut wait = None;
         loop {
-            // Most are here with their heads, and need no timer.
+            // Most bodies arrive with their heads and need no timer.
             let next = match body.next().now_or_never() {
                 Some(next) => next,
                 None => {
@@ -302,7 +301,7 @@ impl Publisher {
             let part = part.map_err(|_| Refusal::Broken)?;
             let len = received.len() + part.len();
             if len > announced {
-                // No more is read than was announced.
+                // Reading stops at the announced length.
                 return Err(if announced < bytes_max { Refusal::Broken } else { Refusal::TooLarge { bytes_max } });
             }
             permit.grow_to(len).map_err(no_room)?;
@@ -312,12 +311,12 @@ impl Publisher {
         Ok((received.freeze(), permit))
     }
 
-    /// Which host a request was sent to.
+    /// The host that a request was sent to.
     pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
         self.gate.called(request)
     }
 
-    /// The answer to a request that does not say properly which host it is for; [`None`] where it does.
+    /// The response to a request with an invalid host; [`None`] for a valid one.
     pub fn refuse_host(&self, request: &HttpRequest) -> Option<HttpResponse> {
         self.gate.check_host(request).err().map(|refusal| self.refuse(&refusal))
     }
@@ -326,19 +325,19 @@ impl Publisher {
         refusal.respond(Uuid::new_v4(), self.clock.now())
     }
 
-    /// What whoever asks for something in a namespace is told instead.
+    /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond_in_namespace(Uuid::new_v4(), self.clock.now())
     }
 }
 
-/// The topic's backlog is at its bound: what its publishers are told.
+/// The refusal of a topic whose backlog is at its limit.
 fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     let name = topic.subscription_name(laggard).map(|name| name.to_string());
     Refusal::Backlog { laggard: name.unwrap_or_else(|| laggard.0.to_string()) }
 }
 
-/// Compressed bodies are not taken: how large they are is known only when they are unpacked.
+/// Refuses compressed bodies: their size is unknown before they are decompressed.
 fn refuse_encoded(headers: &HeaderMap) -> Result<(), Refusal> {
     let plain = |encoding: &[u8]| encoding.trim_ascii().is_empty() || encoding.eq_ignore_ascii_case(b"identity");
     if headers.get_all(CONTENT_ENCODING).all(|encoding| plain(encoding.as_bytes())) {
@@ -359,7 +358,7 @@ fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
     RequestContent { content_type, attributes }
 }
 
-/// How many bytes the head says will come; the limit where it does not say. A lie is found out while reading.
+/// The announced length of the body, or else the limit. A wrong length is detected while reading.
 fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
     let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(bytes_max) };
     match length.to_str().ok().and_then(|length| length.parse::<usize>().ok()) {
@@ -369,11 +368,11 @@ fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
     }
 }
 
-/// How long a body is waited for: to its end, and to the next of the bytes that it must bring meanwhile.
+/// The deadline of a body: for its end, and for the bytes due in the current window.
 struct BodyDeadline {
     end: Instant,
     due: Instant,
-    /// It must have more by then.
+    /// The bytes that must have been received at `due`.
     least: usize,
 }
 
@@ -391,12 +390,12 @@ impl BodyDeadline {
         self.least = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
-    /// When it must be asked whether to go on.
+    /// The next time to check.
     fn until(&self) -> Instant {
         self.end.min(self.due)
     }
 
-    /// A wait is over: sets the next one, where enough has come.
+    /// Checks the deadlines and begins the next window.
     fn go_on(&mut self, limits: &PublishLimits, received: usize) -> Result<(), Refusal> {
         if Instant::now() >= self.end {
             return Err(Refusal::Slow { seconds: limits.body_wait.as_secs() });

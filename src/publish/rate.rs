@@ -1,11 +1,10 @@
-//! How much a topic takes in a second: so many events and so many bytes, where the operator says so. Without a setting
-//! there is no bound.
+//! The rate limits of a topic, in events and in bytes a second. Without a setting there is no limit.
 //!
-//! A token bucket each, with room for one second. A request is let in while there is something in both, and then takes
-//! what it has, if need be on credit: so how many events it has need not be known before its body is read, and the largest
-//! request fits however small the rate is. Whoever is sent away learns when the credit is paid back.
+//! Each is a token bucket of one second. A request is accepted while both buckets have tokens, and then takes what it needs,
+//! on credit if necessary. So the number of events need not be known before the body is read, and the largest request fits
+//! a small rate. A refused publisher is given the time until the credit is repaid.
 //!
-//! A bucket that is full is as good as none, so idle topics have none.
+//! A full bucket is not stored, so idle topics have none.
 
 use std::{
     collections::HashMap,
@@ -15,15 +14,15 @@ use std::{
 use super::Refusal;
 use crate::event::{PartitionId, Timestamp};
 
-/// As many buckets are kept before it is asked which are full; a bucket has 40 bytes.
+/// The number of buckets at which full ones are removed. A bucket has 40 bytes.
 const BUCKETS_KEPT: usize = 1024;
 
-/// What a topic takes in a second; zero is no bound.
+/// The rates of a topic; zero for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicRates {
-    /// Events.
+    /// Events a second.
     pub events_per_second: u64,
-    /// Bytes of requests' bodies.
+    /// Bytes of bodies a second.
     pub bytes_per_second: u64,
 }
 
@@ -37,11 +36,11 @@ pub(super) struct PublishThrottle {
 #[derive(Debug, Default)]
 struct TopicBuckets {
     used: HashMap<PartitionId, UsedTokens>,
-    /// How many there may be before the full ones are forgotten.
+    /// The number of buckets at which full ones are removed next.
     most: usize,
 }
 
-/// What was taken from a bucket and has not come back.
+/// The used tokens of a bucket that have not returned.
 #[derive(Clone, Copy, Debug)]
 struct UsedTokens {
     events: f64,
@@ -54,21 +53,21 @@ impl PublishThrottle {
         Self { rates, buckets: Mutex::new(TopicBuckets { used: HashMap::new(), most: BUCKETS_KEPT }) }
     }
 
-    /// Whether the topic takes anything at present.
+    /// Checks whether the topic accepts a request now.
     pub(super) fn check(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
         let Some(used) = self.lock().used.get(&topic).map(|used| used.at(now, self.rates)) else { return Ok(()) };
-        // The bucket has one second: what was used beyond that must come back first.
+        // The bucket holds one second; tokens used beyond that must return first.
         let over = |used: f64, rate: u64| (rate > 0 && used >= rate as f64).then(|| used / rate as f64 - 1.0);
         let events = over(used.events, self.rates.events_per_second);
         let bytes = over(used.bytes, self.rates.bytes_per_second);
         match events.into_iter().chain(bytes).reduce(f64::max) {
             None => Ok(()),
-            // At the very moment there is nothing in it yet: the next whole second.
+            // At that moment the bucket is still empty, so the next whole second.
             Some(wait) => Err(Refusal::Throttled { rates: self.rates.to_string(), seconds: wait as u32 + 1 }),
         }
     }
 
-    /// Takes what a request has.
+    /// Takes the tokens of a request.
     pub(super) fn take(&self, topic: PartitionId, events: u32, bytes: usize, now: Timestamp) {
         if self.rates == TopicRates::default() {
             return;

@@ -1,4 +1,4 @@
-//! An event that comes back: it was published once, and is to be what it was, in the form that the journal keeps.
+//! Reads an event that was published before, for a redrive.
 
 use bytes::Bytes;
 
@@ -8,16 +8,16 @@ use super::{
 };
 use crate::{control::record::topic::TopicRecord, event::Schema, store::chunk::SealedChunk};
 
-/// Reads one event in this schema as its topic would, be it of an earlier publisher or of another server.
+/// Reads one event in this schema as its topic would. It may come from an earlier publisher or from another server.
 ///
 /// # Errors
-/// Where the topic would refuse it, in the words that its publisher would read.
+/// If the topic would refuse it, with the text that its publisher would read.
 pub fn again(topic: &TopicRecord, schema: Schema, event: &str, limits: &PublishLimits) -> Result<SealedChunk, String> {
     let (content_type, body) = match schema {
         Schema::EventGrid | Schema::Custom => ("application/json", format!("[{event}]")),
         Schema::CloudEvents => ("application/cloudevents+json", event.to_owned()),
     };
-    // An event that was delivered in another schema than its topic's has come back in that one.
+    // An event that was delivered in another schema returns in that schema.
     let topic = TopicRecord { input_schema: schema, ..topic.clone() };
     let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
     let draft = schema::read(&EventTarget::of(&topic), &content, &Bytes::from(body), limits);

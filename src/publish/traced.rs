@@ -1,8 +1,8 @@
-//! A request that is traced: where its trace comes from, what stands beside its events in the log, and its two spans.
+//! Traces of publish requests.
 //!
-//! The trace is that of the request's header `traceparent`; of the first event that has the attribute, where there is no
-//! header; or a new one. What stands beside each event is the place of the span that publishes it, so that attempts hang
-//! below it, whichever process makes them.
+//! The parent is the request's header `traceparent`; without it, that of the first event with the attribute; without both, a
+//! new trace begins. The context of the publish span is stored beside each event in the log, so that delivery attempts
+//! become its children, in whichever process.
 
 use actix_web::http::header::HeaderMap;
 
@@ -12,7 +12,7 @@ use crate::{
     telemetry::trace::{Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
 };
 
-/// One request.
+/// A traced request.
 pub(super) struct TracedRequest {
     tracer: Tracer,
     place: SpanContext,
@@ -20,22 +20,22 @@ pub(super) struct TracedRequest {
     began: Timestamp,
 }
 
-/// What has come of it.
+/// The result of a traced request.
 pub(super) struct TracedPublish<'a> {
-    /// The topic, or the domain.
+    /// The topic or domain.
     pub(super) topic: &'a str,
-    /// How many events it had.
+    /// The number of events.
     pub(super) events: u32,
-    /// How many bytes.
+    /// The number of bytes.
     pub(super) bytes: usize,
-    /// When the journal was asked.
+    /// The time at which the journal received the events.
     pub(super) asked: Timestamp,
-    /// When the journal had answered.
+    /// The time at which the journal had stored them.
     pub(super) answered: Timestamp,
 }
 
 impl TracedRequest {
-    /// Of a request that has been read. [`None`] where nothing is recorded of it.
+    /// Begins the trace of a request that has been read; [`None`] where it is not recorded.
     pub(super) fn begin(
         tracer: &Tracer,
         headers: &HeaderMap,
@@ -56,12 +56,12 @@ impl TracedRequest {
         Some(Self { tracer: tracer.clone(), place, parent: parent.map(|parent| parent.span), began })
     }
 
-    /// What stands beside its events.
+    /// The context that is stored beside the events.
     pub(super) fn stored(&self) -> String {
         self.place.stored()
     }
 
-    /// It was answered.
+    /// Records the spans of the request.
     pub(super) fn end(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
         let TracedPublish { topic, events, bytes, asked, answered } = *published;
         let Self { tracer, place, parent, began } = self;

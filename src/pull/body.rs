@@ -1,4 +1,4 @@
-//! What clients ask for and say, and what they are told, in the words of namespaces' data plane.
+//! Requests and responses of pull delivery, as in the data plane of Azure's namespaces.
 
 use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
@@ -12,29 +12,29 @@ use crate::{
     policy::record::lease::LeaseResult,
 };
 
-/// Events in one answer.
+/// The allowed `maxEvents`.
 pub const EVENTS: RangeInclusive<u32> = 1..=100;
 
-/// Where nothing is said.
+/// The default of `maxEvents`.
 const EVENTS_DEFAULT: u32 = 1;
 
-/// Seconds that a client waits.
+/// The allowed `maxWaitTime` in seconds.
 pub const WAIT: RangeInclusive<u32> = 10..=120;
 
-/// Where nothing is said.
+/// The default of `maxWaitTime` in seconds.
 const WAIT_DEFAULT: u32 = 60;
 
-/// Seconds that a release puts an event off.
+/// The allowed `releaseDelayInSeconds`.
 pub const DELAYS: [u32; 5] = [0, 10, 60, 600, 3600];
 
-/// Lock tokens in one request.
+/// The maximum number of lock tokens in a request.
 const TOKENS_MAX: usize = 100;
 
-/// Parameters of a request.
+/// The query parameters of a request.
 pub struct ReceiveQuery<'a>(&'a str);
 
 impl<'a> ReceiveQuery<'a> {
-    /// What stands behind the `?`.
+    /// Takes the text behind the `?`.
     pub fn new(query: &'a str) -> Self {
         Self(query)
     }
@@ -63,7 +63,7 @@ impl<'a> ReceiveQuery<'a> {
         self.within("maxWaitTime", &WAIT, WAIT_DEFAULT).map(|seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// `releaseDelayInSeconds`, which was `delayInSeconds` once.
+    /// `releaseDelayInSeconds`, or its earlier name `delayInSeconds`.
     pub fn delay(&self) -> Result<Duration, String> {
         let name = "releaseDelayInSeconds";
         let Some(given) = self.find(name).or_else(|| self.find("delayInSeconds")) else { return Ok(Duration::ZERO) };
@@ -74,7 +74,7 @@ impl<'a> ReceiveQuery<'a> {
         })
     }
 
-    /// Whether a version of the API is asked for whose documents spell what failed as `errorCode` and `errorDescription`.
+    /// Whether the requested version of the API names errors `errorCode` and `errorDescription`.
     pub fn is_of_2023(&self) -> bool {
         self.find("api-version").is_some_and(|version| version.starts_with("2023-"))
     }
@@ -84,12 +84,12 @@ impl<'a> ReceiveQuery<'a> {
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockTokensBody {
-    /// The tokens, as they were received.
+    /// The tokens, as received.
     pub lock_tokens: Vec<String>,
 }
 
 impl LockTokensBody {
-    /// Reads a body.
+    /// Parses a body.
     pub fn read(body: &[u8]) -> Result<Self, String> {
         let read: Self = serde_json::from_slice(body)
             .map_err(|error| format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#))?;
@@ -109,14 +109,14 @@ pub struct ReceivedBody {
     pub value: Vec<ReceivedEvent>,
 }
 
-/// An event behind its lock token.
+/// An event with its lock token.
 #[derive(ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReceiveDetails)]
 pub struct ReceivedEvent {
     /// Lock token and delivery count
     pub broker_properties: BrokerProperties,
-    /// The CloudEvent, as it was published.
+    /// The CloudEvent, as published
     #[schema(value_type = Object)]
     pub event: String,
 }
@@ -141,13 +141,13 @@ pub struct SettleResponse {
     pub failed_lock_tokens: Vec<FailedLockToken>,
 }
 
-/// A token of which it is not so.
+/// A lock token for which the operation failed.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedLockToken {
     /// Lock token of the event
     pub lock_token: String,
-    /// Why not.
+    /// Error of the operation
     pub error: LockTokenError,
     /// Code of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub struct FailedLockToken {
     pub error_description: Option<&'static str>,
 }
 
-/// Why not.
+/// The error of a lock token.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LockTokenError)]
 pub struct LockTokenError {
@@ -168,25 +168,25 @@ pub struct LockTokenError {
 }
 
 impl SettleResponse {
-    /// Adds a token.
-    pub fn add(&mut self, token: String, word: Option<LeaseResult>) {
-        let (code, message) = match word {
+    /// Adds the result for a token.
+    pub fn add(&mut self, token: String, result: Option<LeaseResult>) {
+        let (code, message) = match result {
             Some(LeaseResult::Done) => return self.succeeded_lock_tokens.push(token),
             Some(LeaseResult::Lost) => ("TokenLost", "Token has expired."),
             Some(LeaseResult::TooOld) => {
                 ("TokenLost", "The lock cannot be renewed any more: the event was first received an hour ago.")
             }
-            None => ("InternalServerError", "It is not known whether it was done. Say it again."),
+            None => ("InternalServerError", "The result is unknown. Repeat the request."),
         };
         self.fail(token, code, message);
     }
 
-    /// Adds what is no token.
+    /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
         self.fail(token, "BadToken", "It is not a lock token of this event subscription.");
     }
 
-    /// The same, also in the words of 2023.
+    /// Adds the fields of API versions of 2023.
     pub fn as_in_2023(mut self) -> Self {
         for failed in &mut self.failed_lock_tokens {
             failed.error_code = Some(failed.error.code);
@@ -201,7 +201,7 @@ impl SettleResponse {
     }
 }
 
-/// The answer to who receives: each event behind its token, as it was published.
+/// The response of a receive: each event with its lock token.
 pub fn received(events: &[(String, u32, Event)]) -> String {
     let mut out = String::with_capacity(64 + events.iter().map(|(_, _, event)| event.wire_len() + 192).sum::<usize>());
     out.push_str(r#"{"value":["#);
@@ -209,7 +209,7 @@ pub fn received(events: &[(String, u32, Event)]) -> String {
         if index > 0 {
             out.push(',');
         }
-        // A token is base64: nothing in it has to be escaped.
+        // A token is base64, so it needs no escaping.
         out.push_str(&format!(r#"{{"brokerProperties":{{"lockToken":"{token}","deliveryCount":{attempt}}},"event":"#));
         out.push_str(&String::from_utf8_lossy(&cloud(event)));
         out.push('}');
@@ -218,7 +218,7 @@ pub fn received(events: &[(String, u32, Event)]) -> String {
     out
 }
 
-/// Topics of namespaces have nothing but CloudEvents; one of Event Grid's own would become one.
+/// The event as a CloudEvent. Topics of namespaces have no other events.
 fn cloud(event: &Event) -> Bytes {
     match event.schema {
         Schema::CloudEvents | Schema::Custom => event.wire(),

@@ -1,4 +1,4 @@
-//! The paths: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`, and four like it.
+//! The routes of pull delivery: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`, and four like it.
 
 use std::sync::Arc;
 
@@ -24,16 +24,16 @@ use crate::{
     subscription::SharedState,
 };
 
-/// How it is asked.
+/// The method of all operations.
 pub const METHOD: Method = Method::POST;
 
-/// What clients can do, as it stands behind the subscription's name.
+/// The operations, as suffixes of the subscription's name.
 pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject", "renewLock"];
 
-/// The largest list of lock tokens.
+/// The maximum size of a list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// Where an operation is asked for.
+/// The paths of an operation.
 pub fn operation_paths(operation: &str) -> [String; 2] {
     paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
 }
@@ -41,7 +41,7 @@ pub fn operation_paths(operation: &str) -> [String; 2] {
 /// Adds the operations to an app that has a `web::Data` of [`Publisher`] and of [`LockTokenSealer`].
 pub fn configure(config: &mut web::ServiceConfig) {
     for operation in OPERATIONS {
-        // The first preview had no capital in it.
+        // The first preview of the API used lower case.
         let spelled = [operation.to_owned(), operation.to_ascii_lowercase()];
         let spelled = if spelled[0] == spelled[1] { &spelled[..1] } else { &spelled[..] };
         for path in spelled.iter().flat_map(|operation| operation_paths(operation)) {
@@ -57,14 +57,14 @@ pub fn configure(config: &mut web::ServiceConfig) {
     }
 }
 
-/// The subscription that a request is for.
+/// The subscription of a request.
 struct PullRequest {
     topic: Arc<TopicHandle>,
     shared: Arc<SharedState>,
 }
 
 impl PullRequest {
-    /// It, if whoever asks may.
+    /// Authenticates the request and finds its subscription.
     async fn of(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
         let entered = publisher.enter(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
@@ -76,7 +76,7 @@ impl PullRequest {
         let shared = entered.topic.shared(name).ok_or_else(unknown)?;
         if !shared.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
-                why: "The events of this event subscription are pushed: its deliveryMode is not Queue".to_owned(),
+                why: "The event subscription has push delivery; allowed is deliveryMode Queue".to_owned(),
             });
         }
         Ok(Self { topic: entered.topic, shared })
@@ -106,7 +106,7 @@ async fn received_by(
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
     let mut waiting = shared.receive(events_max);
     topic.ensure_actor(&shared);
-    // A server that stops does not wait for whoever waits: it answers with what there is.
+    // At a stop, long polls are answered with the events at hand.
     let polling = async {
         tokio::select! {
             biased;
@@ -202,7 +202,7 @@ async fn settle_all(
     } else {
         let answer = shared.claim(verb, leases);
         topic.ensure_actor(shared);
-        // Where the actor dies over it nobody knows.
+        // The result is unknown if the actor ends meanwhile.
         answer.await.unwrap_or_default()
     };
     for (place, (_, token)) in good.into_iter().enumerate() {

@@ -1,14 +1,14 @@
-//! Or fetched: clients come for the events of an event subscription, hold them under a lock, and say what they did.
+//! Pull delivery: clients receive events of an event subscription under a lock, and settle them.
 //!
-//! - [`http`] has the paths and the answers of receive, acknowledge, release, reject and renewLock.
-//! - [`body`] reads what clients say and writes what they are told.
-//! - [`Peer`] knows whether a client is still there, and was given its answer.
-//! - [`LockTokenSealer`] makes and opens lock tokens.
+//! - [`http`] has the routes of receive, acknowledge, release, reject and renewLock.
+//! - [`body`] parses requests and builds responses.
+//! - [`Peer`] tracks whether a client is connected and received its response.
+//! - [`LockTokenSealer`] creates and verifies lock tokens.
 //!
-//! What a lock is, and when it is good, is decided by the subscription's core, as everything is; here are its HTTP clothes. A
-//! client that waits is a place in its subscription's slot and a timer of its own.
+//! The subscription's core decides about locks; this module translates to HTTP. A waiting client costs an entry in the
+//! subscription's shared state and a timer.
 //!
-//! Absent on purpose: who may come. A namespace asks that of publishers and of consumers alike.
+//! Not here: authentication. A namespace authenticates publishers and consumers in the same way (`publish::auth`).
 
 pub mod body;
 pub mod http;

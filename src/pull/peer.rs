@@ -1,10 +1,10 @@
-//! The connection that a client asked by: whether the client is still there, and whether it was given its answer.
+//! The connection of a client: whether it is open, and whether its response was written.
 //!
-//! A client that waits says nothing, so that its going away is seen only by whoever reads its connection, and whether its
-//! answer was written only by whoever writes it. Both are told here by the listener, and heard by the request in progress.
+//! A waiting client sends nothing. Only the reader of its connection sees it disconnect, and only the writer knows whether
+//! the response was written. The listener records both here for the request in progress.
 //!
-//! Invariants: what a request left to be undone is undone at most once, and not once the next request has come. A client that
-//! has closed its side counts as gone, whether it would read on or not.
+//! Invariants: an undo action runs at most once, and not after the next request has begun. A client that has closed its
+//! side counts as disconnected, even if it would still read.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 type Undo = Box<dyn FnOnce()>;
 
-/// A connection. Clones are of the same one.
+/// A connection. Clones refer to the same one.
 #[derive(Clone, Default)]
 pub struct Peer(Rc<PeerShared>);
 
@@ -28,26 +28,26 @@ struct PeerShared {
 }
 
 impl Peer {
-    /// Whether the client has closed its side, or the connection broke.
+    /// Whether the client has closed its side, or the connection failed.
     pub fn is_gone(&self) -> bool {
         self.0.gone.get()
     }
 
-    /// Waits until it has.
+    /// Waits until the client has disconnected.
     pub async fn gone(&self) {
         while !self.is_gone() {
             self.0.going.notified().await;
         }
     }
 
-    /// Has `undo` done where the answer to the present request does not reach the client.
+    /// Runs `undo` if the response to the current request does not reach the client.
     pub fn unless_written(&self, undo: impl FnOnce() + 'static) {
         self.0.undo.replace(Some(Box::new(undo)));
     }
 
-    // --- what the listener tells ---
+    // --- called by the listener ---
 
-    /// The head of a request has come: the answer before it was taken.
+    /// The head of a request has arrived, so the client took the response before it.
     pub fn begin(&self) {
         self.0.undo.take();
         self.0.written.set(false);
@@ -59,7 +59,7 @@ impl Peer {
         self.0.going.notify_waiters();
     }
 
-    /// The answer was handed to the system as a whole.
+    /// The whole response was handed to the system.
     pub fn written(&self) {
         if self.is_gone() {
             self.fail();
@@ -67,7 +67,7 @@ impl Peer {
         self.0.written.set(true);
     }
 
-    /// The connection broke: what was written may lie where nobody reads it.
+    /// The connection failed; written data may never be read.
     pub fn fail(&self) {
         self.leave();
         if let Some(undo) = self.0.undo.take() {
@@ -75,7 +75,7 @@ impl Peer {
         }
     }
 
-    /// The connection is over.
+    /// The connection is closed.
     pub fn end(&self) {
         self.leave();
         if !self.0.written.get() {

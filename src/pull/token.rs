@@ -1,7 +1,7 @@
-//! Lock tokens: who holds which attempt at which event, sealed so that nobody makes one up.
+//! Lock tokens: the lease of an event, sealed against forgery.
 //!
-//! A token says nothing but what it is about, and the store has nothing of it: whether it is still good is asked of the
-//! subscription. It survives restarts, because the key of the seal is in the store.
+//! A token contains the lease only, and the store does not keep it; the subscription decides whether the lease still holds.
+//! Tokens survive restarts, because the key of the seal is in the store.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -15,33 +15,33 @@ use crate::{
     store::keys::MetaKind,
 };
 
-/// The first byte of a token: how the rest is laid out.
+/// The version of the layout, in the first byte.
 const VERSION: u8 = 1;
 
 /// Version, partition, subscription, lane, sequence, attempt, time of the append.
-const WORD_LEN: usize = 1 + 4 + 4 + 2 + 8 + 4 + 8;
+const PAYLOAD_LEN: usize = 1 + 4 + 4 + 2 + 8 + 4 + 8;
 
-/// Half of the seal is kept: nobody guesses 128 bits.
+/// The seal is truncated to 128 bits, which cannot be guessed.
 const SEAL_LEN: usize = 16;
 
-/// The name of the record of the key.
+/// The name of the key's record.
 const KEY: &str = "locks";
 
-/// Seals, and knows its seal again.
+/// Creates and verifies lock tokens.
 pub struct LockTokenSealer {
     key: hmac::Key,
 }
 
 impl LockTokenSealer {
-    /// With this key.
+    /// Uses this key.
     pub fn new(key: &[u8; 32]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
 
-    /// With the key that the store has, or a new one, which it has from now on.
+    /// Uses the key of the store, or creates one there.
     ///
     /// # Errors
-    /// Where the store can't be read or written.
+    /// If the store cannot be read or written.
     pub async fn recover(journal: &Journal) -> Result<Self, journal::Error> {
         let known = journal.reads().all_meta(MetaKind::Secret)?.into_iter().find(|(name, _)| name == KEY);
         if let Some((_, key)) = known {
@@ -62,10 +62,10 @@ impl LockTokenSealer {
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// The lease that a token of this subscription is about; [`None`] where it is no such token.
+    /// The lease of a valid token of this subscription; [`None`] for an invalid one.
     pub fn open(&self, subscription_key: SubscriptionKey, token: &str) -> Option<Lease> {
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == WORD_LEN + SEAL_LEN)?;
-        let (given, seal) = bytes.split_at(WORD_LEN);
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == PAYLOAD_LEN + SEAL_LEN)?;
+        let (given, seal) = bytes.split_at(PAYLOAD_LEN);
         let good: bool = self.seal_of(given).ct_eq(seal).into();
         if !good {
             return None;
@@ -78,7 +78,7 @@ impl LockTokenSealer {
             attempt: u32::try_from(number(19, 4)).ok()?,
             appended: Timestamp(number(23, 8)),
         };
-        // Also whose it is, and of which version.
+        // The comparison also covers the subscription and the version.
         (sealed_bytes(subscription_key, lease) == given).then_some(lease)
     }
 
@@ -90,7 +90,7 @@ impl LockTokenSealer {
 }
 
 fn sealed_bytes(subscription_key: SubscriptionKey, lease: Lease) -> Vec<u8> {
-    let mut word = Vec::with_capacity(WORD_LEN + SEAL_LEN);
+    let mut word = Vec::with_capacity(PAYLOAD_LEN + SEAL_LEN);
     word.push(VERSION);
     word.extend_from_slice(&subscription_key.partition.0.to_be_bytes());
     word.extend_from_slice(&subscription_key.subscription.0.to_be_bytes());

@@ -1,11 +1,9 @@
-//! Tells of the files of dead letters: for each, one event `Microsoft.Storage.BlobCreated` in a topic of the operator's
-//! choice, as Azure's storage account tells of its blobs (seed 000). Who wants to respond to what could not be delivered
-//! subscribes to that topic.
+//! Publishes a `Microsoft.Storage.BlobCreated` event for each dead-letter file to the topic `dead_letter.notification_topic`, as
+//! an Azure storage account does for its blobs. A handler of dead letters subscribes to that topic.
 //!
-//! The event's id is the file's GUID, so that a file that is told twice is told as the same event. What the topic's own
-//! subscriptions give up is not told: their endpoint would hear of nothing but its own failures. A topic that is not
-//! there or takes no such event is a line in the log; a journal that takes nothing now is an error, and the file's turn
-//! comes again.
+//! The event's id is the file's GUID, so a repeated notification has the same id. Dead letters of that topic's own
+//! subscriptions cause no notification: their endpoint would receive only its own failures. A topic that does not exist or
+//! rejects the event is logged. A journal that does not accept the event is an error, and the notification is retried.
 
 use std::sync::Arc;
 
@@ -26,7 +24,7 @@ use crate::{
     store::chunk::ChunkBuilder,
 };
 
-/// The herald that `config` asks for.
+/// The notifier of the settings, if they name a topic.
 pub(super) fn of(config: &Config, registry: &Arc<Registry>, journal: &Journal) -> Option<dead_letter::Notifier> {
     let topic = config.dead_letter.notification_topic.clone()?;
     let limits = settings::publish_limits(config);
@@ -45,52 +43,52 @@ struct BlobNotifier {
     limits: publish::PublishLimits,
 }
 
-/// Why a file was not told.
+/// The notification was not published.
 enum NotifyError {
-    /// It need not be tried again.
-    Never(String),
-    /// It must be.
-    NotNow(journal::Error),
+    /// A retry would fail again.
+    Permanent(String),
+    /// A retry may succeed.
+    Temporary(journal::Error),
 }
 
 impl BlobNotifier {
     async fn notify(&self, filed: &FileWritten) -> Result<(), journal::Error> {
         match self.publish(filed).await {
             Ok(()) => Ok(()),
-            Err(NotifyError::Never(why)) => {
+            Err(NotifyError::Permanent(why)) => {
                 let Self { topic, .. } = self;
                 tracing::warn!(
                     topic,
                     file = filed.blob.url,
                     why,
-                    "nobody is told of a file: see dead_letter.notification_topic"
+                    "no notification for a dead-letter file; see dead_letter.notification_topic"
                 );
                 Ok(())
             }
-            Err(NotifyError::NotNow(error)) => Err(error),
+            Err(NotifyError::Temporary(error)) => Err(error),
         }
     }
 
     async fn publish(&self, filed: &FileWritten) -> Result<(), NotifyError> {
-        let none = || NotifyError::Never("there is no such topic".to_owned());
+        let none = || NotifyError::Permanent("the topic does not exist".to_owned());
         let topic = self.registry.topic(&self.topic).ok_or_else(none)?;
         if topic.partition() == filed.subscription_key.partition {
             return Ok(());
         }
-        let draft = self.draft(&topic, filed).map_err(NotifyError::Never)?;
-        // Without a permit: each turn has one event here at the most, and turns are few.
+        let draft = self.draft(&topic, filed).map_err(NotifyError::Permanent)?;
+        // Without a permit: a pass publishes at most one event here, and passes are few.
         match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
             Ok(_) => Ok(()),
-            // It was deleted since we looked.
+            // The topic was deleted meanwhile.
             Err(journal::Error::Unknown) => Err(none()),
-            // Who does not read its notices must not hold up dead letters.
-            Err(error @ journal::Error::Backlog(_)) => Err(NotifyError::Never(error.to_string())),
+            // A subscriber that does not take notifications must not hold up dead letters.
+            Err(error @ journal::Error::Backlog(_)) => Err(NotifyError::Permanent(error.to_string())),
             Err(
                 error @ (journal::Error::Full
                 | journal::Error::Fenced
                 | journal::Error::Damaged(_)
                 | journal::Error::Closed),
-            ) => Err(NotifyError::NotNow(error)),
+            ) => Err(NotifyError::Temporary(error)),
         }
     }
 
@@ -98,7 +96,7 @@ impl BlobNotifier {
         let record = topic.record();
         let target = EventTarget::of(&record);
         if record.is_domain() || target.schema != Schema::EventGrid {
-            return Err("it is no topic of Event Grid schema".to_owned());
+            return Err("the topic does not have the Event Grid schema".to_owned());
         }
         let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };
         let read = schema::read(&target, &content, &Bytes::from(body(filed)), &self.limits);
@@ -106,7 +104,7 @@ impl BlobNotifier {
     }
 }
 
-/// The body of a request with the one event that tells of a file, in the order of the specification's sample.
+/// The body of a request with the event, in the order of Azure's sample.
 fn body(filed: &FileWritten) -> Vec<u8> {
     let FileWritten { subscription_key: _, blob: BlobLocation { container, path, url }, bytes, at } = filed;
     let id = filed.id();
@@ -114,7 +112,7 @@ fn body(filed: &FileWritten) -> Vec<u8> {
         api: "PutBlob",
         client_request_id: id,
         request_id: id,
-        // As there: a number that is another one with every write, and for one blob a larger one.
+        // As Azure's: a number that changes with every write, and grows for one blob.
         e_tag: format!("0x{:X}", at.0),
         content_type: "application/json",
         content_length: *bytes,

@@ -1,4 +1,4 @@
-//! What chaos needs of the wiring.
+//! Fault injection below the journal.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     store::{Store, faults::FaultyStore},
 };
 
-/// The store as the journal gets it: itself, or behind the faults of chaos, where the settings switch that on.
-pub(super) fn store(config: &Config, store: Arc<dyn Store>, tools: &ChaosTargets) -> Arc<dyn Store> {
-    if config.chaos.enabled { Arc::new(FaultyStore::new(store, tools.faults.clone())) } else { store }
+/// Wraps the store in [`FaultyStore`] where `chaos.enabled` is set.
+pub(super) fn store(config: &Config, store: Arc<dyn Store>, targets: &ChaosTargets) -> Arc<dyn Store> {
+    if config.chaos.enabled { Arc::new(FaultyStore::new(store, targets.faults.clone())) } else { store }
 }

@@ -1,4 +1,4 @@
-//! The way of a dead letter from a subscription to the actor of its store, and who keeps these actors alive.
+//! Routes dead letters from a subscription to the actor of their store, and supervises these actors.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     supervision::{LifelineHeld, Supervised, SupervisionHistory, supervise},
 };
 
-/// Knows where dead letters go.
+/// Finds the destination of dead letters.
 #[derive(Clone)]
 pub(super) struct DeadLetterRouting {
     pub(super) registry: Arc<Registry>,
@@ -20,36 +20,36 @@ pub(super) struct DeadLetterRouting {
 }
 
 impl DeadLetterRouting {
-    /// Tells the actors of the stores which letters wait, and where they are to go.
+    /// Notifies the actor of the destination's store of pending dead letters.
     pub(super) fn notify_stores(&self, stores: &DeadLetterStores, shared: &SharedState, due: Timestamp) {
         if let Some(target) = self.target(shared) {
             stores.waiting(PendingNotice { subscription_key: shared.subscription_key, target, due });
         }
     }
 
-    /// Tells a store whether dead letters still go there.
+    /// The lookup by which a store finds the current destination of a subscription's dead letters.
     pub(super) fn target_lookup(&self) -> dead_letter::TargetLookup {
         let routing = self.clone();
         Box::new(move |subscription_key| routing.target(&*routing.registry.shared(subscription_key)?))
     }
 
-    /// Where a subscription's dead letters go now. [`None`]: nowhere, or to a store that is not there any more, where they
-    /// wait until it is.
+    /// The current destination of a subscription's dead letters; [`None`] where it has none, or its store is not configured.
+    /// In that case they wait until it is.
     fn target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
         let (plan, topic) = (shared.plan(), self.registry.owner(shared.subscription_key.partition)?);
         let destination = plan.record.dead_letter.as_ref()?;
-        let place = match self.places.find(&destination.resource_id, &destination.container) {
-            Ok(place) => place,
+        let found = match self.places.find(&destination.resource_id, &destination.container) {
+            Ok(found) => found,
             Err(error) => {
                 let subscription = plan.record.name.as_str();
-                tracing::error!(subscription, "dead letters wait for a store: deadLetterDestination {error}");
+                tracing::error!(subscription, %error, "dead letters wait for a store");
                 return None;
             }
         };
         let edition = &plan.settings.edition.dead_letter;
         Some(DeadLetterTarget {
-            store: place.store,
-            folder: place.folder,
+            store: found.store,
+            folder: found.folder,
             subscription_name: plan.record.name.to_string(),
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
@@ -63,18 +63,18 @@ impl DeadLetterRouting {
     }
 }
 
-/// Keeps the actor of a store alive until the line is cut.
+/// Supervises the actor of a store until the lifeline is dropped.
 pub(super) async fn supervise_actor(
     store: String,
-    letters: DeadLetters,
+    dead_letters: DeadLetters,
     history: Arc<SupervisionHistory>,
     clock: Clock,
     held: LifelineHeld,
 ) {
-    supervise(DeadLetterActorFactory { store, dead_letters: letters, history, clock }, held).await;
+    supervise(DeadLetterActorFactory { store, dead_letters, history, clock }, held).await;
 }
 
-/// Builds the lives of a store's actor.
+/// Builds each incarnation of a store's actor.
 struct DeadLetterActorFactory {
     store: String,
     dead_letters: DeadLetters,

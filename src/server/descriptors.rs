@@ -1,52 +1,55 @@
-//! File descriptors, shared out at the start: the store, those who connect, and deliveries have a part each.
+//! Divides the file descriptors between the store, connections and deliveries at the start.
 //!
-//! A store that cannot open its next log has failed for good, and the process ends. So the store's part is set aside before
-//! anybody connects, and nobody else can use it: beyond their part publishers are refused with 503, and deliveries wait.
+//! A store that cannot open its next log fails for good, and the process ends. So the store's part is reserved. Connections
+//! beyond their part receive 503, and deliveries beyond theirs wait.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ServerError;
 
-/// With fewer the parts would be too small to work with.
+/// The minimum, below which the parts would be too small.
 pub const MIN: usize = 512;
 
-/// Nobody has use for more, and the system may allow any number.
+/// The maximum that is used; the system may allow any number.
 const MAX: usize = 1 << 24;
 
-/// Standard streams, locks, the parts of the runtime, the files of the dead-letter stores, backups, redirects of the log.
+/// Standard streams, locks, the runtime, dead-letter files, backups, log redirects.
 const BASE: usize = 96;
 
-/// Of each thread that serves or delivers: its poller, its wakers, its signals.
+/// For each thread that serves or delivers: its poller, its wakers, its signals.
 const OF_THREAD: usize = 8;
 
-/// The store has at least so many: its logs, the files that are written, and the tables of eleven families.
+/// The minimum of the store: its logs, the files being written, and the tables of eleven column families.
 const STORE_MIN: usize = 192;
 
-/// Of all that is open for the store, so much is not a table: logs, manifests, files that are written.
+/// The store's open files that are not tables: logs, manifests, files being written.
 const NOT_TABLES: usize = 64;
 
-/// Callers who find no place are told so: so many at a time at the most.
-const TOLD_MAX: usize = 256;
+/// The maximum number of rejected connections that receive a response at the same time.
+const REFUSALS_MAX: usize = 256;
 
-/// The parts.
+/// The division of the file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorBudget {
-    /// All that there are.
+    /// All descriptors.
     pub limit: usize,
-    /// Of the store.
+    /// For the store.
     pub store: usize,
-    /// Of connections of publishers and operators.
+    /// For connections of publishers and operators.
     pub inbound: usize,
-    /// Of callers who find no place, while they are told so.
-    pub told: usize,
-    /// Of requests to endpoints that are in flight.
+    /// For rejected connections, while they receive a response.
+    pub refusals: usize,
+    /// For requests in flight to endpoints.
     pub outbound: usize,
-    /// Of connections to endpoints that wait for the next request.
+    /// For idle connections to endpoints.
     pub idle: usize,
 }
 
 impl DescriptorBudget {
-    /// The parts of `limit` descriptors for a process with so many threads that serve or deliver.
+    /// Divides `limit` descriptors in a process with `threads` threads that serve or deliver.
+    ///
+    /// # Errors
+    /// If `limit` is too low.
     pub fn of(limit: usize, threads: usize) -> Result<Self, ServerError> {
         let store = (limit / 8).max(STORE_MIN);
         let base = BASE + OF_THREAD * threads;
@@ -54,28 +57,28 @@ impl DescriptorBudget {
         if limit < MIN || rest < MIN / 4 {
             return Err(ServerError::Descriptors { limit, least: MIN.max(STORE_MIN + base + MIN / 4) });
         }
-        let told = TOLD_MAX.min(rest / 16);
-        let inbound = rest / 2 - told;
+        let refusals = REFUSALS_MAX.min(rest / 16);
+        let inbound = rest / 2 - refusals;
         let outbound = rest * 3 / 8;
-        // What is left beyond is the margin for two threads that take the same place, and for the rest of the world.
+        // The remainder is a margin, for two threads that take the last descriptor at once and for other libraries.
         let idle = rest / 16;
-        Ok(Self { limit, store, inbound, told, outbound, idle })
+        Ok(Self { limit, store, inbound, refusals, outbound, idle })
     }
 
-    /// How many tables the store may have open.
+    /// The maximum number of open tables of the store.
     pub fn tables(&self) -> i32 {
         i32::try_from(self.store - NOT_TABLES).unwrap_or(i32::MAX)
     }
 }
 
-/// Takes as many as the system allows, and shares them out.
+/// Raises the soft limit to the hard limit, and divides the descriptors.
 pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, ..limit };
     let current = match setrlimit(Resource::Nofile, wanted) {
         Ok(()) => wanted.current,
         Err(error) => {
-            tracing::warn!(%error, allowed = limit.current, "the limit of open files stays as it is");
+            tracing::warn!(%error, allowed = limit.current, "the limit of open files cannot be raised");
             limit.current
         }
     };
@@ -86,7 +89,7 @@ pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
         store = budget.store,
         connections = budget.inbound,
         requests = budget.outbound,
-        "file descriptors are shared out"
+        "file descriptors divided"
     );
     Ok(budget)
 }

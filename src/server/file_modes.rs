@@ -1,10 +1,10 @@
-//! What the server keeps is nobody else's business: events, keys, the admin token.
+//! Keeps the data folder private: it has events, keys and the admin token.
 //!
-//! Everything that the process makes has mode 0600 or 0700, whatever umask it was started with: RocksDB makes its files
-//! itself, with the process's umask. Of a store that an older version or a careless copy left open, the files that make it
-//! up are closed at the start; nothing else in the folder is touched, and the folder's own rights are its owner's business.
+//! Everything that the process creates has mode 0600 or 0700, whatever umask it was started with; RocksDB creates its files
+//! with the process's umask. At the start, files of a store that others could read are made private. Nothing else in the
+//! folder changes, and the mode of the folder itself is the operator's choice.
 //!
-//! Absent on purpose: encryption. Who reads the disk beside the file system needs another answer than a file's mode.
+//! Not here: encryption. A file mode does not protect against reading the disk directly.
 
 use std::{
     ffi::OsString,
@@ -25,10 +25,10 @@ use crate::{
     policy::dead_letter_store::{StoreAddress, StoreKind},
 };
 
-/// Whoever is not the server's own user.
+/// The mode bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// What a server makes in a data folder, but for dead letters.
+/// The entries of a data folder, except dead letters.
 const OWN: [&str; 10] = [
     "lock",
     "rocksdb",
@@ -42,13 +42,13 @@ const OWN: [&str; 10] = [
     "admin-token.new",
 ];
 
-/// What a folder without a store may have all the same: a token that the operator chose, and what a file system makes.
+/// The entries that a folder without a store may have: a token that the operator chose, and what a file system creates.
 const ALLOWED: [&str; 2] = ["admin-token", "lost+found"];
 
-/// By these a store is known.
+/// The entries that identify a store.
 const STORE: [&str; 2] = ["rocksdb", "watermark"];
 
-/// What is made from now on is private. A folder that has something in it, and no store, is somebody else's: it is refused.
+/// Makes new files private. Refuses a folder that is not empty and has no store, because it is not gridhook's.
 pub(super) fn keep(config: &Config) -> io::Result<()> {
     umask(Mode::from_raw_mode(OTHERS));
     let data_dir = &config.server.data_dir;
@@ -69,8 +69,8 @@ pub(super) fn keep(config: &Config) -> io::Result<()> {
     let known: Vec<OsString> = OWN.into_iter().chain(ALLOWED).map(OsString::from).chain(folders).collect();
     match names.iter().find(|name| !known.contains(name)) {
         None => Ok(()),
-        Some(stranger) => Err(io::Error::other(format!(
-            "{} has no store and is not empty: it has {stranger:?}. Name an empty folder, one that is not there yet, or the \
+        Some(foreign) => Err(io::Error::other(format!(
+            "{} has no store and is not empty: it has {foreign:?}. Name an empty folder, one that is not there yet, or the \
              data folder of a server (server.data_dir)",
             data_dir.display()
         ))),
@@ -87,8 +87,8 @@ fn below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
     inside.components().next().map(|first| first.as_os_str().to_owned())
 }
 
-/// Closes the files of the store that others may read. The admin token's file is not narrowed here: its own door asks who
-/// could have written it.
+/// Makes the store's files private. The admin token's file is excluded, because [`crate::admin::auth`] checks who could have
+/// written it.
 pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
     let mut open = 0;
     for name in OWN {
@@ -101,16 +101,16 @@ pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
         }
     }
     if open > 0 {
-        warn!(folder = %data_dir.display(), open, "others could read files of the store; they are private now");
+        warn!(folder = %data_dir.display(), open, "others could read files of the store; the files are private now");
     }
     Ok(())
 }
 
 fn close(path: &Path, open: &mut usize) -> io::Result<()> {
     let mode = match fs::symlink_metadata(path) {
-        // A link is where the operator wants it, and what it leads to is his. RocksDB takes files away meanwhile.
+        // The operator placed the link, and its target is not gridhook's. RocksDB deletes files meanwhile.
         Ok(meta) if meta.is_symlink() => return Ok(()),
-        // What belongs to somebody else is theirs to open.
+        // A file of another user is left alone.
         Ok(meta) if meta.uid() != geteuid().as_raw() => return Ok(()),
         Ok(meta) => meta.permissions().mode(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

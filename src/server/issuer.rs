@@ -1,9 +1,8 @@
-//! The door for publishers, and the public keys of the issuer of access tokens: read from a file or fetched, and again
-//! now and then.
+//! The authenticator of publishers, and the public keys of the issuer of access tokens.
 //!
-//! A file that cannot be read stops the start, because only the operator can mend it. An address that does not answer does
-//! not: the issuer may be down for a moment, and access keys work all the same. The keys that were there are kept until new
-//! ones have come.
+//! The keys are read from a file or fetched from a URL, and refreshed periodically. A file that cannot be read stops the
+//! start, because only the operator can correct it. A URL that does not respond does not: the outage may be short, and
+//! access keys still work. The last keys stay in use until new ones arrive.
 
 use std::{fs, rc::Rc, sync::Arc, time::Duration};
 
@@ -23,47 +22,46 @@ use crate::{
     },
 };
 
-/// Issuers have a few kilobytes of keys; more is something else.
+/// A key set has a few kilobytes.
 const KEYS_BYTES_MAX: usize = 256 * 1024;
 
-/// Names, connection, TLS and answer together.
+/// The timeout for name resolution, connection, TLS and response together.
 const FETCH_WAIT: Duration = Duration::from_secs(10);
 
-/// After a failure, and between two readings because of a key that is not known: whoever makes tokens up must not make the
-/// server call somebody else all the time.
+/// The pause after a failure, and between two refreshes for an unknown key. Without it, forged tokens would make the server
+/// send requests to the issuer without end.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Why there are no keys, or no new ones.
+/// The keys cannot be read or replaced.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IssuerError {
-    /// The file.
+    /// The file cannot be read.
     #[error("{0} cannot be read: {1}")]
     File(String, std::io::Error),
-    /// The address.
-    #[error("{0} gave no keys: {1}")]
+    /// The URL cannot be fetched.
+    #[error("cannot fetch keys from {0}: {1}")]
     Web(Url, String),
-    /// What there is.
-    #[error("what {0} has cannot be used: {1}")]
+    /// The key set cannot be used.
+    #[error("the key set of {0} cannot be used: {1}")]
     Keys(String, UnusableKeySet),
 }
 
-/// Who has access, and by which keys.
+/// The parts that check credentials.
 pub(super) struct TokenAccess {
-    /// Checks publishers.
+    /// Authenticates publishers.
     pub(super) gate: Authenticator,
-    /// Checks operators with a token of the issuer, where a role is set.
+    /// Authenticates operators with an access token, if `auth.issuer.admin_role` is set.
     pub(super) operators: Option<Operators>,
-    /// Where the issuer's keys are read again, where there is an issuer.
+    /// The source of the issuer's keys, if there is an issuer.
     pub(super) keys: Option<Rc<KeySetSource>>,
 }
 
-/// The door for publishers: with the admin token, and with what the issuer signs, if there is one. Then who may operate the
-/// server with a token of the issuer.
+/// Creates the authenticator of publishers (access keys, the admin token, the issuer's access tokens), and that of operators.
 pub(super) fn gate(
     config: &Config,
     token: &AdminToken,
     trust: &TlsTrust,
-    strangers: Arc<FailedAuthLimiter>,
+    failed_auth: Arc<FailedAuthLimiter>,
 ) -> Result<TokenAccess, IssuerError> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
@@ -82,18 +80,18 @@ pub(super) fn gate(
         trusted_proxies: config.auth.trusted_proxies.clone(),
         names: ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },
         bearer: BearerAuth { operator: Some(operator), issuer },
-        strangers,
+        failed_auth,
     });
     Ok(TokenAccess { gate, operators, keys: source })
 }
 
-/// Whether the file of the issuer's keys can be used, where there is one.
+/// Checks the key file, if the settings name one.
 pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
     let read = |issuer: &IssuerConfig| read_file(issuer, &Keyring::default());
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
 }
 
-/// The keys of `issuer`, kept up to date by a task on this arbiter.
+/// Loads the keys of `issuer` and starts the task that refreshes them.
 fn keep(issuer: &IssuerConfig, trust: &TlsTrust) -> Result<(Arc<Keyring>, Rc<KeySetSource>), IssuerError> {
     let keys = Arc::new(Keyring::default());
     if let KeySource::File(_) = issuer.keys {
@@ -105,7 +103,7 @@ fn keep(issuer: &IssuerConfig, trust: &TlsTrust) -> Result<(Arc<Keyring>, Rc<Key
     Ok((keys, source))
 }
 
-/// Where the keys of an issuer are read from.
+/// The file or URL of an issuer's keys.
 pub(super) struct KeySetSource {
     issuer: IssuerConfig,
     keys: Arc<Keyring>,
@@ -113,7 +111,7 @@ pub(super) struct KeySetSource {
 }
 
 impl KeySetSource {
-    /// Reads them again: how many there are.
+    /// Reads the keys again and returns their number.
     pub(super) async fn read(&self) -> Result<usize, IssuerError> {
         match &self.issuer.keys {
             KeySource::File(_) => read_file(&self.issuer, &self.keys),
@@ -127,7 +125,7 @@ async fn refresh(source: Rc<KeySetSource>) {
     loop {
         match source.read().await {
             Ok(count) => {
-                info!(issuer = issuer.name, count, "keys of the issuer read");
+                info!(issuer = issuer.name, count, "issuer keys loaded");
                 tokio::time::sleep(PAUSE).await;
                 tokio::select! {
                     () = tokio::time::sleep(issuer.refresh.saturating_sub(PAUSE)) => {}
@@ -135,7 +133,7 @@ async fn refresh(source: Rc<KeySetSource>) {
                 }
             }
             Err(error) => {
-                warn!(issuer = issuer.name, %error, "keys of the issuer not read; those from before are kept");
+                warn!(issuer = issuer.name, %error, "issuer keys not loaded; the last keys stay in use");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -153,13 +151,13 @@ async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, Issu
     let failed = |what: String| IssuerError::Web(url.clone(), what);
     let mut response = client.get(url.as_str()).send().await.map_err(|error| failed(error.to_string()))?;
     if !response.status().is_success() {
-        return Err(failed(format!("the answer is {}", response.status())));
+        return Err(failed(format!("the response is {}", response.status())));
     }
     let set = response.body().limit(KEYS_BYTES_MAX).await.map_err(|error| failed(error.to_string()))?;
     keys.replace(&set).map_err(|error| IssuerError::Keys(url.to_string(), error))
 }
 
-/// Redirects are not followed: the operator names the address, and nobody else does.
+/// Redirects are not followed, so that only the operator chooses the URL.
 fn client(trust: &TlsTrust) -> Client {
     let connector = Connector::new().rustls_0_23(trust.config()).timeout(FETCH_WAIT);
     Client::builder().connector(connector).disable_redirects().timeout(FETCH_WAIT).finish()

@@ -1,4 +1,4 @@
-//! The addresses that the server listens on, and what is behind each.
+//! The listeners of the server and the services behind them.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -24,10 +24,10 @@ use crate::{
     pull,
 };
 
-/// Whoever is told to come again has this long to hear it before the real server takes over.
-const MEANWHILE_WAIT: Duration = Duration::from_secs(1);
+/// The time for a 503 of `startup_responder` to reach its client before the server takes over the sockets.
+const INTERIM_WAIT: Duration = Duration::from_secs(1);
 
-/// What all workers share.
+/// The state that all workers share.
 pub(super) struct ListenerContext {
     pub(super) control: web::Data<Control>,
     pub(super) publisher: web::Data<Publisher>,
@@ -36,26 +36,26 @@ pub(super) struct ListenerContext {
     pub(super) token: auth::AdminToken,
 }
 
-/// Where publishers and operators come in.
+/// The bound sockets: one for publishers and operators, or one for each.
 pub(super) struct HttpListener {
     listener: (TcpListener, Arc<ListenerCounters>),
     admin: Option<(TcpListener, Arc<ListenerCounters>)>,
     tls: Option<ServerConfig>,
-    /// The certificate that it shows.
+    /// The certificate in use, without TLS [`None`].
     pub(super) shown: Option<Arc<tls::ServerCertificate>>,
-    /// The addresses that it really has.
+    /// The bound addresses.
     addresses: Vec<SocketAddr>,
-    /// The address that it gives.
+    /// The URL that the server gives to others.
     pub(super) public_url: String,
 }
 
 impl HttpListener {
-    /// Whoever connects from now on waits until somebody is there.
+    /// Binds the addresses. Connections wait in the system's queue until a server accepts them.
     pub(super) fn open(config: &Config) -> Result<Self, ServerError> {
         let mut addresses = Vec::new();
         let mut bind = |address: SocketAddr| {
             let listener = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
-            addresses.push(listener.local_addr().map_err(io_error("the address listened on"))?);
+            addresses.push(listener.local_addr().map_err(io_error("the address of a listener"))?);
             Ok::<_, ServerError>(listener)
         };
         let listener = (bind(config.server.listen)?, Arc::new(ListenerCounters::new("publishers")));
@@ -65,74 +65,74 @@ impl HttpListener {
         if let Some(shown) = &shown {
             actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload));
         }
-        let mut door = Self { listener, admin, tls, shown, addresses, public_url: String::new() };
-        door.public_url = match &config.server.public_url {
+        let mut listener = Self { listener, admin, tls, shown, addresses, public_url: String::new() };
+        listener.public_url = match &config.server.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => door.url(0),
+            None => listener.url(0),
         };
-        Ok(door)
+        Ok(listener)
     }
 
-    /// Where it listens: no endpoint may be there.
+    /// The bound addresses. No endpoint may have one of them.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where publishers connect.
+    /// The URL of the publishers' listener.
     pub(super) fn own_url(&self) -> String {
         self.url(0)
     }
 
-    /// What is counted of them.
+    /// The counters of each listener.
     pub(super) fn counters(&self) -> Vec<Arc<ListenerCounters>> {
         [Some(&self.listener), self.admin.as_ref()]
             .into_iter()
             .flatten()
-            .map(|(_, counted)| Arc::clone(counted))
+            .map(|(_, counters)| Arc::clone(counters))
             .collect()
     }
 
-    fn url(&self, place: usize) -> String {
-        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[place])
+    fn url(&self, index: usize) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[index])
     }
 
-    /// Answers those who come before there is a server.
-    pub(super) fn answer_meanwhile(
+    /// Answers requests while the server starts.
+    pub(super) fn serve_interim(
         &self,
         config: &Config,
         budget: &DescriptorBudget,
-        vitals: web::Data<health::ServerHealth>,
+        health: web::Data<health::ServerHealth>,
     ) -> Result<Server, ServerError> {
         let mut server = ServerBuilder::new()
             .workers(1)
             .disable_signals()
-            .shutdown_timeout(MEANWHILE_WAIT.as_secs())
+            .shutdown_timeout(INTERIM_WAIT.as_secs())
             .max_concurrent_connections(usize::MAX);
-        let told = RefusalSlots::new(budget.told);
-        let configure = move |cfg: &mut web::ServiceConfig| admin::configure_starting(cfg, vitals.clone());
-        for (listener, counted) in [Some(&self.listener), self.admin.as_ref()].into_iter().flatten() {
+        let refusal_slots = RefusalSlots::new(budget.refusals);
+        let configure = move |cfg: &mut web::ServiceConfig| admin::configure_starting(cfg, health.clone());
+        for (listener, counters) in [Some(&self.listener), self.admin.as_ref()].into_iter().flatten() {
             let listener = listener.try_clone().map_err(io_error("cannot listen"))?;
-            let listener = (listener, Arc::clone(counted));
-            let entrance = entrance(config, listener, self.tls.clone(), (budget.inbound / 2, &told));
-            server = entrance.add_to(server, configure.clone()).map_err(io_error("cannot listen"))?;
+            let listener = (listener, Arc::clone(counters));
+            let settings = listener_settings(config, listener, self.tls.clone(), (budget.inbound / 2, &refusal_slots));
+            server = settings.add_to(server, configure.clone()).map_err(io_error("cannot listen"))?;
         }
         Ok(server.run())
     }
 
-    /// Lets those in who wait.
+    /// Serves the bound sockets.
     pub(super) fn serve(
         self,
         config: &Config,
         budget: &DescriptorBudget,
-        behind: ListenerContext,
+        context: ListenerContext,
     ) -> Result<Server, ServerError> {
         let workers = workers(config);
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
-        let ListenerContext { control, publisher, tokens, health: vitals, token } = behind;
+        let ListenerContext { control, publisher, tokens, health, token } = context;
         let shared = ListenerShared {
             publisher,
             tokens,
-            health: vitals,
+            health,
             control,
             token: web::Data::new(token),
             chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
@@ -143,15 +143,31 @@ impl HttpListener {
             .workers(workers)
             .disable_signals()
             .shutdown_timeout(config.server.shutdown_wait.as_secs())
-            // The entrances count for themselves, and say so to whoever is one too many.
+            // `ConnectionLimiter` counts instead, because it answers a rejected connection.
             .max_concurrent_connections(usize::MAX);
-        let told = RefusalSlots::new(budget.told);
-        let side = if self.admin.is_some() { ListenerRole::Others } else { ListenerRole::Both };
-        let mut server = enter(server, config, self.listener, self.tls.clone(), side, (connections, &told), &shared)?;
+        let refusal_slots = RefusalSlots::new(budget.refusals);
+        let role = if self.admin.is_some() { ListenerRole::Others } else { ListenerRole::Both };
+        let mut server = add_listener(
+            server,
+            config,
+            self.listener,
+            self.tls.clone(),
+            role,
+            (connections, &refusal_slots),
+            &shared,
+        )?;
         if let Some(admin) = self.admin {
-            server = enter(server, config, admin, self.tls, ListenerRole::Operators, (operators, &told), &shared)?;
+            server = add_listener(
+                server,
+                config,
+                admin,
+                self.tls,
+                ListenerRole::Operators,
+                (operators, &refusal_slots),
+                &shared,
+            )?;
         }
-        let validation = if config.delivery.validate.enabled { "asked first" } else { "called without being asked" };
+        let validation = if config.delivery.validate.enabled { "required" } else { "off" };
         tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
         if let Some(url) = admin_url {
             println!("the control plane is at {url}");
@@ -171,56 +187,56 @@ struct ListenerShared {
     chaos: ChaosMode,
 }
 
-fn enter(
+fn add_listener(
     server: ServerBuilder,
     config: &Config,
     listener: (TcpListener, Arc<ListenerCounters>),
     tls: Option<ServerConfig>,
-    side: ListenerRole,
-    places: (usize, &RefusalSlots),
+    role: ListenerRole,
+    slots: (usize, &RefusalSlots),
     shared: &ListenerShared,
 ) -> Result<ServerBuilder, ServerError> {
     let shared = shared.clone();
-    let entrance = entrance(config, listener, tls, places);
+    let settings = listener_settings(config, listener, tls, slots);
     let configure = move |cfg: &mut web::ServiceConfig| {
-        let ListenerShared { publisher, tokens, health: vitals, control, token, chaos } = shared.clone();
+        let ListenerShared { publisher, tokens, health, control, token, chaos } = shared.clone();
         cfg.app_data(publisher).app_data(tokens);
-        if side != ListenerRole::Operators {
+        if role != ListenerRole::Operators {
             publish::http::configure(cfg);
             pull::http::configure(cfg);
         }
-        admin::configure_side(cfg, control, token, vitals, chaos, side);
+        admin::configure_side(cfg, control, token, health, chaos, role);
         cfg.default_service(web::to(publish::http::not_found));
     };
-    entrance.add_to(server, configure).map_err(io_error("cannot listen"))
+    settings.add_to(server, configure).map_err(io_error("cannot listen"))
 }
 
-fn entrance(
+fn listener_settings(
     config: &Config,
-    (listener, counted): (TcpListener, Arc<ListenerCounters>),
+    (listener, counters): (TcpListener, Arc<ListenerCounters>),
     tls: Option<ServerConfig>,
-    (connections, told): (usize, &RefusalSlots),
+    (connections, refusal_slots): (usize, &RefusalSlots),
 ) -> ListenerSettings {
     let limits = &config.limits;
     ListenerSettings {
         listener,
-        counted,
-        told: told.clone(),
+        counters,
+        refusal_slots: refusal_slots.clone(),
         tls,
-        places: ConnectionLimit {
+        limit: ConnectionLimit {
             total: connections,
             of_address: limits.connections_per_address.min(connections),
             proxies: config.auth.trusted_proxies.clone(),
         },
-        waits: HeadTimeouts { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
+        timeouts: HeadTimeouts { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
     }
 }
 
-/// How many publishers may connect: as many as the settings say, where there are descriptors for them.
+/// The maximum number of publishers' connections: the setting, or less if the descriptors do not suffice.
 fn connections(config: &Config, most: usize) -> usize {
-    let asked = config.limits.connections;
-    if most < asked {
-        tracing::warn!(asked, most, "fewer connections than limits.connections: the system allows few open files");
+    let configured = config.limits.connections;
+    if most < configured {
+        tracing::warn!(configured, most, "limits.connections is reduced to fit the limit of open files");
     }
-    most.min(asked)
+    most.min(configured)
 }

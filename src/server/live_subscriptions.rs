@@ -1,4 +1,4 @@
-//! What a redrive must know of subscriptions, and ask of them: the registry has all of it.
+//! The subscriptions of the registry, as a redrive uses them.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     store::chunk::SealedChunk,
 };
 
-/// The subscriptions that there are.
+/// Implements [`redrive::SubscriptionDirectory`] with the registry.
 pub(super) struct LiveSubscriptions {
     pub(super) registry: Arc<Registry>,
     pub(super) limits: PublishLimits,
@@ -60,23 +60,23 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         jobs.into_iter().find(|job| job.lane == lane)
     }
 
-    fn convert(&self, subscription_key: SubscriptionKey, letter: &DeadLetterEvent) -> Result<SealedChunk, String> {
+    fn convert(&self, subscription_key: SubscriptionKey, dead_letter: &DeadLetterEvent) -> Result<SealedChunk, String> {
         let gone = || "its event subscription is gone".to_owned();
         let topic = self.registry.owner(subscription_key.partition).ok_or_else(gone)?.record();
         let plan = self.registry.shared(subscription_key).ok_or_else(gone)?.plan();
         let delivery = plan.record.delivery_schema;
-        if !letter.schema.deliveries().contains(&delivery) {
+        if !dead_letter.schema.deliveries().contains(&delivery) {
             return Err(format!(
-                "its event is in the schema {:?}, which can't be delivered in {delivery:?}",
-                letter.schema
+                "its event has the schema {:?}, which cannot be delivered as {delivery:?}",
+                dead_letter.schema
             ));
         }
-        // In a domain it says which topic it is for; elsewhere it is this one's, wherever it comes from.
-        let event = match letter.schema {
-            Schema::EventGrid if !topic.is_domain() => letter.without_topic(),
-            Schema::EventGrid | Schema::CloudEvents | Schema::Custom => letter.event.clone(),
+        // An event of a domain names its topic. Any other event takes the topic that it is redriven to.
+        let event = match dead_letter.schema {
+            Schema::EventGrid if !topic.is_domain() => dead_letter.without_topic(),
+            Schema::EventGrid | Schema::CloudEvents | Schema::Custom => dead_letter.event.clone(),
         };
-        publish::again(&topic, letter.schema, &event, &self.limits)
+        publish::again(&topic, dead_letter.schema, &event, &self.limits)
     }
 
     fn take_back(

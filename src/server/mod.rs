@@ -294,7 +294,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
         tracing::warn!("a dead-letter file is unfinished at the stop; the next start writes it again");
     }
     serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?.map_err(io_error("serving"))?;
-    timekeeper.note();
+    timekeeper.save();
     core.journal.close();
     writer.join();
     drop(arbiters);

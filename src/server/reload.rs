@@ -1,8 +1,8 @@
-//! What can be changed while the server runs: on SIGHUP the settings are read again, and the files that they name.
+//! Reloads settings and the files that they name on SIGHUP.
 //!
-//! Taken at once: the server's certificate, client certificates, the admin token, the keys of the issuer, `log.filter`, and
-//! who may read metrics. Anything else needs a restart, and the log names what that is. Settings that cannot be used change
-//! nothing. SIGUSR1 and SIGUSR2 are ignored: nobody means to end the server by them.
+//! Applied at once: the server's certificate, client certificates, the admin token, the issuer's keys, `log.filter`, and
+//! access to metrics. Other changes need a restart, and the log names them. Invalid settings change nothing. SIGUSR1 and
+//! SIGUSR2 are ignored, because their default action would end the process.
 
 use std::{collections::BTreeMap, io, path::Path, rc::Rc, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
     telemetry::LogFilter,
 };
 
-/// The settings that are taken at once.
-const TAKEN: [&str; 4] = ["log.filter", "metrics.public", "metrics.token", "server.admin_token"];
+/// The settings that are applied at once.
+const APPLIED: [&str; 4] = ["log.filter", "metrics.public", "metrics.token", "server.admin_token"];
 
-/// The signals that do not end the server.
+/// The handlers of signals that do not end the server.
 pub(super) struct ReloadSignals {
     hangup: Signal,
-    // Held so that it is plain what they are for: heard, and nothing follows.
+    // Holding the handlers keeps the signals from ending the process.
     _ignored: [Signal; 2],
 }
 
@@ -34,7 +34,7 @@ impl ReloadSignals {
     }
 }
 
-/// What is reached for it.
+/// The parts of the server that a reload changes.
 pub(super) struct Reload {
     pub(super) sources: SettingSources,
     pub(super) log: LogFilter,
@@ -47,7 +47,7 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Looks again at each signal, and at the client certificates also as often as at the server's own.
+    /// Reloads on each SIGHUP, and checks the client certificates at each `server.tls_reload`.
     pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
         let mut running = config::settings(&self.sources).unwrap_or_default();
         if let Some(folder) = config.delivery.client_certificates_dir.clone() {
@@ -58,30 +58,30 @@ impl Reload {
                 match Config::load(&self.sources).and_then(|fresh| Ok((fresh, config::settings(&self.sources)?))) {
                     Ok(loaded) => loaded,
                     Err(error) => {
-                        tracing::error!(%error, "reload: the settings cannot be used; nothing is changed");
+                        tracing::error!(%error, "the new settings cannot be used; nothing is changed");
                         continue;
                     }
                 };
-            self.take(&config, &fresh).await;
+            self.apply(&config, &fresh).await;
             let values = |settings: &[config::Setting]| -> BTreeMap<String, String> {
                 settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
             };
             let (before, after) = (values(&running), values(&now));
             let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
             let waiting: Vec<&str> = keys
-                .filter(|key| before.get(*key) != after.get(*key) && !TAKEN.contains(&key.as_str()))
+                .filter(|key| before.get(*key) != after.get(*key) && !APPLIED.contains(&key.as_str()))
                 .map(String::as_str)
                 .collect();
             if !waiting.is_empty() {
-                tracing::warn!(settings = waiting.join(", "), "reload: these settings have changed and need a restart");
+                tracing::warn!(settings = waiting.join(", "), "some changed settings need a restart");
             }
-            // What waits for a restart is told again, what was taken is not.
-            running.retain(|setting| !TAKEN.contains(&setting.key.as_str()));
-            running.extend(now.into_iter().filter(|setting| TAKEN.contains(&setting.key.as_str())));
+            // A setting that needs a restart is reported again by the next reload; an applied one is not.
+            running.retain(|setting| !APPLIED.contains(&setting.key.as_str()));
+            running.extend(now.into_iter().filter(|setting| APPLIED.contains(&setting.key.as_str())));
         }
     }
 
-    async fn take(&self, config: &Config, fresh: &Config) {
+    async fn apply(&self, config: &Config, fresh: &Config) {
         let log_filter = match self.log.set(&fresh.log.filter) {
             Ok(()) => fresh.log.filter.clone(),
             Err(error) => error.to_string(),
@@ -97,16 +97,16 @@ impl Reload {
         let metrics = match settings::readers(fresh) {
             Ok(readers) => {
                 self.control.let_read_metrics(readers);
-                "read again".to_owned()
+                "applied".to_owned()
             }
             Err(error) => format!("kept: {error}"),
         };
         let certificate = match self.certificate.clone() {
-            Some(shown) => tokio::task::spawn_blocking(move || shown.look()).await.unwrap_or("not readable"),
+            Some(shown) => tokio::task::spawn_blocking(move || shown.reload()).await.unwrap_or("not readable"),
             None => "none",
         };
         let client_certificates = match &config.delivery.client_certificates_dir {
-            Some(folder) => self.look(folder).await,
+            Some(folder) => self.reload_client_certificates(folder).await,
             None => "none".to_owned(),
         };
         let issuer_keys = match &self.keys {
@@ -119,29 +119,29 @@ impl Reload {
     async fn watch(self: Rc<Self>, folder: std::path::PathBuf, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
-            self.look(&folder).await;
+            self.reload_client_certificates(&folder).await;
         }
     }
 
-    /// Looks at the client certificates: what was found, in words.
-    async fn look(&self, folder: &Path) -> String {
+    /// Reloads the client certificates and describes the result.
+    async fn reload_client_certificates(&self, folder: &Path) -> String {
         let (identities, trust, path) = (self.identities.clone(), self.trust.clone(), folder.to_owned());
-        let looked = tokio::task::spawn_blocking(move || identities.reload(&path, &trust)).await;
-        let Ok(reloaded) = looked else { return "not readable".to_owned() };
+        let reloaded = tokio::task::spawn_blocking(move || identities.reload(&path, &trust)).await;
+        let Ok(reloaded) = reloaded else { return "not readable".to_owned() };
         match reloaded {
             Err(error) => {
-                tracing::error!(%error, "client certificates cannot be looked at; those from before are shown");
+                tracing::error!(%error, "client certificates cannot be read; the last ones stay in use");
                 "not readable".to_owned()
             }
             Ok(reloaded) => {
                 for error in &reloaded.failed {
-                    tracing::error!(%error, "a client certificate cannot be used; where there was an older one, it is shown");
+                    tracing::error!(%error, "a client certificate cannot be used; its last version stays in use");
                 }
                 if reloaded.fresh.is_empty() && reloaded.gone.is_empty() {
                     return "unchanged".to_owned();
                 }
                 let (fresh, gone) = (reloaded.fresh.join(", "), reloaded.gone.join(", "));
-                tracing::info!(fresh, gone, "client certificates have changed");
+                tracing::info!(fresh, gone, "client certificates replaced");
                 format!("new: {fresh}; gone: {gone}")
             }
         }

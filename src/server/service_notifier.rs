@@ -1,9 +1,9 @@
-//! Tells the service manager how the server is: systemd's protocol of readiness, which is a datagram to a socket whose name
-//! is in the environment. Where there is none, nobody is told, and nothing is done.
+//! Reports the state of the server to the service manager with systemd's notification protocol: datagrams to the socket of
+//! `NOTIFY_SOCKET`. Without that variable nothing is sent.
 //!
-//! `READY=1` follows `/readyz`: the store is read and publishers are served. `WATCHDOG=1` goes out while every thread with
-//! actors answers: one that is stuck would hold its subscriptions for ever, and a restart frees them. A full disk and an
-//! endpoint that hangs stop no thread.
+//! `READY=1` follows `/readyz`: the store is recovered and publishers are served. `WATCHDOG=1` is sent while every actor
+//! thread responds. A stuck thread would hold its subscriptions for ever; a restart frees them. A full disk and an endpoint
+//! that does not respond stop no thread.
 
 use std::{
     env,
@@ -22,19 +22,19 @@ use std::{
 use actix::ArbiterHandle;
 use tokio::sync::oneshot;
 
-/// Whom we tell, if anybody. The two variables are the service manager's words and no settings of ours.
+/// The socket of the service manager. Its two environment variables are not settings of gridhook.
 pub(super) struct ServiceNotifier {
     to: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
 }
 
 impl ServiceNotifier {
-    /// Of the process that the service manager started. Without `NOTIFY_SOCKET` it is silent.
+    /// Reads the environment. Without `NOTIFY_SOCKET` nothing is sent.
     pub(super) fn of_environment() -> Self {
         let to = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()).and_then(|name| {
             let opened = open(&name);
             if let Err(error) = &opened {
-                tracing::warn!(%error, socket = %name.display(), "the service manager cannot be told anything");
+                tracing::warn!(%error, socket = %name.display(), "the socket of the service manager cannot be opened");
             }
             opened.ok()
         });
@@ -42,24 +42,24 @@ impl ServiceNotifier {
         Self { to, watchdog }
     }
 
-    /// The server takes events.
+    /// Reports that the server accepts events.
     pub(super) fn ready(&self, url: &str) {
-        self.notify(&format!("READY=1\nSTATUS=takes events at {url}"));
+        self.notify(&format!("READY=1\nSTATUS=accepting events at {url}"));
     }
 
-    /// It finishes what is in flight.
+    /// Reports that the server stops.
     pub(super) fn stopping(&self) {
-        self.notify("STOPPING=1\nSTATUS=stopping: what is in flight is finished");
+        self.notify("STOPPING=1\nSTATUS=stopping: requests in flight finish");
     }
 
-    /// Tells that all of `threads` are alive, twice in each period, as long as they are.
+    /// Sends `WATCHDOG=1` twice in each period while all of `threads` respond.
     pub(super) async fn watch(self: std::rc::Rc<Self>, threads: Vec<ArbiterHandle>) {
         let Some(period) = self.watchdog else { return };
         loop {
             tokio::time::sleep(period / 2).await;
             for thread in &threads {
                 let (reply, answer) = oneshot::channel();
-                // Who does not answer is waited for, and who has ended drops the question: then nobody is told any more.
+                // A stuck thread blocks this loop, and an ended one drops the sender. Both stop the watchdog messages.
                 if !thread.spawn_fn(move || reply.send(()).unwrap_or_default()) || answer.await.is_err() {
                     return;
                 }
@@ -71,12 +71,12 @@ impl ServiceNotifier {
     fn notify(&self, what: &str) {
         let Some((socket, to)) = &self.to else { return };
         if let Err(error) = socket.send_to_addr(what.as_bytes(), to) {
-            tracing::warn!(%error, what, "the service manager was not told");
+            tracing::warn!(%error, what, "the service manager was not notified");
         }
     }
 }
 
-/// A path, or a name in the kernel's own space of names, which is written with an `@` before it.
+/// Opens a path, or a name in the abstract namespace, which begins with `@`.
 fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     let to = match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -85,7 +85,7 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((UnixDatagram::unbound()?, to))
 }
 
-/// How often the service manager wants to hear of this process; [`None`] where it does not.
+/// The period of the watchdog, if this process has one.
 fn watchdog() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let is_ours = env::var_os("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(std::process::id().into());

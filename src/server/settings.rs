@@ -1,4 +1,4 @@
-//! What the operator wrote, in the words of the parts that it is for.
+//! Converts the operator's settings into the settings of each module.
 
 use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     telemetry::trace::{SpanCounts, Tracer},
 };
 
-/// The server's own limits on a subscription, which no edition changes. Without batching a request has one event.
+/// The server's own limits, which no edition changes. Without batching a request has one event.
 const EVENTS_PER_BATCH: model::ValueRange = model::ValueRange { min: 1, max: 5000, default: 1 };
 
 pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
@@ -71,7 +71,7 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
     }
 }
 
-/// The stores of dead letters, by name. Blocks: a folder is made.
+/// Opens the dead-letter stores. Blocks, because it creates folders.
 pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
     let open = |(name, store): (&String, &config::DeadLetterStore)| {
         let config::DeadLetterStore { address, endpoint, region, allow_http, credentials } = store;
@@ -97,16 +97,16 @@ fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
     AddressRules { allow_http: *allow_http, allow_networks: allow_networks.clone(), own: own.to_vec() }
 }
 
-/// How those are treated who show what is no good.
+/// The limiter of failed authentications.
 pub(super) fn failed_auth_limiter(config: &Config) -> FailedAuthLimiter {
-    let patience = FailedAuthLimits {
+    let limits = FailedAuthLimits {
         free: config.limits.failed_keys,
         wait_max: config.limits.failed_keys_wait,
         addresses_max: config.limits.failed_keys_addresses,
         waiting_max: config.limits.failed_keys_held,
         ..FailedAuthLimits::default()
     };
-    FailedAuthLimiter::new(patience, config.auth.trusted_proxies.clone())
+    FailedAuthLimiter::new(limits, config.auth.trusted_proxies.clone())
 }
 
 fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
@@ -161,7 +161,7 @@ pub(super) fn version(version: config::TlsVersion) -> MinimumTlsVersion {
     }
 }
 
-/// How endpoints are called.
+/// The options of the HTTP client for endpoints.
 pub(super) fn client(
     config: &Config,
     own: &[SocketAddr],
@@ -184,7 +184,7 @@ pub(super) fn client(
     Ok(deliver::ClientOptions { identities, names, keep_alive, late_requests_max, sockets, ..options })
 }
 
-/// Whose figures are told, and to whom.
+/// The metrics endpoint.
 pub(super) fn exposition(config: &Config, sources: MetricSources, started: Timestamp) -> io::Result<Exposition> {
     let config::Metrics { public: _, token: _, subscriptions, subscriptions_per_topic, topics } = &config.metrics;
     let readers = readers(config)?;
@@ -196,14 +196,14 @@ pub(super) fn exposition(config: &Config, sources: MetricSources, started: Times
     Ok(Exposition::new(sources, bounds, readers, started))
 }
 
-/// Who may read figures.
+/// The read access to metrics.
 pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
     let config::Metrics { public, token, .. } = &config.metrics;
     let token = token.as_ref().map(|token| AdminToken::given(token.expose())).transpose()?;
     Ok(if *public { MetricsAccess::All } else { MetricsAccess::Token(token) })
 }
 
-/// What is told of spans; [`None`] where none are recorded.
+/// The counts of exported spans, if traces are recorded.
 pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
     tracer.counts()?;
     Some(Box::new(move || {
@@ -212,7 +212,7 @@ pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
     }))
 }
 
-/// How endpoints are asked whether they may be.
+/// The settings of endpoint validation.
 pub(super) fn validation_settings(config: &Config, public_url: String) -> ValidationSettings {
     let config::ValidationMode { enabled, wait, pause, window, request_rate } = config.delivery.validate;
     ValidationSettings {

@@ -1,8 +1,9 @@
-//! What is answered while the server starts: a large log takes its time, and whoever watches must not take that for a failure.
+//! Answers requests while the server starts, because recovering a large log takes time and monitoring must not take that for
+//! a failure.
 //!
-//! The addresses are bound before the store is opened. Until it is read, a server of its own answers there: `/healthz` and
-//! `/readyz` say how far the start is, and everybody else is told 503 with `Retry-After`. Then the real one takes over the
-//! same sockets; who connects between the two waits in the system's queue.
+//! The addresses are bound before the store is opened. Until the store is recovered, an interim server answers there:
+//! `/healthz` and `/readyz` report the progress, every other request receives 503 with `Retry-After`. Then the real server
+//! takes over the sockets. Connections in between wait in the system's queue.
 
 use std::{fs, path::Path};
 
@@ -15,31 +16,31 @@ use crate::{
     config::Config,
 };
 
-/// The server that answers meanwhile.
+/// The interim server.
 pub(super) struct StartupResponder(ServerHandle);
 
 impl StartupResponder {
-    /// Answers at the addresses of `listener` from now on.
+    /// Starts to answer on the sockets of `listener`.
     pub(super) fn begin(
-        door: &HttpListener,
+        listener: &HttpListener,
         config: &Config,
         budget: &DescriptorBudget,
-        vitals: web::Data<ServerHealth>,
+        health: web::Data<ServerHealth>,
     ) -> Result<Self, ServerError> {
-        let server = door.answer_meanwhile(config, budget, vitals)?;
+        let server = listener.serve_interim(config, budget, health)?;
         let handle = server.handle();
         actix_rt::spawn(server);
         Ok(Self(handle))
     }
 
-    /// Leaves the addresses to the real server.
+    /// Stops the interim server, and leaves the sockets to the real one.
     pub(super) async fn end(self) {
         self.0.stop(true).await;
     }
 }
 
-/// How much of the write-ahead log in `store` has been read, while it is opened. RocksDB does not say so itself; the place in
-/// the file that it reads does.
+/// How much of the write-ahead log in `store` has been read. RocksDB does not report it, so it is taken from the positions
+/// of this process's open files.
 pub(super) fn replayed(store: &Path) -> Option<StepProgress> {
     let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
     let mut logs: Vec<(String, u64)> = Vec::new();
@@ -60,7 +61,7 @@ pub(super) fn replayed(store: &Path) -> Option<StepProgress> {
     }
     let of = logs.iter().map(|(_, bytes)| bytes).sum();
     let (reading, at) = reading?;
-    // They are numbered, with zeros before the number, and read in that order.
+    // The names are numbers with leading zeros, and the logs are read in that order.
     let before: u64 = logs.iter().filter(|(name, _)| *name < reading).map(|(_, bytes)| bytes).sum();
     Some(StepProgress { done: (before + at).min(of), of })
 }

@@ -1,10 +1,10 @@
-//! https towards publishers and operators: the server's own certificate, which is changed while it runs.
+//! The server's TLS certificate, which can be replaced while the server runs.
 //!
-//! Certificates live for weeks, a server for longer. So the files are looked at now and then, and what is new in them is
-//! shown from the next connection on; those that are open stay open. Files that cannot be used (one of the two is new and
-//! the other not yet) leave the old certificate in place and are told in the log, once for each change.
+//! The files are checked at each `server.tls_reload` and on SIGHUP. A new certificate applies to new connections. Files that
+//! cannot be used (for example, a new certificate beside an old key) leave the last certificate in use and are logged once
+//! for each change.
 //!
-//! Absent on purpose: asking for a certificate. That is the affair of those who are made for it.
+//! Not here: requesting certificates. ACME clients do that.
 
 use std::{
     io,
@@ -25,13 +25,13 @@ use crate::{
     deliver::trust::{self, identity},
 };
 
-/// The server's certificate, as it is shown now.
+/// The server's certificate in use.
 #[derive(Debug)]
 pub(super) struct ServerCertificate {
     certificate: PathBuf,
     key: PathBuf,
     current: RwLock<Arc<CertifiedKey>>,
-    /// What was in the files when they were looked at last.
+    /// The content of the files at the last check.
     seen: RwLock<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -48,13 +48,13 @@ impl ServerCertificate {
         Ok(Self { certificate, key, current, seen })
     }
 
-    /// Looks at the files, and takes what is new in them. Blocks.
-    pub(super) fn look(&self) -> &'static str {
+    /// Reads the files, and takes a new certificate. Blocks.
+    pub(super) fn reload(&self) -> &'static str {
         let found = match read(&self.certificate, &self.key) {
             Ok(found) => found,
-            // They are being replaced, or are gone: what is shown is as good as before.
+            // The files are missing or being replaced; the last certificate stays in use.
             Err(error) => {
-                tracing::debug!(%error, "the server's certificate cannot be looked at");
+                tracing::debug!(%error, "the server certificate cannot be read");
                 return "not readable";
             }
         };
@@ -65,11 +65,11 @@ impl ServerCertificate {
         match certified(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
-                tracing::info!(path = %self.certificate.display(), "the server shows its new certificate");
+                tracing::info!(path = %self.certificate.display(), "server certificate replaced");
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "the server's new certificate cannot be used; it shows the old one");
+                tracing::error!(%error, "the new server certificate cannot be used; the last one stays in use");
                 "not usable"
             }
         }
@@ -87,7 +87,7 @@ fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::Trus
     CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(wrong)
 }
 
-/// What is needed to listen with TLS, and the certificate that is shown. [`None`]: the server listens without.
+/// The TLS configuration and its certificate; [`None`] where the settings name none.
 pub(super) fn listening(
     settings: &config::Server,
 ) -> Result<Option<(ServerConfig, Arc<ServerCertificate>)>, trust::TrustError> {
@@ -101,13 +101,13 @@ pub(super) fn listening(
     Ok(Some((config, shown)))
 }
 
-/// Looks at the files every so often, for as long as the certificate is shown.
+/// Checks the files periodically while the certificate is in use.
 pub(super) async fn keep_fresh(shown: Weak<ServerCertificate>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let Some(shown) = shown.upgrade() else { return };
-        if tokio::task::spawn_blocking(move || shown.look()).await.is_err() {
-            tracing::error!("looking at the server's certificate panicked");
+        if tokio::task::spawn_blocking(move || shown.reload()).await.is_err() {
+            tracing::error!("reading the server certificate panicked");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A bound on the lines that libraries write: a peer can cause them, with each request that it sends and each answer that it
-//! gives. The server's own lines are bounded where they are written.
+//! Limits the log lines of libraries, because a peer can cause one with each request or response. The server's own lines are
+//! limited where they are written.
 //!
-//! Only what is logged by default is bounded. Whoever asks for a library's debug lines wants all of them.
+//! Only levels that are logged by default are limited; debug lines are written in full.
 
 use std::{
     collections::HashMap,
@@ -14,13 +14,13 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use crate::{clock::Clock, event::Timestamp};
 
-/// So many lines of one place in the code are written …
+/// The maximum number of lines from one call site in a [`WINDOW`].
 const LINES: u32 = 10;
 
-/// … within so long.
+/// The window.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Leaves lines out.
+/// Drops lines beyond the limit.
 pub(super) struct Limit {
     clock: Clock,
     windows: Mutex<HashMap<Identifier, Window>>,
@@ -36,11 +36,11 @@ impl Limit {
         Self { clock, windows: Mutex::default() }
     }
 
-    /// How many lines of this place there were in its window, with this one.
-    fn count(&self, place: Identifier) -> u32 {
+    /// The number of lines of this call site in the current window, this one included.
+    fn count(&self, call_site: Identifier) -> u32 {
         let now = self.clock.now();
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = windows.entry(place).or_insert(Window { began: now, lines: 0 });
+        let window = windows.entry(call_site).or_insert(Window { began: now, lines: 0 });
         if now.since(window.began) >= WINDOW {
             *window = Window { began: now, lines: 0 };
         }
@@ -58,7 +58,10 @@ impl<S: Subscriber> Layer<S> for Limit {
         }
         let lines = self.count(metadata.callsite());
         if lines == LINES + 1 {
-            tracing::warn!(library = metadata.target(), "a library repeats a line: it is left out for a minute");
+            tracing::warn!(
+                library = metadata.target(),
+                "a library repeats a line; it is suppressed for up to a minute"
+            );
         }
         lines <= LINES
     }

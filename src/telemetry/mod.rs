@@ -1,9 +1,9 @@
-//! What whoever watches the server is told: the log, and ([`trace`]) the way of single events through it.
+//! The log, and traces of single events ([`trace`]).
 //!
-//! The log is structured, to standard error, as text for people or one JSON object a line for machines.
+//! The log is structured and goes to standard error, as text or as one JSON object a line. Standard output belongs to the
+//! output of the commands.
 //!
-//! Standard output belongs to what the commands print. Absent on purpose: log files and their rotation; whoever runs the
-//! server has a journal for that.
+//! Not here: log files and rotation, which the service manager provides.
 
 mod limit;
 pub mod trace;
@@ -22,42 +22,42 @@ use crate::{
     escape,
 };
 
-/// The log could not be set up; nothing is logged.
+/// The log cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is not one.
+    /// The filter is invalid.
     #[error("log.filter cannot be read: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// The filter cannot be changed any more.
-    #[error("the filter of the log cannot be changed: {0}")]
+    /// The filter cannot be replaced.
+    #[error("log.filter cannot be changed: {0}")]
     Reload(#[from] reload::Error),
-    /// The process has a log already.
-    #[error("the log is set up already: {0}")]
+    /// The process already has a log.
+    #[error("the process already has a log: {0}")]
     Twice(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Changes what is logged while the process runs.
+/// Replaces the filter of the log while the process runs.
 pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
 
 impl LogFilter {
-    /// From now on `filter` says what is logged.
+    /// Replaces the filter.
     pub fn set(&self, filter: &str) -> Result<(), TelemetryError> {
         Ok((self.0)(EnvFilter::try_new(filter)?)?)
     }
 }
 
-/// Sets the log of the process up.
+/// Sets up the log of the process.
 pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
     let (dispatch, filter) = logger(log, io::stderr, io::stderr().is_terminal())?;
     dispatch.try_init()?;
     Ok(filter)
 }
 
-/// What writes the log's lines. What a terminal would obey is escaped, in messages and in fields, and what a library repeats
-/// is bounded.
+/// The subscriber that writes the log. Control characters are escaped in messages and fields, and repeated lines of
+/// libraries are limited.
 ///
 /// # Errors
-/// Where the filter is not one.
+/// If the filter is invalid.
 pub fn logger<W: Write + 'static>(
     log: &config::LogConfig,
     writer: impl Fn() -> W + Send + Sync + 'static,
@@ -75,7 +75,7 @@ pub fn logger<W: Write + 'static>(
         let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
         return Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter));
     }
-    // Fields are escaped one by one, because the line around them has colours of its own.
+    // Fields are escaped one by one, because the subscriber adds colour codes to the line.
     let fields = format::debug_fn(|writer, field, value| {
         let value = format!("{value:?}");
         match field.name() {
@@ -89,7 +89,7 @@ pub fn logger<W: Write + 'static>(
     Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter))
 }
 
-/// The log, line by line. A line that cannot be written is lost: the server must go on where nobody reads it.
+/// Writes the log line by line. A failed write is ignored, because the server must not stop when its log is not read.
 struct Lines<W> {
     writer: W,
     is_json: bool,

@@ -358,7 +358,7 @@ fn bad_answers_do_not_fill_the_log() {
     let said = server.said();
     let lines = said.lines().count() - before;
     println!("{} bad answers, {lines} lines", bad.len() * FLOOD);
-    assert!(said.contains("a library repeats a line: it is left out for a minute"), "{said}");
+    assert!(said.contains("a library repeats a line; it is suppressed for up to a minute"), "{said}");
     assert!(lines < FLOOD, "{lines} lines: {said}");
 }
 

@@ -235,7 +235,7 @@ fn without_an_issuer_the_operator_alone_comes_in() {
     assert_eq!(verdict(&bearer, "swordfish"), "good");
     assert_eq!(verdict(&bearer, "sword.fish.es"), "unreadable");
     let token = signer.sign(Some("ec"), Algorithm::ES256, &claims());
-    assert_eq!(verdict(&bearer, &token), "This server takes no access tokens; its operator has set no issuer up");
+    assert_eq!(verdict(&bearer, &token), "This server accepts no access tokens; its operator has configured no issuer");
     assert_eq!(verdict(&BearerAuth::default(), "swordfish"), "unreadable");
 }
 

@@ -99,7 +99,7 @@ fn the_rules_are_those_of_every_cloud_event() {
     check(
         &[("time", b"yesterday")],
         "1",
-        expect!["nonconforming. Property 'time' is not a date and time in the form of RFC 3339."],
+        expect!["nonconforming. Property 'time' is not an RFC 3339 date and time."],
     );
     check(
         &[("with-hyphen", b"x")],

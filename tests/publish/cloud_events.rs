@@ -141,7 +141,7 @@ fn a_time_is_rfc_3339() {
     for time in wrong {
         assert_eq!(
             shown(cloud_event(event(&format!(r#","time":"{time}""#)).as_bytes())),
-            "nonconforming. Property 'time' is not a date and time in the form of RFC 3339."
+            "nonconforming. Property 'time' is not an RFC 3339 date and time."
         );
     }
 }
@@ -205,7 +205,7 @@ fn data_is_json_or_base64_not_both() {
         &event(r#","data":{},"data_base64":"AA==""#),
         expect!["nonconforming. Properties 'data' and 'data_base64' are both given."],
     );
-    check(&event(r#","data_base64":"hello""#), expect!["nonconforming. Property 'data_base64' is not in base64."]);
+    check(&event(r#","data_base64":"hello""#), expect!["nonconforming. Property 'data_base64' is not base64."]);
     check(&event(r#","data_base64":{}"#), expect!["nonconforming. Property 'data_base64' is not a string."]);
 }
 

@@ -158,20 +158,20 @@ fn a_time_is_iso_8601() {
     check("2020-08-13T17:18:13+0000", expect!["2020-08-13T17:18:13+0000 is taken"]);
     check("2020-08-13T17:18:13.123456789-07:30", expect!["2020-08-13T17:18:13.123456789-07:30 is taken"]);
     check("2020-08-13T17:18:13.164726", expect!["2020-08-13T17:18:13.164726 is taken"]);
-    check("2020-08-13", expect!["nonconforming. Property 'eventTime' is not a date and time in the form of ISO 8601."]);
+    check("2020-08-13", expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."]);
     check(
         "2020-02-30T00:00:00Z",
-        expect!["nonconforming. Property 'eventTime' is not a date and time in the form of ISO 8601."],
+        expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
     );
     check(
         "2020-08-13T17:18:13Z[UTC]",
-        expect!["nonconforming. Property 'eventTime' is not a date and time in the form of ISO 8601."],
+        expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
     );
     check(
         "8/13/2020 5:18:13 PM",
-        expect!["nonconforming. Property 'eventTime' is not a date and time in the form of ISO 8601."],
+        expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
     );
-    check("yesterday", expect!["nonconforming. Property 'eventTime' is not a date and time in the form of ISO 8601."]);
+    check("yesterday", expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."]);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_body_is_an_array_of_objects() {
     check("[1]", expect!["nonconforming. Token Expected: StartObject, Actual Token Received: Integer."]);
     check("[1.5e3]", expect!["nonconforming. Token Expected: StartObject, Actual Token Received: Float."]);
     check("[[]]", expect!["nonconforming. Token Expected: StartObject, Actual Token Received: StartArray."]);
-    check("events", expect!["nonconforming. It is not JSON: it begins with no JSON value."]);
+    check("events", expect!["nonconforming. It is not JSON: it does not begin with a JSON value."]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_body_is_json() {
     check(r#"[{"id":01}]"#, expect!["nonconforming. It is not JSON: invalid number at line 1 column 9."]);
     check("[{}]]", expect!["nonconforming. It is not JSON: trailing characters at line 1 column 5."]);
     check("[{},]", expect!["nonconforming. It is not JSON: trailing comma at line 1 column 5."]);
-    check("\u{feff}[]", expect!["nonconforming. It is not JSON: it begins with no JSON value."]);
+    check("\u{feff}[]", expect!["nonconforming. It is not JSON: it does not begin with a JSON value."]);
     check(
         &event("").replace("/s", "/\n"),
         expect![[

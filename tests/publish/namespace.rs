@@ -106,7 +106,7 @@ fn headers_say_everything_once() {
         &[("datacontenttype", b"text/plain")],
         b"x",
         expect![
-            "nonconforming. Header 'ce-datacontenttype' is not allowed: the Content-Type header says of which kind the data is."
+            "nonconforming. Header 'ce-datacontenttype' is not allowed: the Content-Type header gives the type of the data."
         ],
     );
     binary(

@@ -27,13 +27,13 @@ async fn a_topic_takes_so_many_events_a_second_and_says_when_it_takes_more() {
     expect![[r#"
         429
         retry-after: 3
-        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 10 events a second; try again in 3 s. …"#]]
+        TooManyRequests / TooManyRequests: Too Many Events. This topic accepts 10 events a second; try again in 3 s. …"#]]
     .assert_eq(&answer(&endpoint, events(1)).await);
     endpoint.hand.advance(Duration::from_millis(2_600));
     expect![[r#"
         429
         retry-after: 1
-        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 10 events a second; try again in 1 s. Request '<guid>', 3/10/2021 9:02:58 PM (UTC)."#]].assert_eq(&answer(&endpoint, events(1)).await);
+        TooManyRequests / TooManyRequests: Too Many Events. This topic accepts 10 events a second; try again in 1 s. Request '<guid>', 3/10/2021 9:02:58 PM (UTC)."#]].assert_eq(&answer(&endpoint, events(1)).await);
     endpoint.hand.advance(Duration::from_millis(1));
     assert_eq!(answer(&endpoint, events(1)).await, "200");
     // Another topic has a bucket of its own.
@@ -51,7 +51,7 @@ async fn a_topic_takes_so_many_bytes_a_second() {
     expect![[r#"
         429
         retry-after: 2
-        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 100 bytes a second; try again in 2 s. …"#]]
+        TooManyRequests / TooManyRequests: Too Many Events. This topic accepts 100 bytes a second; try again in 2 s. …"#]]
     .assert_eq(&answer(&endpoint, events(1)).await);
     endpoint.hand.advance(Duration::from_secs(2));
     assert_eq!(answer(&endpoint, events(1)).await, "200");
@@ -82,5 +82,5 @@ async fn rates_can_be_switched_off() {
     expect![[r#"
         429
         retry-after: 1
-        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 5000 events and 5000000 bytes a second; try again in 1 s. …"#]].assert_eq(&answer(&endpoint, events(1)).await);
+        TooManyRequests / TooManyRequests: Too Many Events. This topic accepts 5000 events and 5000000 bytes a second; try again in 1 s. …"#]].assert_eq(&answer(&endpoint, events(1)).await);
 }

@@ -292,7 +292,7 @@ async fn any_version_is_taken_that_is_written_like_one() {
     }
     check(with("api-version=2019-13-01"), expect![[r#"
         400
-        BadRequest / UnsupportedApiVersion: The HTTP resource that matches the request URI 'http%3A%2F%2Flocalhost%3A8080%2Ftopics%2Forders%2Fapi%2Fevents' does not support the API version '2019-13-01'. Allowed is a day, perhaps with a word behind it, such as 2018-01-01 or 2023-06-01-preview; it may be left out. …"#]]).await;
+        BadRequest / UnsupportedApiVersion: The HTTP resource that matches the request URI 'http%3A%2F%2Flocalhost%3A8080%2Ftopics%2Forders%2Fapi%2Fevents' does not support the API version '2019-13-01'. Allowed is a date with an optional suffix, such as 2018-01-01 or 2023-06-01-preview, or no api-version. …"#]]).await;
     for bad in [
         "2019",
         "v1",

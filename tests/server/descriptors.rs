@@ -39,9 +39,9 @@ fn the_parts_of_a_budget_are_no_more_than_there_is() {
                 assert_eq!(limit, MIN, "{limit} files are enough for {threads} threads");
                 continue;
             };
-            let DescriptorBudget { limit: _, store, inbound, told, outbound, idle } = budget;
-            assert!(store + inbound + told + outbound + idle < limit, "{budget:?}");
-            assert!([store, inbound, told, outbound, idle].iter().all(|part| *part > 0), "{budget:?}");
+            let DescriptorBudget { limit: _, store, inbound, refusals, outbound, idle } = budget;
+            assert!(store + inbound + refusals + outbound + idle < limit, "{budget:?}");
+            assert!([store, inbound, refusals, outbound, idle].iter().all(|part| *part > 0), "{budget:?}");
             assert!(budget.tables() > 0, "{budget:?}");
         }
     }

@@ -48,7 +48,7 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     assert_eq!(shown(&server), first.certificate.to_vec());
     // Half of the pair: for a moment it is a certificate without its key.
     std::fs::write(&certificate, &second.pem).expect("written");
-    wait_for("the complaint", LONG, || server.said().contains("new certificate cannot be used"));
+    wait_for("the complaint", LONG, || server.said().contains("new server certificate cannot be used"));
     assert_eq!(shown(&server), first.certificate.to_vec());
     second.write(folder.path(), "server");
     wait_for("the new certificate", LONG, || shown(&server) == second.certificate.to_vec());
@@ -56,7 +56,7 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     assert_eq!(open.certificate(), Some(first.certificate.to_vec()));
 
     std::fs::write(&certificate, "nothing").expect("written");
-    wait_for("another complaint", LONG, || server.said().matches("new certificate cannot be used").count() == 2);
+    wait_for("another complaint", LONG, || server.said().matches("new server certificate cannot be used").count() == 2);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(shown(&server), second.certificate.to_vec());
 }

@@ -11,7 +11,7 @@ const MEASURE: [&str; 15] = [
     "abuse::neighbours::",
     "abuse::overload::",
     "abuse::slow::",
-    "abuse::strangers::",
+    "abuse::failed_auth::",
     "server::backlog::",
     "server::chaos::",
     "server::fan_out::",

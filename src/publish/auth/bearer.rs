@@ -1,13 +1,12 @@
 //! Access tokens: a JWT that the configured issuer has signed for this server, or the admin token.
 //!
-//! `jsonwebtoken` checks the signature and nothing else. Time is an argument here, and its own look at `exp` and `nbf`
-//! passes over a claim of the wrong type; so the claims are read strictly and compared here.
+//! `jsonwebtoken` checks only the signature. Its own check of `exp` and `nbf` reads the clock and ignores claims of a wrong
+//! type, so the claims are parsed strictly and compared here, with time as an argument.
 //!
-//! Invariants: only signatures that need a private key are taken (an `alg` of `none` or `HS256` never), and only with a key
-//! of the issuer that is of that kind; no header with an extension that must be understood; `exp`, `iss` and `aud` must be
-//! there.
+//! Invariants: only asymmetric signatures are accepted (never `alg` `none` or `HS256`), and only with a key of the issuer of
+//! that kind; critical header extensions are refused; `exp`, `iss` and `aud` are required.
 //!
-//! Every holder of a token of the issuer for this audience may publish. Roles count only for [`Operators`].
+//! Every token of the issuer for this audience may publish. Roles count only for [`Operators`].
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -25,67 +24,67 @@ use tokio::sync::Notify;
 
 use crate::{event::Timestamp, publish::Refusal};
 
-/// Clocks of two machines may be so far apart, and a token must not fail for it.
+/// The tolerated difference between the clocks of two machines.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// Issuers have two or three keys, large ones a dozen.
 const KEYS_MAX: usize = 100;
 
-/// Tokens have a kilobyte or two; more is none.
+/// A token has one or two kilobytes.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether a text is the admin token; in constant time.
+/// Whether a text is the admin token, in constant time.
 pub type OperatorClaims = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Who may publish beside the holders of keys.
+/// The accepted bearer tokens.
 #[derive(Clone, Default)]
 pub struct BearerAuth {
-    /// The operator, where there is one.
+    /// The admin token, if it may publish.
     pub operator: Option<OperatorClaims>,
-    /// Whose tokens are taken.
+    /// The issuer of accepted tokens.
     pub issuer: Option<TokenIssuer>,
 }
 
-/// Who may operate the server with an access token of the issuer.
+/// Authenticates operators with an access token of the issuer.
 #[derive(Clone)]
 pub struct Operators {
-    /// Whose tokens are taken.
+    /// The issuer of accepted tokens.
     pub issuer: TokenIssuer,
-    /// The role that the claim `roles` must have.
+    /// The role that the claim `roles` must contain.
     pub role: String,
 }
 
-/// The holder of an access token, as its claims name it.
+/// The holder of an access token, by its claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenHolder {
-    /// The name for people, or else the subject.
+    /// The display name, or else the subject.
     pub name: String,
-    /// Whether it is an application, not a person.
+    /// Whether it is an application.
     pub is_application: bool,
 }
 
 /// An issuer of access tokens.
 #[derive(Clone)]
 pub struct TokenIssuer {
-    /// `iss` of its tokens.
+    /// The claim `iss` of its tokens.
     pub name: String,
-    /// `aud` of the tokens that are for this server.
+    /// The claim `aud` of tokens for this server.
     pub audience: String,
     /// Its public keys.
     pub keys: Arc<Keyring>,
 }
 
-/// Why a token is not taken.
+/// The reason why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BearerProblem {
-    /// It is no JWT.
+    /// It is not a JWT.
     Unreadable,
-    /// It is one, and no good.
+    /// It is not valid.
     Refused(&'static str),
 }
 
 impl BearerProblem {
-    /// What the publisher is told.
+    /// The refusal that the publisher receives.
     pub(super) fn refusal(self, host: String) -> Refusal {
         match self {
             Self::Unreadable => Refusal::UnreadableToken,
@@ -100,7 +99,7 @@ struct TokenClaims {
     aud: Audience,
     exp: f64,
     nbf: Option<f64>,
-    // Read leniently: a publisher's token is not refused for claims that only operators need.
+    // Parsed leniently, because a publisher's token need not have the claims of operators.
     #[serde(default)]
     roles: Value,
     #[serde(default)]
@@ -129,7 +128,7 @@ impl BearerAuth {
         }
         let Some(issuer) = &self.issuer else {
             let readable = decode_header(token).is_ok();
-            let why = "This server takes no access tokens; its operator has set no issuer up";
+            let why = "This server accepts no access tokens; its operator has configured no issuer";
             return Err(if readable { BearerProblem::Refused(why) } else { BearerProblem::Unreadable });
         };
         issuer.check(token, now).map(drop)
@@ -137,7 +136,7 @@ impl BearerAuth {
 }
 
 impl Operators {
-    /// The holder of `token`; [`None`] where the token is good and lacks the role.
+    /// The holder of `token`; [`None`] if the token is valid and lacks the role.
     pub fn check(&self, token: &str, now: Timestamp) -> Result<Option<TokenHolder>, BearerProblem> {
         let claims = self.issuer.check(token, now)?;
         let is_role = |given: &Value| given.as_str() == Some(&self.role);
@@ -196,31 +195,31 @@ impl TokenIssuer {
     }
 }
 
-/// A public key, and what it may have signed.
+/// A public key and its algorithm.
 struct PublicKey {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
 
-/// The public keys of an issuer. They come from elsewhere, and may be replaced at any time.
+/// The public keys of an issuer, which can be replaced at any time.
 #[derive(Default)]
 pub struct Keyring {
     keys: RwLock<Vec<Arc<PublicKey>>>,
     missing: Notify,
 }
 
-/// A text is no set of keys. The keys that were there are kept.
+/// A key set cannot be used. The last keys stay in use.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableKeySet {
-    /// It is not JSON, or another one.
-    #[error("it is no JSON Web Key Set: {0}")]
+    /// It is not a JSON Web Key Set.
+    #[error("it is not a JSON Web Key Set: {0}")]
     NotKeys(#[from] serde_json::Error),
-    /// There is nothing in it that a signature could be checked with.
-    #[error("it has no key that signs: RSA, P-256, P-384 or Ed25519")]
+    /// It has no key for signatures.
+    #[error("it has no signing key; allowed are RSA, P-256, P-384 and Ed25519")]
     Empty,
-    /// There is too much in it.
-    #[error("it has {0} keys, more than {KEYS_MAX}")]
+    /// It has too many keys.
+    #[error("it has {0} keys; allowed are up to {KEYS_MAX}")]
     TooMany(usize),
 }
 
@@ -230,8 +229,8 @@ struct KeySet {
 }
 
 impl Keyring {
-    /// Takes the keys of a JSON Web Key Set in place of those before, and says how many there are. Keys of kinds that are
-    /// not known are passed over, as the standard asks.
+    /// Replaces the keys with those of a JSON Web Key Set, and returns their number. Keys of unknown kinds are ignored, as the
+    /// standard requires.
     pub fn replace(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
         let KeySet { keys } = serde_json::from_slice(set)?;
         if keys.len() > KEYS_MAX {
@@ -246,7 +245,7 @@ impl Keyring {
         Ok(count)
     }
 
-    /// Waits until a token came whose key is not here: there may be new ones.
+    /// Waits for a token with an unknown key, which may mean that the issuer has new keys.
     pub async fn missing(&self) {
         self.missing.notified().await;
     }
@@ -256,7 +255,7 @@ impl Keyring {
         let mut fitting = keys.iter().filter(|key| key.algorithms.contains(&algorithm));
         let found = match id {
             Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)),
-            // Without a name it must be clear which one is meant.
+            // Without a key id, only a single matching key is unambiguous.
             None => fitting.next().filter(|_| fitting.next().is_none()),
         };
         found.cloned().ok_or_else(|| {
@@ -287,7 +286,7 @@ impl PublicKey {
                 EllipticCurve::P521 | EllipticCurve::Ed25519 => return None,
             },
             AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => vec![Algorithm::EdDSA],
-            // A key that whoever checks could also sign with is no key of an issuer.
+            // With a symmetric key a verifier could also sign.
             AlgorithmParameters::OctetKeyPair(_) | AlgorithmParameters::OctetKey(_) => return None,
         };
         if let Some(only) = jwk.common.key_algorithm {
@@ -299,7 +298,7 @@ impl PublicKey {
     }
 }
 
-/// The algorithm that a key's `alg` names; [`None`]: one that signs nothing here.
+/// The algorithm that a key's `alg` names; [`None`] for one that is not accepted.
 fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
     match named {
         KeyAlgorithm::ES256 => Some(Algorithm::ES256),
@@ -311,15 +310,14 @@ fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
         KeyAlgorithm::PS384 => Some(Algorithm::PS384),
         KeyAlgorithm::PS512 => Some(Algorithm::PS512),
         KeyAlgorithm::EdDSA => Some(Algorithm::EdDSA),
-        // Whoever checks these signatures can also make them.
+        // With a symmetric algorithm a verifier could also sign.
         KeyAlgorithm::HS256 | KeyAlgorithm::HS384 | KeyAlgorithm::HS512 => None,
         KeyAlgorithm::RSA1_5 | KeyAlgorithm::RSA_OAEP | KeyAlgorithm::RSA_OAEP_256 => None,
     }
 }
 
-/// Refuses a header that asks for more than a signature over what stands there: `crit` names extensions that must be
-/// understood, and none is (RFC 7515, 4.1.11); with `b64: false` another payload is signed (RFC 7797, 3), which a JWT must
-/// not have. `jsonwebtoken` passes over both.
+/// Refuses headers that `jsonwebtoken` ignores: `crit` names extensions that must be understood, and none is supported
+/// (RFC 7515, 4.1.11); `b64: false` means another signed payload (RFC 7797, 3), which a JWT must not have.
 fn check_extensions(token: &str) -> Result<(), BearerProblem> {
     let header = token.split('.').next().unwrap_or_default();
     let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| BearerProblem::Unreadable)?;
@@ -343,7 +341,7 @@ struct Extensions {
     b64: Option<Value>,
 }
 
-/// A member that is there, also where it is `null`.
+/// Distinguishes a present `null` from an absent member.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }

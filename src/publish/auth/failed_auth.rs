@@ -1,11 +1,11 @@
-//! Who showed what was no good, by address: slowed down, and counted.
+//! Limits failed authentications by address: delays their responses and counts them.
 //!
-//! A key has 256 bits, so that nobody guesses it; but whoever tries costs time, and should not set the pace of it. After
-//! some failures an address has its refusals held back, each for longer, up to a bound.
+//! A key has 256 bits, so it cannot be guessed; but attempts cost CPU time. After some failures the refusals of an address
+//! are delayed, each longer than the one before, up to a maximum.
 //!
-//! Invariants: a right key is never slowed, whatever came from its address before, because it is asked first; the table has
-//! a bound, and the address that has been quiet for longest is forgotten for a new one; no more refusals are held back at
-//! a time than [`FailedAuthLimits::waiting_max`] says, further ones go at once.
+//! Invariants: a valid key is never delayed, whatever its address sent before. The table is bounded, and a new address
+//! replaces the one that has been quiet for longest. At most [`FailedAuthLimits::waiting_max`] refusals are delayed at a time;
+//! further ones are sent at once.
 
 use std::{
     collections::HashMap,
@@ -21,21 +21,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::network;
 use crate::event::Timestamp;
 
-/// The first wait; each further failure doubles it.
+/// The first delay; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// How refusals are held back.
+/// The limits.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAuthLimits {
-    /// So many failures of an address are answered at once: an operator who mistypes is not a thief.
+    /// The number of failures of an address that are answered at once, for operators who mistype a key.
     pub free: u32,
-    /// A failure is forgotten after so long.
+    /// The time after which failures are forgotten.
     pub memory: Duration,
-    /// No refusal is held back for longer.
+    /// The maximum delay of a refusal.
     pub wait_max: Duration,
-    /// So many addresses are known.
+    /// The maximum number of tracked addresses.
     pub addresses_max: usize,
-    /// So many refusals are held back at a time.
+    /// The maximum number of refusals that are delayed at a time.
     pub waiting_max: usize,
 }
 
@@ -51,10 +51,10 @@ impl Default for FailedAuthLimits {
     }
 }
 
-/// Those who showed what was no good.
+/// The addresses that failed.
 #[derive(Debug)]
 pub struct FailedAuthLimiter {
-    patience: FailedAuthLimits,
+    limits: FailedAuthLimits,
     proxies: Vec<IpNet>,
     known: Mutex<HashMap<IpAddr, FailedCaller>>,
     waiting: Arc<Semaphore>,
@@ -66,18 +66,18 @@ struct FailedCaller {
     last: Timestamp,
 }
 
-/// What becomes of a refusal.
+/// The delay of a refusal.
 #[derive(Debug)]
 pub struct DelayedRefusal {
-    /// How often its address has failed lately, this time included.
+    /// The recent failures of the address, this one included.
     pub failures: u32,
-    /// How long the answer waits.
+    /// The delay.
     pub wait: Duration,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl DelayedRefusal {
-    /// Waits.
+    /// Waits for the delay.
     pub async fn wait(self) {
         if !self.wait.is_zero() {
             tokio::time::sleep(self.wait).await;
@@ -92,46 +92,46 @@ impl Default for FailedAuthLimiter {
 }
 
 impl FailedAuthLimiter {
-    /// Nobody is known yet. Whoever comes through one of the `proxies` is where that says.
-    pub fn new(patience: FailedAuthLimits, proxies: Vec<IpNet>) -> Self {
-        Self { patience, proxies, known: Mutex::default(), waiting: Arc::new(Semaphore::new(patience.waiting_max)) }
+    /// An empty table. The address of a request through one of `proxies` is taken from its headers.
+    pub fn new(limits: FailedAuthLimits, proxies: Vec<IpNet>) -> Self {
+        Self { limits, proxies, known: Mutex::default(), waiting: Arc::new(Semaphore::new(limits.waiting_max)) }
     }
 
-    /// Notes that a request showed what is no good, and returns when that may be said.
+    /// Records a failed authentication, and returns when the refusal may be sent.
     pub async fn refuse(&self, request: &HttpRequest, now: Timestamp) {
         let Some(client) = network::client(request, &self.proxies) else { return };
         let held = self.failed(client, now);
-        if held.failures == self.patience.free.saturating_add(1) {
+        if held.failures == self.limits.free.saturating_add(1) {
             let DelayedRefusal { failures, .. } = held;
-            tracing::warn!(%client, failures, "keys or tokens that are no good come from an address: its refusals wait");
+            tracing::warn!(%client, failures, "repeated failed authentications: refusals to this address are delayed");
         }
         held.wait().await;
     }
 
-    /// Notes that whoever came from `address` showed what is no good.
+    /// Records a failed authentication from `address`.
     pub fn failed(&self, address: IpAddr, now: Timestamp) -> DelayedRefusal {
         let failures = self.count(counted_as(address), now);
-        let beyond = failures.saturating_sub(self.patience.free);
+        let beyond = failures.saturating_sub(self.limits.free);
         let wait = match beyond {
             0 => Duration::ZERO,
-            beyond => FIRST_WAIT.saturating_mul(1 << (beyond - 1).min(16)).min(self.patience.wait_max),
+            beyond => FIRST_WAIT.saturating_mul(1 << (beyond - 1).min(16)).min(self.limits.wait_max),
         };
         let permit = if wait.is_zero() { None } else { Arc::clone(&self.waiting).try_acquire_owned().ok() };
         DelayedRefusal { failures, wait: if permit.is_some() { wait } else { Duration::ZERO }, _permit: permit }
     }
 
-    /// How many addresses are known.
+    /// The number of tracked addresses.
     pub fn tracked_addresses(&self) -> usize {
         self.lock().len()
     }
 
     fn count(&self, address: IpAddr, now: Timestamp) -> u32 {
-        let FailedAuthLimits { memory, addresses_max, .. } = self.patience;
+        let FailedAuthLimits { memory, addresses_max, .. } = self.limits;
         let mut known = self.lock();
         if known.len() >= addresses_max && !known.contains_key(&address) {
             known.retain(|_, stranger| now.since(stranger.last) < memory);
-            // Still full: the quietest goes. It is looked for once a newcomer, in a table that has a bound.
-            let quietest = known.iter().min_by_key(|(_, stranger)| stranger.last).map(|(address, _)| *address);
+            // The table is still full, so the quietest address is removed. The search is bounded as the table is.
+            let quietest = known.iter().min_by_key(|(_, failures)| failures.last).map(|(address, _)| *address);
             if let Some(quietest) = quietest.filter(|_| known.len() >= addresses_max) {
                 known.remove(&quietest);
             }
@@ -150,8 +150,7 @@ impl FailedAuthLimiter {
     }
 }
 
-/// By which address somebody is counted: of IPv6 by its network of 64 bits, because whoever has one address there has all
-/// of them.
+/// The address that is tracked for a client: an IPv6 client by its /64 network, because it has all of its addresses.
 pub fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -1,7 +1,7 @@
-//! Which host a request was sent to, and whether the server has that name.
+//! The host that a request was sent to, and whether it is a name of this server.
 //!
-//! A client writes `Host` as it likes. `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded` count only where a trusted
-//! proxy sent them. Each is read as a host with or without a port; anything else in it is answered with 400.
+//! A client can send any `Host`. `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded` count only from a trusted proxy.
+//! Each must be a host with an optional port; anything else is answered with 400.
 //!
 //! Of several forwarded values the last counts: the nearest proxy wrote it, and a client may have sent the others.
 
@@ -26,11 +26,11 @@ use crate::publish::Refusal;
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_PROTO: &str = "x-forwarded-proto";
 
-/// The address of this end of a connection. The listener puts it into the connection's data.
+/// The local address of a connection. The listener puts it into the connection's data.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalAddress(pub SocketAddr);
 
-/// The scheme, the host and the port that a request was sent to.
+/// The scheme, host and port that a request was sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestAuthority {
     scheme: &'static str,
@@ -39,10 +39,10 @@ pub struct RequestAuthority {
 }
 
 impl RequestAuthority {
-    /// Reads it from the request; forwarded headers count where the peer is one of `proxies`.
+    /// Reads the authority of the request; forwarded headers count if the peer is one of `proxies`.
     ///
     /// # Errors
-    /// Where a header that counts is not a host with or without a port, or `Host` is there twice.
+    /// If a header that counts is not a host with an optional port, or `Host` is repeated.
     pub(super) fn of(request: &HttpRequest, proxies: &[IpNet]) -> Result<Self, Refusal> {
         let mut lines = request.headers().get_all(HOST);
         let line = lines.next();
@@ -55,15 +55,15 @@ impl RequestAuthority {
         let (line, target) = (line.transpose()?, target.transpose()?);
         let Forwarded { host, scheme } = Forwarded::of(request, proxies)?;
         let config = request.app_config();
-        // The target goes before the header (RFC 9112, 3.2.2). HTTP/1.0 may come without either.
+        // The target takes precedence over the header (RFC 9112, 3.2.2). HTTP/1.0 allows neither.
         let (host, port) = match host.or(target).or(line) {
             Some(called) => called,
-            None => read(config.host(), "The server has no address")?,
+            None => read(config.host(), "The server's own address is not a host")?,
         };
         Ok(Self { scheme: scheme.unwrap_or(if config.secure() { "https" } else { "http" }), host, port })
     }
 
-    /// The first of the host's labels, where there are others behind it: a name alone is a machine's, not a topic's.
+    /// The first label of a host with several labels. A single label is a machine's name, not a topic's.
     pub(in crate::publish) fn label(&self) -> Option<&str> {
         match &self.host {
             Host::Domain(name) => name.split_once('.').map(|(label, _)| label),
@@ -71,12 +71,12 @@ impl RequestAuthority {
         }
     }
 
-    /// The same as a URL without a path.
+    /// The authority as a URL without a path.
     pub(super) fn url(&self) -> Option<Url> {
         Url::parse(&self.at("")).ok()
     }
 
-    /// A path there, as text.
+    /// The URL of a path at this authority.
     pub(in crate::publish) fn at(&self, path: &str) -> String {
         format!("{}://{self}{path}", self.scheme)
     }
@@ -91,7 +91,7 @@ impl fmt::Display for RequestAuthority {
     }
 }
 
-/// A request of HTTP/1.1 has a `Host` (RFC 9112, 3.2).
+/// Checks that a request of HTTP/1.1 has a `Host` (RFC 9112, 3.2).
 pub(super) fn require(request: &HttpRequest) -> Result<(), Refusal> {
     if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
         return Err(Refusal::Host { problem: "The 'Host' header is missing" });
@@ -99,7 +99,7 @@ pub(super) fn require(request: &HttpRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a trusted proxy says of the request that it passes on.
+/// The forwarding headers of a trusted proxy.
 #[derive(Default)]
 struct Forwarded {
     host: Option<(Host, Option<u16>)>,
@@ -142,7 +142,7 @@ impl Forwarded {
     }
 }
 
-/// The parts of `text` between separators that are in no quotes.
+/// Splits `text` at separators outside quotes.
 fn parts(text: &str, separator: char) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let separates = |c: char| {
@@ -157,7 +157,7 @@ fn parts(text: &str, separator: char) -> Vec<&str> {
     text.split(separates).collect()
 }
 
-/// A token, or a quoted string without its quotes and escapes.
+/// A token, or the content of a quoted string.
 fn unquoted(value: &str) -> String {
     let value = value.trim();
     match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
@@ -177,7 +177,7 @@ fn read(text: &str, problem: &'static str) -> Result<(Host, Option<u16>), Refusa
     authority(text).ok_or(Refusal::Host { problem })
 }
 
-/// A host with or without a port. [`None`]: there is something else in it.
+/// Parses a host with an optional port; [`None`] for anything else.
 fn authority(text: &str) -> Option<(Host, Option<u16>)> {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port),
@@ -196,18 +196,18 @@ fn authority(text: &str) -> Option<(Host, Option<u16>)> {
     Some((Host::parse(name.strip_suffix('.').unwrap_or(name)).ok()?, port))
 }
 
-/// The names of the server that the operator has set up.
+/// The configured names of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {
-    /// The server's own address, as publishers see it.
+    /// The server's public URL.
     pub public_url: Option<Url>,
-    /// Further hosts; `*.` in front stands for one label.
+    /// Further hosts; a leading `*.` matches one label.
     pub others: Vec<String>,
 }
 
 impl ServerNames {
-    /// Whether the server has that name: loopback, the connection's own address, the host of the public address or one
-    /// label before it, or one of the others.
+    /// Whether the host is a name of the server: loopback, the connection's local address, the public host or one label below
+    /// it, or a further host.
     pub(super) fn have(&self, called: &RequestAuthority, request: &HttpRequest) -> bool {
         let name = called.host.to_string();
         let public = self.public_url.as_ref().and_then(Url::host_str);
@@ -229,7 +229,7 @@ impl ServerNames {
     }
 }
 
-/// Whether the connection came in at that address, or nobody but this machine can reach it.
+/// Whether the address is the connection's local address, or loopback.
 fn is_own(address: IpAddr, request: &HttpRequest) -> bool {
     let address = address.to_canonical();
     let local = request.conn_data::<LocalAddress>().map_or(request.app_config().local_addr(), |local| local.0);

@@ -1,4 +1,4 @@
-//! An access key: opaque, and compared in constant time with all keys there are, whichever fits.
+//! Access keys. A key is opaque, and compared in constant time with all keys of the scope.
 
 use actix_web::HttpRequest;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -10,11 +10,11 @@ use crate::{control::record::topic::AccessKeys, publish::Refusal};
 
 const KEY: &str = "aeg-sas-key";
 
-/// What .NET says of a key that is no key; some clients look for it.
+/// .NET's error for a key that is not base64. Some clients match this text.
 const NOT_BASE64: &str = "The input is not a valid Base-64 string as it contains a non-base 64 character, more than two \
                           padding characters, or an illegal character among the padding characters";
 
-/// The key that the request shows, in the header or in the query.
+/// The key of the request's header or query.
 pub(super) fn presented_key(request: &HttpRequest) -> Option<Vec<u8>> {
     let in_header = request.headers().get(KEY).map(|key| key.as_bytes().to_vec());
     in_header.or_else(|| in_query(request.query_string()))
@@ -36,7 +36,7 @@ pub(super) fn check(given: &[u8], keys: &[&AccessKeys], called: &RequestAuthorit
     Err(Refusal::NotAuthorized { host: called.to_string(), why })
 }
 
-/// A key is base64, and its `+` is often not escaped. Decoding makes a space of that, which base64 does not have.
+/// The key of a query. Clients often do not escape `+`, which decodes to a space, which base64 does not have.
 fn in_query(query: &str) -> Option<Vec<u8>> {
     let (_, key) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name.eq_ignore_ascii_case(KEY))?;
     Some(key.replace(' ', "+").into_bytes())

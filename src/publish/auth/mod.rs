@@ -1,19 +1,19 @@
-//! Who may publish, and from where.
+//! Authentication of publishers, and the addresses that they may publish from.
 //!
-//! | file | who comes in |
+//! | file | content |
 //! | --- | --- |
-//! | `scope` | what is asked: the rules and the keys of a topic, or of its namespace |
-//! | `network` | whose address the topic's rules let in; asked first |
-//! | [`host`] | which host a request was sent to; forwarded headers count from trusted proxies only |
-//! | `key` | who shows one of the topic's two keys, or of its namespace's |
-//! | [`sas`] | who shows a token that one of the keys has signed, before it expires |
-//! | [`bearer`] | who shows a JWT of the configured issuer, or the operator with the admin token |
-//! | [`failed_auth`] | nobody: whoever showed what is no good is slowed down here |
+//! | `scope` | the rules and keys of a topic, or of its namespace |
+//! | `network` | the topic's address rules, which are checked first |
+//! | [`host`] | the host of a request; forwarded headers count from trusted proxies only |
+//! | `key` | the two access keys of the topic, or of its namespace |
+//! | [`sas`] | tokens that one of the keys has signed |
+//! | [`bearer`] | JWTs of the configured issuer, and the admin token |
+//! | [`failed_auth`] | the delay of refusals after failed authentications |
 //!
-//! Invariants: a secret is compared in constant time and never logged; of several things that are shown the first counts,
-//! in the order key, SAS token, `Authorization`, and nothing is tried after it; time is an argument.
+//! Invariants: a secret is compared in constant time and never logged; the first credential in the order key, SAS token,
+//! `Authorization` decides, and no other is tried; time is an argument.
 //!
-//! Absent on purpose: users and roles. A key, or an access token for this server, publishes to the topic.
+//! Not here: users and roles. A valid key or access token may publish to the topic.
 
 pub mod bearer;
 pub mod failed_auth;
@@ -38,57 +38,57 @@ pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
 use crate::event::Timestamp;
 
-/// The header that has a SAS token, and nothing else.
+/// The header of a SAS token.
 const SAS: &str = "aeg-sas-token";
 
 const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does not have as a name: server.public_url or \
                             server.host_names can give it that name";
 
-/// What the operator has set up.
+/// The settings of authentication.
 #[derive(Default)]
 pub struct AuthRules {
-    /// The proxies whose `Forwarded` and `X-Forwarded-*` count.
+    /// The proxies whose `Forwarded` and `X-Forwarded-*` headers count.
     pub trusted_proxies: Vec<IpNet>,
-    /// The names of the server: a SAS token may be for one of them.
+    /// The names of the server, which a SAS token may be for.
     pub names: ServerNames,
-    /// Who else may publish than the topic's keys.
+    /// Bearer tokens.
     pub bearer: BearerAuth,
-    /// Who failed before.
-    pub strangers: Arc<FailedAuthLimiter>,
+    /// The limiter of failed authentications.
+    pub failed_auth: Arc<FailedAuthLimiter>,
 }
 
-/// The door.
+/// Authenticates publishers.
 pub struct Authenticator {
     rules: AuthRules,
     counts: RejectionCounters,
 }
 
 impl Authenticator {
-    /// A door with these rules.
+    /// Authenticates by these rules.
     pub fn new(rules: AuthRules) -> Self {
         Self { rules, counts: RejectionCounters::default() }
     }
 
-    /// How many were sent away.
+    /// The counts of rejected publishers.
     pub fn refusals(&self) -> RejectionCounts {
         self.counts.read()
     }
 
-    /// Which host the request was sent to.
+    /// The host that the request was sent to.
     ///
     /// # Errors
-    /// Where a header that says so says something else.
+    /// If a header that counts is not a valid host.
     pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
         RequestAuthority::of(request, &self.rules.trusted_proxies)
     }
 
-    /// The same for whoever answers before a route is known: a host must be there, too.
+    /// Checks the host before a route is known; a host must be present.
     pub(super) fn check_host(&self, request: &HttpRequest) -> Result<(), Refusal> {
         host::require(request)?;
         self.called(request).map(|_| ())
     }
 
-    /// Lets the request through, or says why not. What is refused is counted, and logged without what was shown.
+    /// Authenticates the request. A refusal is counted, and logged without the credential.
     pub(super) fn check(&self, request: &HttpRequest, scope: &KeyScope<'_>, now: Timestamp) -> Result<(), Refusal> {
         let called = self.called(request)?;
         let client = self.client(request);
@@ -99,15 +99,15 @@ impl Authenticator {
         checked
     }
 
-    /// Where the request came from.
+    /// The client's address.
     pub(super) fn client(&self, request: &HttpRequest) -> Option<IpAddr> {
         network::client(request, &self.rules.trusted_proxies)
     }
 
-    /// Holds the refusal of whoever showed what is no good back, for longer each time.
+    /// Delays the refusal of a failed authentication.
     pub(super) async fn hold(&self, request: &HttpRequest, refusal: &Refusal, now: Timestamp) {
         if refusal.status().0 == StatusCode::UNAUTHORIZED {
-            self.rules.strangers.refuse(request, now).await;
+            self.rules.failed_auth.refuse(request, now).await;
         }
     }
 
@@ -140,8 +140,8 @@ impl Authenticator {
         Err(scope.unknown_scheme())
     }
 
-    /// A token is for the route that was matched, at the host that was called if the server has that name, or for the
-    /// same at the server's public address. Nothing that the request says is read as a path.
+    /// A token must cover the matched route, at the called host if it is a name of the server, or at the server's public URL.
+    /// Nothing in the request is read as a path.
     fn check_sas(
         &self,
         token: &[u8],
@@ -170,7 +170,7 @@ fn no_local_auth(called: &RequestAuthority) -> Refusal {
     Refusal::NotAuthorized { host: called.to_string(), why }
 }
 
-/// The scheme of an `Authorization`, and what is behind it.
+/// The scheme of an `Authorization` header, and its value.
 fn split(authorization: &[u8]) -> (&[u8], &[u8]) {
     let authorization = authorization.trim_ascii();
     match authorization.iter().position(|byte| *byte == b' ') {

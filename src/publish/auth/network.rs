@@ -1,8 +1,7 @@
-//! Where a publisher may come from: the topic's `publicNetworkAccess` and `inboundIpRules`.
+//! The addresses that may publish: the topic's `publicNetworkAccess` and `inboundIpRules`.
 //!
-//! Without rules everybody may come; with rules, whoever one of them names. Where the public network is disabled, only
-//! loopback and private addresses come in, whatever the rules say: in Azure that is what private endpoints are for, and
-//! rules are not looked at.
+//! Without rules every address may publish; with rules, those that a rule includes. With the public network disabled, only
+//! loopback and private addresses may publish and the rules do not apply, as with Azure's private endpoints.
 
 use std::net::IpAddr;
 
@@ -14,8 +13,8 @@ use crate::{
     publish::{Refusal, auth::KeyScope},
 };
 
-/// Where the request came from: the peer; or, behind a proxy that the operator trusts, the last address in
-/// `X-Forwarded-For` that no trusted proxy has. What stands before that anybody could have written.
+/// The client's address: the peer or, behind a trusted proxy, the last address in `X-Forwarded-For` that is not a trusted
+/// proxy. Earlier addresses can be forged.
 pub(super) fn client(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip().to_canonical();
     let is_trusted = |address: &IpAddr| is_in(trusted, *address);
@@ -34,12 +33,12 @@ pub(super) fn client(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr>
     Some(nearest)
 }
 
-/// Whether one of the networks has this address, which is in its canonical form.
+/// Whether one of the networks contains this canonical address.
 pub(super) fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// Whether the topic takes events from there. A connection without an address comes in only where nobody asks for one.
+/// Checks whether the scope accepts events from this address. A connection without an address passes only without rules.
 pub(super) fn check(scope: &KeyScope<'_>, client: Option<IpAddr>) -> Result<(), Refusal> {
     match scope.ingress.public_network_access {
         PublicNetworkAccess::Disabled if client.is_some_and(is_private) => Ok(()),

@@ -1,4 +1,4 @@
-//! Who was sent away: counted by kind, and logged once a second at most, because whoever tries keys tries many.
+//! Counts rejected publishers by kind, and logs at most one line a second, because an attacker tries many keys.
 
 use std::{
     net::IpAddr,
@@ -11,21 +11,21 @@ use actix_web::http::StatusCode;
 use super::KeyScope;
 use crate::{event::Timestamp, publish::Refusal};
 
-/// A line a second shows that somebody is at the door; more would only fill the log.
+/// The interval between two log lines. One line shows the attempt; more would fill the log.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many were sent away since the start.
+/// The number of rejected publishers since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RejectionCounts {
-    /// With nothing, with an empty key or in a scheme that there is not.
+    /// Without a credential, with an empty key, or with an unknown scheme.
     pub nothing: u64,
-    /// With a key or a token that was no good.
+    /// With an invalid key or token.
     pub not_authorized: u64,
-    /// From an address that the topic does not take events from.
+    /// From an address that the topic does not accept.
     pub address: u64,
 }
 
-/// Counts them.
+/// The counters.
 #[derive(Debug, Default)]
 pub struct RejectionCounters {
     nothing: AtomicU64,
@@ -35,7 +35,7 @@ pub struct RejectionCounters {
 }
 
 impl RejectionCounters {
-    /// What was counted.
+    /// The current counts.
     pub(super) fn read(&self) -> RejectionCounts {
         let [nothing, not_authorized, address] =
             [&self.nothing, &self.not_authorized, &self.address].map(|count| count.load(Ordering::Relaxed));

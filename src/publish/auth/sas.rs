@@ -1,12 +1,12 @@
-//! A SAS token: `r={resource}&e={expiry}&s={signature}`, each percent-encoded, signed with HMAC-SHA256 by one of the
-//! topic's keys.
+//! SAS tokens: `r={resource}&e={expiry}&s={signature}`, each percent-encoded, signed with HMAC-SHA256 by one of the topic's
+//! keys.
 //!
-//! What is signed are the bytes before `&s=` **as they came**: every client library encodes them in its own way (upper or
-//! lower case, `+` or `%20`), so that nothing may be decoded and encoded again. The same goes for the expiry, which .NET,
-//! Python and JavaScript write in ways of their own; each is read.
+//! The signed bytes are those before `&s=` **as received**: client libraries encode them differently (upper or lower case,
+//! `+` or `%20`), so they must not be decoded and encoded again. .NET, Python and JavaScript also write the expiry in
+//! different forms; each is read.
 //!
-//! The resource is a scope: a token for an address is good for what lies below it. Scheme, host and path are compared
-//! without case; the query is not part of a resource.
+//! The resource is a scope: a token for a URL is valid for everything below it. Scheme, host and path are compared without
+//! case; the query is not part of a resource.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::{civil::DateTime, fmt::strtime, tz::TimeZone};
@@ -20,20 +20,20 @@ use crate::{
     publish::{Refusal, refusal::SasProblem},
 };
 
-/// A token has a resource, a date and 44 characters; what is ten times that is none.
+/// A token is a resource, a date and 44 characters. More than ten times that is not a token.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// What is wrong with a token.
+/// The reason why a token is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SasTokenProblem {
-    /// With the token itself.
+    /// The token itself is invalid.
     Token(SasProblem),
-    /// It is for something else.
+    /// The token is for another resource.
     Resource,
 }
 
 impl SasTokenProblem {
-    /// What the publisher is told.
+    /// The refusal that the publisher receives.
     pub(super) fn refusal(self, host: String) -> Refusal {
         match self {
             Self::Token(problem) => Refusal::Sas { host, problem },
@@ -42,7 +42,7 @@ impl SasTokenProblem {
     }
 }
 
-/// Whether `token` is signed by one of `keys`, for one of `resources` or for what is above it, and has not expired.
+/// Checks that `token` is signed by one of `keys`, covers one of `resources`, and has not expired.
 pub fn check(
     token: &[u8],
     keys: &[&AccessKeys],
@@ -50,7 +50,7 @@ pub fn check(
     now: Timestamp,
 ) -> Result<(), SasTokenProblem> {
     let token = SasToken::parse(token).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
-    // All keys are tried, whichever fits.
+    // All keys are compared, so that the time does not reveal which one matches.
     let signed = |keys: &&AccessKeys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
     if !keys.iter().fold(false, |fits, keys| fits | signed(keys)) {
         return Err(SasTokenProblem::Token(SasProblem::Signature));
@@ -67,7 +67,7 @@ pub fn check(
     }
 }
 
-/// A token, taken apart; nothing in it is decoded but the signature.
+/// The parts of a token; only the signature is decoded.
 struct SasToken<'a> {
     signed: &'a str,
     resource: &'a str,
@@ -83,13 +83,13 @@ impl<'a> SasToken<'a> {
         if resource.contains('&') || expiry.contains('&') {
             return None;
         }
-        // A `+` of base64 that was not escaped is one, and so is the space that somebody made of it.
+        // An unescaped `+` of base64 may have been decoded to a space.
         let signature = percent_decode_str(signature).decode_utf8().ok()?.replace(' ', "+");
         let signature = STANDARD.decode(signature).ok()?;
         Some(Self { signed, resource, expiry, signature })
     }
 
-    /// In constant time.
+    /// Compares in constant time.
     fn is_signed_by(&self, key: &str) -> bool {
         let Some(key) = STANDARD.decode(key).ok().filter(|key| !key.is_empty()) else { return false };
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
@@ -97,20 +97,20 @@ impl<'a> SasToken<'a> {
     }
 }
 
-/// When a token expires, as any of the client libraries writes it. Without a time zone it is UTC.
+/// Parses the expiry in the forms of the client libraries. Without a time zone it is UTC.
 fn expiry(encoded: &str) -> Option<Timestamp> {
-    // In .NET's encoding a `+` is a space, in the others it is itself: of an offset.
+    // .NET encodes a space as `+`; the others use `+` for an offset.
     let spaces = encoded.replace('+', " ");
     [spaces.as_str(), encoded].into_iter().find_map(|encoded| {
         let text = percent_decode_str(encoded).decode_utf8().ok()?;
-        // Newer versions of ICU put a narrow no-break space before AM and PM.
+        // Newer versions of ICU write a narrow no-break space before AM and PM.
         let text = text.replace(['\u{202f}', '\u{a0}'], " ");
         at(text.trim())
     })
 }
 
 fn at(text: &str) -> Option<Timestamp> {
-    // jiff also reads names of time zones in brackets, which nobody writes here.
+    // jiff also reads time zone names in brackets, which no client writes.
     let instant = match text.contains('[') {
         true => None,
         false => text.parse::<jiff::Timestamp>().ok(),
@@ -122,7 +122,7 @@ fn at(text: &str) -> Option<Timestamp> {
     u64::try_from(instant.as_microsecond()).ok().map(Timestamp)
 }
 
-/// `6/15/2017 6:20:15 PM`, and the same with an offset (`+00:00`) behind it.
+/// Parses `6/15/2017 6:20:15 PM`, with an optional offset (`+00:00`).
 fn american(text: &str) -> Option<jiff::Timestamp> {
     let upper = text.to_ascii_uppercase().replace(',', "");
     if let Ok(read) = strtime::parse("%m/%d/%Y %I:%M:%S %p %:z", &upper) {
@@ -132,7 +132,7 @@ fn american(text: &str) -> Option<jiff::Timestamp> {
     civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
-/// What a token may be for: a scheme, a host with its port, and a path; without case.
+/// The scope of a token: a scheme, a host with its port, and a path, compared without case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SasResource {
     origin: String,
@@ -140,7 +140,7 @@ pub struct SasResource {
 }
 
 impl SasResource {
-    /// Reads an address.
+    /// Parses a URL.
     pub fn parse(address: &str) -> Option<Self> {
         let url = Url::parse(address).ok().filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"))?;
         let origin = url.origin().ascii_serialization().to_ascii_lowercase();
@@ -148,14 +148,14 @@ impl SasResource {
         Some(Self { origin, path })
     }
 
-    /// What lies below a base address: each segment is one, whatever stands in it.
+    /// The scope of `segments` below a base URL. Each segment is one path segment, whatever it contains.
     pub fn below(base: &Url, segments: Vec<&str>) -> Self {
         let above = base.path_segments().into_iter().flatten().filter(|segment| !segment.is_empty());
         let path = above.chain(segments).map(str::to_ascii_lowercase).collect();
         Self { origin: base.origin().ascii_serialization().to_ascii_lowercase(), path }
     }
 
-    /// Whether `other` is this or below it.
+    /// Whether `other` is this scope or below it.
     fn covers(&self, other: &Self) -> bool {
         self.origin == other.origin && other.path.starts_with(&self.path)
     }

@@ -1,5 +1,5 @@
-//! What a door belongs to: a topic or a domain, with rules and keys of its own; or a topic of a namespace, where the
-//! namespace has the rules, and its keys are as good as the topic's.
+//! The rules and keys that apply to a topic. A topic or domain has its own; for a topic of a namespace the namespace has the
+//! rules, and keys of both are valid.
 
 use actix_web::HttpRequest;
 
@@ -13,39 +13,38 @@ use crate::{
     publish::Refusal,
 };
 
-/// Where somebody wants in.
+/// The resource that a request authenticates for.
 pub(in crate::publish) struct KeyScope<'a> {
-    /// What it is called when somebody is sent away.
+    /// The name in refusals.
     pub(super) name: &'a Name,
-    /// Who may come, and from where.
+    /// The address rules and the authentication settings.
     pub(super) ingress: &'a IngressSettings,
-    /// The keys that are good.
+    /// The valid keys.
     pub(super) keys: Vec<&'a AccessKeys>,
     kind: TopicKind,
-    /// What it is a topic of.
+    /// The namespace of the topic, if any.
     namespace: Option<&'a Name>,
 }
 
 impl<'a> KeyScope<'a> {
-    /// A topic's, or a domain's.
+    /// The scope of a topic or domain.
     pub(in crate::publish) fn of(topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&topic.keys], topic.kind());
         Self { name: &topic.name, ingress: &topic.ingress, keys, kind, namespace: None }
     }
 
-    /// That of a topic of a namespace.
+    /// The scope of a topic of a namespace.
     pub(in crate::publish) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&namespace.keys, &topic.keys], topic.kind());
         Self { name: &topic.name, ingress: &namespace.ingress, keys, kind, namespace: Some(&namespace.name) }
     }
 
-    /// Whether it is a namespace's: there are ways to show a key that others do not have.
+    /// Whether it is in a namespace, which has further ways to send a key.
     pub(super) fn is_namespace(&self) -> bool {
         self.namespace.is_some()
     }
 
-    /// The path of what the request is for, below the server's own address: the names of the matched route, all spelled
-    /// out.
+    /// The full path of the resource below the server's URL, from the names of the matched route.
     pub(super) fn path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let (above, own) = match self.namespace {
             Some(namespace) => (vec![namespace::PATH_SEGMENT, namespace.as_str()], ["topics", self.name.as_str()]),
@@ -55,7 +54,7 @@ impl<'a> KeyScope<'a> {
         above.into_iter().chain(own).chain(subscription.into_iter().flatten()).collect()
     }
 
-    /// The same as the route has it: the host names what the path does not.
+    /// The path as the route has it, without names that the host gives.
     pub(super) fn routed<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let names = request.match_info();
         let named = match self.namespace {
@@ -69,12 +68,12 @@ impl<'a> KeyScope<'a> {
         path
     }
 
-    /// Nobody said anything.
+    /// The refusal of a request without a credential.
     pub(super) fn no_credential(&self) -> Refusal {
         if self.is_namespace() { Refusal::NoAuthorization } else { Refusal::NoKey }
     }
 
-    /// Something was said in a way that is not known here.
+    /// The refusal of an unknown scheme.
     pub(super) fn unknown_scheme(&self) -> Refusal {
         if self.is_namespace() { Refusal::NoAuthorization } else { Refusal::Scheme }
     }

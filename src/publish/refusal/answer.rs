@@ -1,4 +1,4 @@
-//! A refusal as HTTP: Azure's error JSON, its headers, and the request's id at the end of a message.
+//! The HTTP response of a refusal: Azure's error JSON, its headers, and the request's id at the end of the message.
 
 use actix_web::{
     HttpResponse,
@@ -11,10 +11,10 @@ use uuid::Uuid;
 use super::Refusal;
 use crate::event::Timestamp;
 
-/// A second or so: what fills the permits is read or written within milliseconds, unless the disk is slow.
+/// A second: permits are freed within milliseconds, unless the disk is slow.
 const SOON_SECONDS: u32 = 1;
 
-/// Ten seconds: a full disk wants a hand, a restart wants a moment.
+/// Ten seconds: a full disk needs an operator, a restart needs a moment.
 const LATER_SECONDS: u32 = 10;
 
 const VERSIONS: header::HeaderName = header::HeaderName::from_static("api-supported-versions");
@@ -42,14 +42,14 @@ struct RefusalDetail<'a> {
 }
 
 impl Refusal {
-    /// The answer to the request `id`, at `now`.
+    /// The response to the request `id` at `now`.
     pub fn respond(&self, id: Uuid, now: Timestamp) -> HttpResponse {
         let (_, mut response) = self.answer(id, now);
         response.headers_mut().insert(VERSIONS, header::HeaderValue::from_static("2018-01-01"));
         response
     }
 
-    /// The same in a namespace, where the code is said in a header, too.
+    /// The response in a namespace, which also has the code in a header.
     pub fn respond_in_namespace(&self, id: Uuid, now: Timestamp) -> HttpResponse {
         let (code, mut response) = self.answer(id, now);
         response.headers_mut().insert(ERROR_CODE, header::HeaderValue::from_static(code));
@@ -88,13 +88,13 @@ impl Refusal {
         }
     }
 
-    /// Whether the message ends with the request's id. What is too large has none in Azure.
+    /// Whether the message ends with the request's id. Azure omits it for a body that is too large.
     fn is_reported(&self) -> bool {
         self.status().0 != StatusCode::PAYLOAD_TOO_LARGE
     }
 }
 
-/// The names that .NET has for these, which are not always HTTP's.
+/// .NET's names of status codes, which Azure uses. Some differ from HTTP's.
 fn code(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "BadRequest",
@@ -112,7 +112,7 @@ fn code(status: StatusCode) -> &'static str {
     }
 }
 
-/// The id that the answer's header `x-ms-request-id` has, too, and the time: what an operator is told with a complaint.
+/// The request's id, as in the header `x-ms-request-id`, and the time. A publisher quotes them to the operator.
 fn report(id: Uuid, now: Timestamp) -> String {
     let at = i64::try_from(now.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
     let at = at.unwrap_or(jiff::Timestamp::MAX).strftime("%-m/%-d/%Y %-I:%M:%S %p");

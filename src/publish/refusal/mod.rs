@@ -1,7 +1,7 @@
-//! Everything a publisher can be told instead of 200: Azure's error JSON with Azure's codes and words, as far as these
-//! are known. Where they are not, a sentence of ours says what is wrong.
+//! Every error of a publish request: Azure's error JSON with Azure's codes and texts, as far as these are known, and plain
+//! sentences otherwise.
 //!
-//! `Retry-After` goes with 429 and 503 and with nothing else: some clients repeat *any* answer that has it, ten times.
+//! `Retry-After` is sent with 429 and 503 only: some clients repeat *any* response that has it, ten times.
 
 mod answer;
 
@@ -12,52 +12,52 @@ use actix_web::http::StatusCode;
 pub(crate) use self::answer::RefusalBody as AnswerBody;
 use crate::{event::Schema, fanout::meter::PublishRefusal, journal};
 
-/// A request was not taken. Nothing of it is stored, but after [`Refusal::Unknown`], where that is open.
+/// A request was refused. None of it is stored, except after [`Refusal::Unknown`], which leaves that open.
 ///
-/// The messages are what a publisher reads: sentences, in Event Grid's wording.
+/// The messages are what a publisher reads: sentences in Event Grid's wording.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The body ends before its JSON does, or is empty.
     #[error("Unexpected end when reading JSON.")]
     CutOff,
     /// The body is not JSON.
-    #[error("{} It is not JSON: {why}.", BodyComplaint(.schema))]
+    #[error("{} It is not JSON: {why}.", BodyMismatch(.schema))]
     NotJson {
-        /// What the topic takes.
+        /// The topic's input schema.
         schema: Schema,
-        /// Where and what.
+        /// The position and the error.
         why: String,
     },
-    /// A JSON value of the wrong kind stands where events or an event should be.
-    #[error("{} Token Expected: {expected:?}, Actual Token Received: {actual:?}.", BodyComplaint(.schema))]
+    /// A JSON value of the wrong kind stands in place of an event or a list of events.
+    #[error("{} Token Expected: {expected:?}, Actual Token Received: {actual:?}.", BodyMismatch(.schema))]
     Token {
-        /// What the topic takes.
+        /// The topic's input schema.
         schema: Schema,
-        /// What should be there.
+        /// The expected kind.
         expected: JsonToken,
-        /// What is there.
+        /// The actual kind.
         actual: JsonToken,
     },
     /// An array without events.
-    #[error("{}", BodyComplaint(.schema))]
+    #[error("{}", BodyMismatch(.schema))]
     Empty {
-        /// What the topic takes.
+        /// The topic's input schema.
         schema: Schema,
     },
     /// An event breaks a rule of its schema.
-    #[error("{} {why}.", BodyComplaint(.schema))]
+    #[error("{} {why}.", BodyMismatch(.schema))]
     Nonconforming {
-        /// What the topic takes.
+        /// The topic's input schema.
         schema: Schema,
-        /// Which rule.
+        /// The rule.
         why: String,
     },
-    /// A required property is absent, or empty.
+    /// A required property is absent or empty.
     #[error("This resource is configured for '{}' schema and requires '{property}' property to be set.", name(.schema))]
     Missing {
-        /// What the topic takes.
+        /// The topic's input schema.
         schema: Schema,
-        /// Its name, as Event Grid or the topic's mapping calls it.
+        /// The property, as Event Grid or the topic's mapping calls it.
         property: String,
     },
     /// A property that the schema does not have.
@@ -66,9 +66,9 @@ pub enum Refusal {
         name(.schema)
     )]
     Unexpected {
-        /// What the topic takes.
+        /// The topic's input schema.
         schema: Schema,
-        /// Its name, not too long.
+        /// The property, shortened.
         property: String,
     },
     /// A CloudEvent in binary mode lacks an attribute.
@@ -79,77 +79,77 @@ pub enum Refusal {
         /// The attribute.
         name: &'static str,
     },
-    /// `ce-…` headers beside a body that has the attributes itself.
+    /// Both `ce-…` headers and a body that has the attributes itself.
     #[error("Conflicting content mode: binary mode headers with structured mode content type.")]
     ConflictingModes,
-    /// A content type that CloudEvents do not come in.
+    /// A content type that CloudEvents do not have.
     #[error(
         "The Content-Type header is either missing or it doesn't have a valid value. The content type header must either be application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
     )]
     ContentType,
-    /// A compressed body. Its size would not be known before it is unpacked.
+    /// A compressed body. Its size is unknown before it is decompressed.
     #[error("The Content-Encoding header must be absent or 'identity'. Compressed bodies are not supported.")]
     ContentEncoding,
     /// A request, or an event in it, is too large.
     #[error("The maximum size ({bytes_max}) has been exceeded.")]
     TooLarge {
-        /// The limit that was passed.
+        /// The limit.
         bytes_max: usize,
     },
     /// A request has too many events.
     #[error("The maximum number of events in a request ({events_max}) has been exceeded.")]
     TooMany {
-        /// The limit that was passed.
+        /// The limit.
         events_max: usize,
     },
-    /// An event says that it belongs to another topic.
+    /// An event names another topic.
     #[error("The 'topic' property of an event must be absent or '{topic}'.")]
     OtherTopic {
-        /// The topic that was published to.
+        /// The topic of the request.
         topic: String,
     },
     /// Neither a key nor a token.
     #[error("Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key.")]
     NoKey,
-    /// A key that is empty.
+    /// An empty key.
     #[error("Request must have a value for aeg-sas-key.")]
     EmptyKey,
-    /// A key or a token that is not good for the topic.
+    /// A key or token that is not valid for the topic.
     #[error("The request authorization key is not authorized for {}. This is due to the reason: {why}.", .host.to_uppercase())]
     NotAuthorized {
-        /// Whom the publisher called.
+        /// The called host.
         host: String,
-        /// What is wrong with the key or the token.
+        /// The reason.
         why: &'static str,
     },
-    /// A SAS token that is no good.
+    /// An invalid SAS token.
     #[error("The specified SAS token {problem} for topic '{}'.", .host.to_uppercase())]
     Sas {
-        /// Whom the publisher called.
+        /// The called host.
         host: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: SasProblem,
     },
-    /// What should be a JWT is none.
+    /// A bearer token that is not a JWT.
     #[error("Unable to read access token.")]
     UnreadableToken,
-    /// `Authorization` with a scheme that Event Grid does not have.
+    /// An unknown `Authorization` scheme.
     #[error("Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer).")]
     Scheme,
-    /// Nothing that a namespace knows.
+    /// No credential that a namespace accepts.
     #[error(
         "Request must have an 'Authorization' header with the scheme SharedAccessKey, SharedAccessSignature or Bearer."
     )]
     NoAuthorization,
-    /// The topic's rules do not let this address in.
+    /// The topic's rules exclude this address.
     #[error("Publishing to {topic} by client {} is rejected due to IpAddress filtering rules.", ClientAddress(.client))]
     AddressRules {
         /// The topic.
         topic: String,
-        /// Where the request came from.
+        /// The client's address.
         client: Option<IpAddr>,
     },
-    /// The topic takes nothing from the public network.
+    /// The topic accepts nothing from the public network.
     #[error(
         "Publishing to {topic} by client {} is rejected as public network access is disabled for the resource.",
         ClientAddress(.client)
@@ -157,109 +157,109 @@ pub enum Refusal {
     PublicNetwork {
         /// The topic.
         topic: String,
-        /// Where the request came from.
+        /// The client's address.
         client: Option<IpAddr>,
     },
-    /// An `api-version` that is not written like one.
+    /// An `api-version` in a wrong form.
     #[error(
-        "The HTTP resource that matches the request URI '{uri}' does not support the API version '{version}'. Allowed is a day, perhaps with a word behind it, such as 2018-01-01 or 2023-06-01-preview; it may be left out."
+        "The HTTP resource that matches the request URI '{uri}' does not support the API version '{version}'. Allowed is a date with an optional suffix, such as 2018-01-01 or 2023-06-01-preview, or no api-version."
     )]
     ApiVersion {
-        /// The address, percent-encoded as a whole, without its query.
+        /// The URL, percent-encoded as a whole, without its query.
         uri: String,
-        /// The version that was asked for, not too long.
+        /// The version, shortened.
         version: String,
     },
-    /// A header that says which host was called says something else.
+    /// A header with the called host is invalid.
     #[error("{problem}. Allowed is one host with or without a port, such as events.example.com or 10.1.2.3:8080.")]
     Host {
-        /// Which header, and what is wrong with it.
+        /// The header, and its error.
         problem: &'static str,
     },
-    /// A trusted proxy says that the request came by a scheme that there is not.
+    /// A trusted proxy reports an unknown scheme.
     #[error("The 'X-Forwarded-Proto' header, or proto in the 'Forwarded' header, is neither http nor https.")]
     ForwardedScheme,
-    /// The topic's rate is used up.
-    #[error("Too Many Events. This topic takes {rates}; try again in {seconds} s.")]
+    /// The topic's rate is exceeded.
+    #[error("Too Many Events. This topic accepts {rates}; try again in {seconds} s.")]
     Throttled {
-        /// What it takes.
+        /// The rates.
         rates: String,
-        /// When it takes more.
+        /// The time until the next request is accepted.
         seconds: u32,
     },
-    /// No such topic, or no such path.
+    /// No such topic or path.
     #[error("No HTTP resource was found that matches the request URI '{uri}'.")]
     NotFound {
-        /// The address, percent-encoded as a whole, without its query: a key may be in that.
+        /// The URL, percent-encoded as a whole, without its query, which may contain a key.
         uri: String,
     },
-    /// No such topic in a namespace that is there.
+    /// No such topic in an existing namespace.
     #[error("There is no topic '{topic}' in the namespace '{namespace}'.")]
     NoTopic {
         /// The namespace.
         namespace: String,
-        /// The name that was asked for, not too long.
+        /// The topic, shortened.
         topic: String,
     },
-    /// No such event subscription of a topic of a namespace.
+    /// No such event subscription of a namespace's topic.
     #[error("There is no event subscription '{subscription}' of the topic '{topic}' in the namespace '{namespace}'.")]
     NoSubscription {
         /// The namespace.
         namespace: String,
         /// The topic.
         topic: String,
-        /// The name that was asked for, not too long.
+        /// The event subscription, shortened.
         subscription: String,
     },
-    /// A client that pulls asks for, or says, what it may not.
+    /// An invalid parameter of a pull request.
     #[error("{why}.")]
     Parameter {
-        /// What, and what is allowed.
+        /// The parameter, and the allowed values.
         why: String,
     },
-    /// A namespace is asked for, and it is not clear which one.
+    /// The namespace of the request is unclear or unknown.
     #[error(
-        "The request does not say which namespace it is for, or names one that is not there. Name it in the path ('/namespaces/NAME/topics/…') or as the first label of the host."
+        "The request names no namespace, or one that does not exist. Name it in the path ('/namespaces/NAME/topics/…') or as the first label of the host."
     )]
     NoNamespace,
-    /// Another method than POST.
+    /// A method other than POST.
     #[error(".")]
     Method,
-    /// The body did not come in time.
+    /// The body was not received in time.
     #[error("The request's body was not received within {seconds} seconds.")]
     Slow {
-        /// The time it had.
+        /// The time limit.
         seconds: u64,
     },
-    /// The body came too slowly.
+    /// The body was received too slowly.
     #[error("The request's body was received at less than {bytes_per_second} bytes a second for {seconds} seconds.")]
     Stalled {
-        /// The least that it must bring.
+        /// The minimum rate.
         bytes_per_second: u64,
-        /// Over how long that is counted.
+        /// The window in which the rate is measured.
         seconds: u64,
     },
-    /// The publisher went away, or broke the framing of its body.
+    /// The publisher disconnected, or broke the framing of its body.
     #[error("The request's body could not be read to its end.")]
     Broken,
-    /// Bytes of publishers fill what may be in hand at once, or what one of them may have of it.
+    /// The bytes in flight of all publishers, or of this one, are at their limit.
     #[error("The server is busy: too many bytes are being published. Try again.")]
     NoRoom,
     /// The disk is full.
     #[error("The server cannot store events: its storage is full. Try again later.")]
     Full,
-    /// Too much of the topic's log waits for a subscription of it.
+    /// The topic's backlog is at its limit.
     #[error(
-        "The topic cannot store more events: its backlog is at its bound, because its event subscription '{laggard}' has not taken them. Other topics are not affected. Try again later."
+        "The topic cannot store more events: its backlog is at its limit, because its event subscription '{laggard}' has not taken them. Other topics are not affected. Try again later."
     )]
     Backlog {
-        /// The subscription that has taken least, by name; its number where it was deleted meanwhile.
+        /// The subscription that is furthest behind, by name; by number if it was deleted meanwhile.
         laggard: String,
     },
-    /// The server is going down.
+    /// The server is shutting down.
     #[error("The server is shutting down. Try again.")]
     Closing,
-    /// The store no longer took the request, or did not say what became of it: it may be stored.
+    /// The journal did not confirm the request, which may be stored.
     #[error("The server could not confirm that the events are stored. Try again.")]
     Unknown,
     /// The store is damaged.
@@ -267,7 +267,7 @@ pub enum Refusal {
     Internal,
 }
 
-/// What a JSON value begins with, by the names that Event Grid's messages use.
+/// The kind of a JSON value, by the names of Event Grid's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonToken {
     /// `{`
@@ -284,18 +284,18 @@ pub enum JsonToken {
     Boolean,
     /// `null`
     Null,
-    /// Nothing that JSON begins with.
+    /// No JSON value.
     Undefined,
 }
 
-/// What is wrong with a SAS token.
+/// The error of a SAS token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SasProblem {
     /// It is not `r=…&e=…&s=…`.
     Format,
     /// Neither key made its signature.
     Signature,
-    /// It was good once.
+    /// It has expired.
     Expired,
 }
 
@@ -309,7 +309,7 @@ impl fmt::Display for SasProblem {
     }
 }
 
-/// An address, or what is said where a connection has none.
+/// An address, or the text for a connection without one.
 struct ClientAddress<'a>(&'a Option<IpAddr>);
 
 impl fmt::Display for ClientAddress<'_> {
@@ -321,7 +321,7 @@ impl fmt::Display for ClientAddress<'_> {
     }
 }
 
-/// As many bytes of a name, or a character more, say which it is; it could have a million.
+/// The maximum length of a name in a message; the name itself could have a megabyte.
 const NAME_BYTES_MAX: usize = 128;
 
 impl Refusal {
@@ -367,7 +367,7 @@ impl Refusal {
         }
     }
 
-    /// As what it is counted.
+    /// The label of this refusal in the metrics.
     pub(super) fn counted(&self) -> PublishRefusal {
         let (status, code) = self.status();
         PublishRefusal { status: status.as_u16(), code }
@@ -378,7 +378,7 @@ impl Refusal {
         Self::NotJson { schema, why }
     }
 
-    /// An event that later readers could not read.
+    /// An event too deep for later readers.
     pub(super) fn too_deep(schema: Schema, depth_max: usize) -> Self {
         Self::Nonconforming { schema, why: format!("An event is nested more than {depth_max} levels deep") }
     }
@@ -388,7 +388,7 @@ impl Refusal {
         Self::Unexpected { schema, property: Self::shortened(property).to_owned() }
     }
 
-    /// As much of a name as a message has room for.
+    /// The part of a name that fits into a message.
     pub(crate) fn shortened(name: &str) -> &str {
         match name.char_indices().find(|(at, _)| *at >= NAME_BYTES_MAX) {
             Some((end, _)) => &name[..end],
@@ -397,7 +397,7 @@ impl Refusal {
     }
 }
 
-/// What Event Grid calls a schema in its messages and headers.
+/// Event Grid's name of a schema in messages and headers.
 pub(super) fn name(schema: &Schema) -> &'static str {
     match schema {
         Schema::EventGrid => "EventGridEvent",
@@ -406,10 +406,10 @@ pub(super) fn name(schema: &Schema) -> &'static str {
     }
 }
 
-/// The sentences that most complaints about a body begin with.
-struct BodyComplaint<'a>(&'a Schema);
+/// The beginning of most messages about a body.
+struct BodyMismatch<'a>(&'a Schema);
 
-impl fmt::Display for BodyComplaint<'_> {
+impl fmt::Display for BodyMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = name(self.0);
         write!(f, "This resource is configured to receive event in '{name}' schema. ")?;

@@ -1,11 +1,10 @@
-//! A CloudEvent in the binary mode of HTTP: its attributes are headers (`ce-id`, `ce-type`, …), the body is its `data`.
+//! A CloudEvent in the binary mode of HTTP: attributes in headers (`ce-id`, `ce-type`, …), `data` as the body.
 //!
-//! What is kept is the same event in its JSON form, the body byte for byte as `data`; from there on there is one set of
-//! rules, that of [`cloud_events`]. An event may have no body. The basic tier takes JSON bodies only. Namespaces take any: what its content type does
-//! not call JSON is kept as `data_base64`.
+//! It is converted to its JSON form with the body byte for byte as `data`, and then checked by [`cloud_events`]. An event may
+//! have no body. The basic tier takes JSON bodies only. Namespaces take any body; one that is not JSON by its content type is
+//! stored as `data_base64`.
 //!
-//! A header's value is read as the binding says: quotes around it are taken off, with the escapes inside, and then percent
-//! signs are decoded.
+//! Header values are decoded as the HTTP binding says: first quotes and their escapes, then percent encoding.
 
 use std::borrow::Cow;
 
@@ -22,13 +21,13 @@ use crate::{
 
 const SCHEMA: Schema = Schema::CloudEvents;
 
-/// The attributes that every event has. Any of them among the headers means this mode.
+/// The required attributes. Any of them among the headers selects this mode.
 pub(super) const REQUIRED: [&str; 4] = ["id", "source", "type", "specversion"];
 
-/// What says of which kind the data is. Here that is the body's content type.
+/// The attribute that the body's content type provides in this mode.
 const DATA_CONTENT_TYPE: &str = "datacontenttype";
 
-/// Reads the event whose attributes are in `content` and whose data is `body`.
+/// Reads the event with the attributes of `content` and the data `body`.
 pub(super) fn read(
     target: &EventTarget,
     content: &RequestContent<'_>,
@@ -36,12 +35,12 @@ pub(super) fn read(
     limits: &PublishLimits,
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
-    // Without data there is nothing that could be other than JSON.
+    // An empty body is not data of another type.
     if !target.is_in_namespace && !body.is_empty() && content.media_type() != "application/json" {
         return Err(Refusal::ContentType);
     }
     if target.is_in_namespace && content.attributes.iter().any(|(name, _)| *name == DATA_CONTENT_TYPE) {
-        let why = "Header 'ce-datacontenttype' is not allowed: the Content-Type header says of which kind the data is";
+        let why = "Header 'ce-datacontenttype' is not allowed: the Content-Type header gives the type of the data";
         return Err(Refusal::Nonconforming { schema: SCHEMA, why: why.to_owned() });
     }
     let object = structured(content, body)?;
@@ -55,7 +54,7 @@ pub(super) fn read(
     cloud_events::read(target, object, draft)
 }
 
-/// What stands for a body in an event's JSON form: a member's name and its value.
+/// The member of the JSON form that holds the body: its name and its value.
 fn data<'a>(content: &RequestContent<'_>, body: &'a [u8]) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
     if body.is_empty() {
         return Ok(None);
@@ -68,12 +67,12 @@ fn data<'a>(content: &RequestContent<'_>, body: &'a [u8]) -> Result<Option<(&'st
     Ok(Some(("data", data.get().into())))
 }
 
-/// `*/json` and `*/*+json`.
+/// Whether the type is `*/json` or `*/*+json`.
 fn is_json(media_type: &str) -> bool {
     media_type.split_once('/').is_some_and(|(_, kind)| kind == "json" || kind.ends_with("+json"))
 }
 
-/// The JSON form.
+/// The JSON form of the event.
 fn structured(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refusal> {
     let data = data(content, body)?;
     let mut attributes = Vec::with_capacity(content.attributes.len());
@@ -116,7 +115,7 @@ fn decoded<'a>(name: &str, value: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
     })
 }
 
-/// Without the backslashes of a quoted string: `\"` is `"`, and `\\` is `\`.
+/// Removes the backslashes of a quoted string: `\"` becomes `"`, and `\\` becomes `\`.
 fn unescaped(inside: &[u8]) -> Vec<u8> {
     let mut bytes = inside.iter();
     let mut plain = Vec::with_capacity(inside.len());

@@ -1,10 +1,10 @@
-//! An event of CloudEvents 1.0, in its JSON form.
+//! A CloudEvents 1.0 event in its JSON form.
 //!
-//! Nothing is stamped, so its wire form is the object as it was sent, unknown extensions included. It is checked by the
-//! specification and its JSON format: context attributes have names of lower-case letters and digits, and strings,
-//! booleans and integers as values; `null` stands for an attribute that is not there.
+//! Nothing is stamped, so the wire form is the object as sent, with unknown extensions. The rules are those of the
+//! specification and its JSON format: attribute names of lower-case letters and digits; values that are strings, booleans or
+//! integers; `null` for an absent attribute.
 //!
-//! Lenient on purpose: an empty `subject` and any `datacontenttype` are let through; clients send both.
+//! Two rules are relaxed on purpose, because clients break them: an empty `subject` and any `datacontenttype` are accepted.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -21,10 +21,10 @@ use crate::{
 
 const SCHEMA: Schema = Schema::CloudEvents;
 
-/// The names of extensions in namespaces, as the specification recommends it to everybody.
+/// The maximum length of an extension's name in namespaces; the specification recommends it.
 const NAMESPACE_NAME_CHARS_MAX: usize = 20;
 
-/// The members that the specification names, as they were sent.
+/// The members that the specification defines, as sent.
 #[derive(Default)]
 struct CloudEventMembers<'a> {
     id: Option<&'a RawValue>,
@@ -37,13 +37,13 @@ struct CloudEventMembers<'a> {
     dataschema: Option<&'a RawValue>,
     data: Option<&'a RawValue>,
     data_base64: Option<&'a RawValue>,
-    /// Names only, to find one that comes twice. A set, because an event has room for a hundred thousand.
+    /// The names, to find a duplicate. A set, because an event can have a hundred thousand extensions.
     extensions: HashSet<Cow<'a, str>>,
-    /// How long the names of extensions may be.
+    /// The maximum length of an extension's name.
     name_chars_max: usize,
 }
 
-/// Checks the event `object` and adds it to the draft. In a domain its `source` names the topic.
+/// Checks the event `object` and appends it to the draft. In a domain its `source` names the domain topic.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
     let name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
     let mut members = CloudEventMembers { name_chars_max, ..CloudEventMembers::default() };
@@ -124,7 +124,7 @@ impl<'a> CloudEventMembers<'a> {
     fn check(&self) -> Result<(), Refusal> {
         required("id", "id", self.id)?;
         required("source", "source", self.source)?;
-        // Event Grid calls it by its own name.
+        // Event Grid calls this property eventType in its error.
         required("type", "eventType", self.kind)?;
         if required("specversion", "specversion", self.specversion)? != "1.0" {
             return Err(wrong("Property 'specversion' can only be \"1.0\"".to_owned()));
@@ -133,7 +133,7 @@ impl<'a> CloudEventMembers<'a> {
         optional("datacontenttype", self.datacontenttype)?;
         optional("dataschema", self.dataschema)?;
         if optional("time", self.time)?.is_some_and(|time| !is_rfc3339(&time)) {
-            return Err(wrong("Property 'time' is not a date and time in the form of RFC 3339".to_owned()));
+            return Err(wrong("Property 'time' is not an RFC 3339 date and time".to_owned()));
         }
         let Some(encoded) = optional("data_base64", self.data_base64)? else { return Ok(()) };
         if self.data.is_some_and(|data| !json::is_null(data)) {
@@ -141,7 +141,7 @@ impl<'a> CloudEventMembers<'a> {
         }
         match STANDARD.decode(encoded.as_bytes()) {
             Ok(_) => Ok(()),
-            Err(_) => Err(wrong("Property 'data_base64' is not in base64".to_owned())),
+            Err(_) => Err(wrong("Property 'data_base64' is not base64".to_owned())),
         }
     }
 }
@@ -164,7 +164,7 @@ fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Optio
     }
 }
 
-/// jiff reads more than RFC 3339 allows: dates without seconds, offsets without a colon, names of time zones.
+/// jiff accepts more than RFC 3339: times without seconds, offsets without a colon, time zone names.
 fn is_rfc3339(text: &str) -> bool {
     let bytes = text.as_bytes();
     let shape = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));

@@ -1,13 +1,12 @@
-//! An event in a schema of the publisher's own: any JSON object. Its topic's mapping says where the few properties are
-//! that Event Grid routes by.
+//! An event in a custom schema: any JSON object. The topic's mapping locates the properties that Event Grid routes by.
 //!
-//! The wire form is the object as it was sent. What the object does not say (defaults, a made id, the topic) stands behind
-//! it in the log, and is looked at only where the event is delivered in another schema.
+//! The wire form is the object as sent. Properties that it lacks (defaults, a generated id, the topic) are stored behind it
+//! in the log, and are used only for delivery in another schema.
 //!
-//! In a domain the mapped topic names one of the domain's; outside of it, it can only be the topic itself.
+//! In a domain the mapped topic names a domain topic; otherwise it must be the topic itself.
 //!
-//! A property's value may be a string, a number or a boolean; the latter two are taken as they were written. `null` and
-//! the empty string stand for a member that is not there, but for the subject and the data version, which may be empty.
+//! A property is a string, a number or a boolean; the last two are taken as written. `null` and the empty string count as
+//! absent, except for the subject and the data version, which may be empty.
 
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
@@ -23,21 +22,21 @@ use crate::{
 
 const SCHEMA: Schema = Schema::Custom;
 
-/// Where a property is found, and what holds without it.
+/// The location of a property, and its default.
 #[derive(Clone, Debug)]
 struct MappedProperty {
     property: &'static str,
     member: Option<String>,
-    /// The inside of a JSON string literal.
+    /// The content of a JSON string literal.
     default: Option<String>,
     may_be_empty: bool,
 }
 
-/// A topic's mapping, made ready for events.
+/// A topic's mapping, prepared for reading events.
 #[derive(Clone, Debug)]
 pub(super) struct EventMapping([MappedProperty; PROPERTIES]);
 
-/// How many properties of an event can be mapped.
+/// The number of properties that can be mapped.
 const PROPERTIES: usize = 6;
 
 impl EventMapping {
@@ -52,7 +51,7 @@ impl EventMapping {
             let default = default_value.filter(usable).map(|value| inside(&value));
             MappedProperty { property, member, default, may_be_empty }
         };
-        // In the order of `EventRanges::all`, which has a place more: of the domain's topic.
+        // In the order of `EventRanges::all`, which also has the domain topic.
         Self([
             only("id", &mapping.id),
             or_default("eventType", &mapping.event_type, false),
@@ -64,19 +63,19 @@ impl EventMapping {
     }
 }
 
-/// What there is of a property.
+/// The value of a mapped property.
 enum MappedValue<'a> {
-    /// It stands in the object.
+    /// It is in the object.
     Sent(&'a RawValue),
-    /// It is made here: the inside of a JSON string literal.
+    /// It is generated: the content of a JSON string literal.
     Made(String),
-    /// The topic of a domain: its resource id, so made, and how many bytes of that are its name.
+    /// The resource id of a domain topic, and the length of the domain topic's name at its end.
     DomainTopic(String, usize),
 }
 
-/// Checks the event `object` and adds it to the draft.
+/// Checks the event `object` and appends it to the draft.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
-    let EventMapping(places) = &target.places;
+    let EventMapping(places) = &target.mapping;
     let mut found = [None; PROPERTIES];
     json::members(object, |name, value| {
         for (place, found) in places.iter().zip(&mut found) {
@@ -113,7 +112,7 @@ impl MappedProperty {
                 | JsonToken::Undefined,
             )
             | None => {
-                return Err(self.complaint("is not a string, a number or a boolean"));
+                return Err(self.invalid("is not a string, a number or a boolean"));
             }
         }
         match self.property {
@@ -122,12 +121,12 @@ impl MappedProperty {
                 Ok(Some(MappedValue::DomainTopic(id, name.len())))
             }
             "eventTime" if !json::text(value).is_some_and(|time| is_date_time(&time)) => {
-                Err(self.complaint("is not a date and time in the form of ISO 8601"))
+                Err(self.invalid("is not an ISO 8601 date and time"))
             }
             "topic" if json::text(value).is_none_or(|topic| topic != target.resource_id) => {
                 Err(Refusal::OtherTopic { topic: target.resource_id.clone() })
             }
-            // It is the topic's own id; that is written once, in the form that the server has for it.
+            // The topic's own id, written once in the server's form.
             "topic" => self.absent(target),
             _ => Ok(Some(MappedValue::Sent(value))),
         }
@@ -144,14 +143,14 @@ impl MappedProperty {
                 Err(Refusal::Missing { schema: SCHEMA, property })
             }
             ("topic", _) => Ok(Some(MappedValue::Made(inside(&target.resource_id)))),
-            // The time of arrival is the log's own.
+            // The time of arrival is in the log already.
             ("eventTime", _) => Ok(None),
             (_, None) => Ok(None),
             (_, Some(member)) => Err(Refusal::Missing { schema: SCHEMA, property: member.clone() }),
         }
     }
 
-    fn complaint(&self, what: &str) -> Refusal {
+    fn invalid(&self, what: &str) -> Refusal {
         let member = Refusal::shortened(self.member.as_deref().unwrap_or_default());
         wrong(format!("Property '{member}', which is the event's '{}', {what}", self.property))
     }
@@ -184,7 +183,7 @@ fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesM
     WriterStamp { wire_end, spans: EventRanges { domain_topic, ..EventRanges::of(spans) } }
 }
 
-/// The inside of the JSON string literal that says `text`.
+/// The content of the JSON string literal of `text`.
 fn inside(text: &str) -> String {
     let literal = serde_json::Value::from(text).to_string();
     literal[1..literal.len() - 1].to_owned()

@@ -1,7 +1,7 @@
-//! An event in Event Grid's own schema.
+//! An event in the Event Grid schema.
 //!
-//! Its wire form has one fixed order, whichever its publisher used: `id, topic, subject, data, eventType, eventTime,
-//! metadataVersion, dataVersion`. `data` that was not given is not written.
+//! Its wire form has a fixed order: `id, topic, subject, data, eventType, eventTime, metadataVersion, dataVersion`. An absent
+//! `data` is not written.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::{
 
 const SCHEMA: Schema = Schema::EventGrid;
 
-/// The properties an event may have, as they were sent. There are no others.
+/// The properties of an event, as sent. There are no others.
 #[derive(Default)]
 struct EventGridMembers<'a> {
     id: Option<&'a RawValue>,
@@ -30,10 +30,10 @@ struct EventGridMembers<'a> {
     data_version: Option<&'a RawValue>,
 }
 
-/// An event whose required properties are there and whose values are what they should be.
+/// An event whose properties are complete and valid.
 struct CheckedEvent<'a> {
     id: &'a RawValue,
-    /// In a domain: the inside of the string that names its topic.
+    /// In a domain: the content of the string that names the domain topic.
     domain_topic: Option<&'a str>,
     subject: &'a RawValue,
     event_type: &'a RawValue,
@@ -42,13 +42,13 @@ struct CheckedEvent<'a> {
     data_version: Option<&'a RawValue>,
 }
 
-/// A string: as it was sent, and what it says.
+/// A string, as sent and decoded.
 struct JsonText<'a> {
     sent: &'a RawValue,
     text: Cow<'a, str>,
 }
 
-/// Checks the event `object` and adds its wire form to the draft.
+/// Checks the event `object` and appends its wire form to the draft.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
     json::members(object, |name, value| properties.put(&name, value))
@@ -77,25 +77,25 @@ impl<'a> EventGridMembers<'a> {
         }
     }
 
-    /// The order is Event Grid's: of several things that are missing, the first one is named.
+    /// Checks in Event Grid's order, so that the same missing property is reported first.
     fn check(self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
         let subject = required("subject", self.subject)?;
         let id = required("id", self.id)?;
         let event_type = required("eventType", self.event_type)?;
         let event_time = required("eventTime", self.event_time)?;
-        // An empty subject is one that no filter asks for; without an id or a type an event is nothing.
+        // The subject may be empty. An event without an id or a type cannot be routed.
         for (property, given) in [("id", &id), ("eventType", &event_type), ("eventTime", &event_time)] {
             if given.text.is_empty() {
                 return Err(Refusal::Missing { schema: SCHEMA, property: property.to_owned() });
             }
         }
         if !is_date_time(&event_time.text) {
-            return Err(wrong("Property 'eventTime' is not a date and time in the form of ISO 8601".to_owned()));
+            return Err(wrong("Property 'eventTime' is not an ISO 8601 date and time".to_owned()));
         }
         if optional("metadataVersion", self.metadata_version)?.is_some_and(|version| version.text != "1") {
             return Err(wrong("Property 'metadataVersion' can only be \"1\"".to_owned()));
         }
-        // An empty topic is what clients write that never set it.
+        // Some clients write an empty topic.
         let topic = optional("topic", self.topic)?.filter(|topic| !topic.text.is_empty());
         let domain_topic = match topic {
             Some(topic) => match target.domain_topic(inside(topic.sent)) {
@@ -124,7 +124,7 @@ impl<'a> EventGridMembers<'a> {
 
 impl CheckedEvent<'_> {
     fn write(&self, target: &EventTarget, len: usize, out: &mut BytesMut) -> WriterStamp {
-        // What is stamped beside what was sent: three names, the topic, punctuation.
+        // Room for what is stamped: three names, the topic, punctuation.
         out.reserve(len + target.stamp.len() + 64);
         out.put_slice(b"{\"id\":");
         let id = put_string(out, self.id);
@@ -154,7 +154,7 @@ impl CheckedEvent<'_> {
     }
 }
 
-/// The resource id, and behind it, in a domain, the topic's.
+/// Writes the resource id and, in a domain, the name of the domain topic.
 fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> TextRange {
     let Some(name) = domain_topic else {
         out.put_slice(stamp.as_bytes());
@@ -178,7 +178,7 @@ fn required<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<JsonT
     optional(name, value)?.ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: name.to_owned() })
 }
 
-/// `null` is what some clients write for what they leave out.
+/// Some clients write `null` for an absent property.
 fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<JsonText<'a>>, Refusal> {
     let Some(sent) = value.filter(|value| !json::is_null(value)) else { return Ok(None) };
     match json::text(sent) {
@@ -187,8 +187,8 @@ fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Optio
     }
 }
 
-/// With an offset (`Z`, `+01:00`, and `+0000` as `date +%z` writes it) or without one, which is UTC. jiff also reads
-/// names of time zones in brackets; ISO 8601 has none.
+/// Accepts an offset (`Z`, `+01:00`, or `+0000` as `date +%z` writes it), or none for UTC. jiff also reads time zone names in
+/// brackets, which ISO 8601 does not have.
 pub(super) fn is_date_time(text: &str) -> bool {
     let has_time = text.contains(['T', 't', ' ']);
     has_time

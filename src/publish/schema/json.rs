@@ -1,8 +1,8 @@
-//! The little that publishing needs to know of JSON: what kind a value is, what an object's members are, how deep it goes.
+//! JSON parsing for publishing: the kind of a value, the members of an object, the depth.
 //!
-//! serde_json decides what is JSON; values stay the bytes that were sent ([`RawValue`]). Two things it leaves to us:
-//! skipping a value costs it no stack, so it sets no limit to the depth either, and a skipped string may contain escapes
-//! that stand for no character (lone surrogates). Whoever needs the text of a string asks [`text`], which refuses those.
+//! serde_json decides what is valid; values stay the bytes that were sent ([`RawValue`]). Two checks are left to this module.
+//! serde_json skips a value without using stack, so it sets no limit on depth. And a skipped string may contain escapes that
+//! are no character (lone surrogates); [`text`] refuses those.
 
 use std::{borrow::Cow, fmt};
 
@@ -14,13 +14,13 @@ use serde_json::value::RawValue;
 
 use crate::publish::refusal::{JsonToken, Refusal};
 
-/// The elements of an array: the first `kept_max`, and how many there are.
+/// The first `kept_max` elements of an array, and the number of all.
 pub(super) struct ArrayElements<'a> {
     pub(super) kept: Vec<&'a RawValue>,
     pub(super) count: usize,
 }
 
-/// Reads an array. A body of commas and zeros has hundreds of thousands of elements: no more than `kept_max` are kept.
+/// Reads an array. Keeps at most `kept_max` elements, because a body can have hundreds of thousands.
 pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayElements<'_>> {
     let mut reader = serde_json::Deserializer::from_str(json);
     let elements = ElementsOf { kept_max }.deserialize(&mut reader)?;
@@ -28,7 +28,7 @@ pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayE
     Ok(elements)
 }
 
-/// Hands the members of `object` to `each`, in order, until it refuses one.
+/// Passes the members of `object` to `each` in order, until it returns an error.
 pub(super) fn members<'a>(
     object: &'a RawValue,
     each: impl FnMut(Cow<'a, str>, &'a RawValue) -> Result<(), Refusal>,
@@ -36,7 +36,7 @@ pub(super) fn members<'a>(
     serde_json::Deserializer::from_str(object.get()).deserialize_map(MembersOf { each })
 }
 
-/// What a JSON text begins with; [`None`] where it has nothing but white space.
+/// The token that begins a JSON text; [`None`] for white space only.
 pub(super) fn token(json: &str) -> Option<JsonToken> {
     let json = json.trim_start_matches([' ', '\t', '\r', '\n']);
     Some(match json.as_bytes().first()? {
@@ -58,7 +58,7 @@ pub(super) fn is_null(value: &RawValue) -> bool {
     value.get() == "null"
 }
 
-/// The characters of a string. [`None`] where the value is no string, or has escapes that stand for no character.
+/// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that is no character.
 pub(super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     let inside = value.get().strip_prefix('"')?.strip_suffix('"')?;
     if !inside.contains('\\') {
@@ -67,9 +67,9 @@ pub(super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(Cow::Owned)
 }
 
-/// Whether objects and arrays are nested more than `max` deep in `json`, which is JSON.
+/// Whether valid JSON is nested more than `max` levels deep.
 pub(super) fn is_deeper(json: &str, max: usize) -> bool {
-    // Counting the openers is many times faster than following strings, and nearly always answers.
+    // Counting braces and brackets is many times faster than tracking strings, and usually decides.
     let openers = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
     openers > max && deepest(json) > max
 }
@@ -129,7 +129,7 @@ struct MembersOf<F> {
     each: F,
 }
 
-/// A member's name, borrowed unless it was written with escapes.
+/// A member's name, borrowed unless it contains escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -146,7 +146,7 @@ where
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut verdict = Ok(());
-        // After a refusal the rest is read and thrown away: serde_json wants to see the end of a map it began.
+        // After an error the rest is read and discarded, because serde_json must reach the end of the map.
         while let Some((MemberName(name), value)) = map.next_entry::<MemberName<'de>, &'de RawValue>()? {
             if verdict.is_ok() {
                 verdict = (self.each)(name, value);

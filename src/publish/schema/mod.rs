@@ -1,12 +1,11 @@
-//! Reads a request's body: which schema, how many events, none too large and none too deep, every one as its schema
-//! asks. What comes out is whole: a draft with all events, or the first thing that was wrong.
+//! Reads the body of a publish request: its schema, the number, size and depth of events, and the rules of the schema. The
+//! result is a draft with all events, or the first error.
 //!
-//! Publishing adds what it stamps and drops the white space between an event's properties (Event Grid schema) or around it
-//! (the others). Every value is copied as it was sent: no number is rounded, no string escaped in another way, no `data`
-//! written again.
+//! Publishing adds stamped properties, and drops white space between an event's properties (Event Grid schema) or around it
+//! (other schemas). Every value is copied as sent: numbers, escapes and `data` do not change.
 //!
-//! The order of the looks is Azure's: is there a body, is it too large, is its content type known, is it JSON, is an event
-//! too large, is an event right.
+//! The order of the checks is Azure's: is there a body, is it too large, is its content type known, is it JSON, is an event
+//! too large, is an event valid.
 
 mod binary;
 mod cloud_events;
@@ -25,39 +24,39 @@ use crate::{
     store::chunk::ChunkBuilder,
 };
 
-/// What must be known of a topic to read events for it.
+/// The properties of a topic that reading events needs.
 #[derive(Clone, Debug)]
 pub struct EventTarget {
-    /// The schema its publishers use.
+    /// The topic's input schema.
     pub schema: Schema,
-    /// Its resource id: what an event's `topic` must be, if it is given.
+    /// The topic's resource id, which an event's `topic` must have if present.
     resource_id: String,
-    /// The same as a JSON string, to be stamped.
+    /// The resource id as a JSON string.
     stamp: String,
-    /// Where a custom event has its properties.
-    places: EventMapping,
-    /// Whether it is a domain: each event says which of its topics it is for.
+    /// The mapping of a custom schema.
+    mapping: EventMapping,
+    /// Whether it is a domain, whose events each name a domain topic.
     is_domain: bool,
-    /// Whether it is a topic of a namespace, whose CloudEvents may have any kind of data.
+    /// Whether it is a topic of a namespace, whose CloudEvents may have data of any kind.
     is_in_namespace: bool,
 }
 
 impl EventTarget {
-    /// Of a topic.
+    /// Takes them from a topic's record.
     pub fn of(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
-        let stamp = serde_json::to_string(&resource_id).expect("text is JSON's, too");
-        let places = topic
+        let stamp = serde_json::to_string(&resource_id).expect("a string serialises");
+        let mapping = topic
             .ingress
             .mapping
             .as_ref()
             .map_or_else(|| EventMapping::of(&InputSchemaMapping::default()), EventMapping::of);
         let is_in_namespace = topic.namespace.is_some();
-        Self { schema: topic.input_schema, resource_id, stamp, places, is_domain: topic.is_domain(), is_in_namespace }
+        Self { schema: topic.input_schema, resource_id, stamp, mapping, is_domain: topic.is_domain(), is_in_namespace }
     }
 
-    /// What, inside of a JSON string, names a topic of this domain: all of it, or, of a resource id of such a topic, the
-    /// last segment. [`None`] where this is no domain.
+    /// The domain topic that the content of a JSON string names: all of it, or the last segment of a domain topic's resource
+    /// id. [`None`] where this is not a domain.
     fn domain_topic<'a>(&self, inside: &'a str) -> Option<&'a str> {
         if !self.is_domain {
             return None;
@@ -69,17 +68,17 @@ impl EventTarget {
     }
 }
 
-/// What a request's headers say of its body.
+/// The description of a body by the request's headers.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContent<'a> {
-    /// `RequestContent-Type`.
+    /// The header `Content-Type`.
     pub content_type: Option<&'a str>,
-    /// Attributes of a CloudEvent among the headers (`ce-…`), their names without `ce-`, as they were sent.
+    /// The attributes of a CloudEvent from the headers `ce-…`, with names without `ce-`, as sent.
     pub attributes: Vec<(&'a str, &'a [u8])>,
 }
 
 impl RequestContent<'_> {
-    /// The content type without its parameters.
+    /// The content type without parameters.
     fn media_type(&self) -> String {
         let content_type = self.content_type.unwrap_or_default();
         content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -90,14 +89,14 @@ impl RequestContent<'_> {
     }
 }
 
-/// How a body has its events.
+/// The encoding of events in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ContentMode {
-    /// It is one, an object.
+    /// One event as an object.
     Structured,
-    /// An array.
+    /// An array of events.
     Batch,
-    /// It is the data of one.
+    /// The data of one event, whose attributes are headers.
     Binary,
 }
 
@@ -111,7 +110,7 @@ pub fn read(
     read_into(ChunkBuilder::new(target.schema), target, content, body, limits)
 }
 
-/// The same, of a request that has this place in a trace.
+/// As [`read`], for a traced request.
 pub(super) fn read_traced(
     target: &EventTarget,
     content: &RequestContent<'_>,
@@ -130,7 +129,7 @@ fn read_into(
     limits: &PublishLimits,
 ) -> Result<ChunkBuilder, Refusal> {
     let schema = target.schema;
-    // A CloudEvent in binary mode may be nothing but its attributes.
+    // A CloudEvent in binary mode may have no data.
     if body.is_empty() && !content.is_binary() {
         return Err(Refusal::CutOff);
     }
@@ -174,13 +173,13 @@ fn utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
         .map_err(|error| Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to())))
 }
 
-/// The event that a body is, without a look into it.
+/// A body with one event, not yet parsed.
 fn lone(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
     expect(schema, JsonToken::StartObject, text)?;
     Ok(vec![serde_json::from_str(text).map_err(|error| not_json(schema, &error))?])
 }
 
-/// The events of an array, without a look into them.
+/// A body with an array of events, not yet parsed.
 fn several<'a>(schema: Schema, text: &'a str, limits: &PublishLimits) -> Result<Vec<&'a RawValue>, Refusal> {
     expect(schema, JsonToken::StartArray, text)?;
     let ArrayElements { kept, count } =
@@ -204,7 +203,7 @@ fn not_json(schema: Schema, error: &serde_json::Error) -> Refusal {
 fn expect(schema: Schema, expected: JsonToken, text: &str) -> Result<(), Refusal> {
     match json::token(text) {
         Some(actual) if actual == expected => Ok(()),
-        Some(JsonToken::Undefined) => Err(Refusal::not_json(schema, "it begins with no JSON value".to_owned())),
+        Some(JsonToken::Undefined) => Err(Refusal::not_json(schema, "it does not begin with a JSON value".to_owned())),
         Some(actual) => Err(Refusal::Token { schema, expected, actual }),
         None => Err(Refusal::CutOff),
     }
@@ -223,8 +222,8 @@ fn mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
     }
 }
 
-/// The mode of a body that comes to a namespace: whether it has one event or several is told by the body itself, because
-/// clients send arrays under the content type of one event.
+/// The mode of a body sent to a namespace. The body itself decides between one event and several, because clients send
+/// arrays under the content type of one event.
 fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode, Refusal> {
     if content.is_binary() {
         return mode(content);
@@ -232,23 +231,23 @@ fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode
     Ok(if body.trim_ascii_start().starts_with(b"[") { ContentMode::Batch } else { ContentMode::Structured })
 }
 
-/// How far into `object` a part of it begins: both are borrowed from the same body.
+/// The offset of `part` in `object`. Both borrow from the same body.
 fn offset(object: &RawValue, part: &str) -> usize {
     part.as_ptr().addr() - object.get().as_ptr().addr()
 }
 
-/// A string without its quotes; what is no string, as it stands.
+/// The content of a string literal; other values as they are.
 fn inside(value: &RawValue) -> &str {
     let text = value.get();
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
 }
 
-/// The place of a string's inside, where its literal, quotes and all, has `len` bytes and begins at `start`.
+/// The range of a string's content, whose literal has `len` bytes and begins at `start`.
 fn span(start: usize, len: usize) -> TextRange {
     bare(start + 1, len.saturating_sub(2))
 }
 
-/// The place of what has no quotes around it. What is empty has none: [`TextRange`] says absent and empty alike.
+/// The range of text without quotes. Empty text has no range: [`TextRange`] does not distinguish empty from absent.
 fn bare(start: usize, len: usize) -> TextRange {
     if len == 0 {
         return TextRange::default();

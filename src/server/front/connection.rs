@@ -1,15 +1,15 @@
-//! A connection of a publisher or an operator, which may not be slow for ever.
+//! A connection of a publisher or an operator, with deadlines for slow peers.
 //!
-//! actix-http has a timer for the head of a connection's *first* request and one for the pause between two. Without more
-//! whoever sends the first byte of a second head, or never reads his answer, has his connection for good. So the stream
-//! below it knows two moments:
-//! - the next head must be whole by then: reckoned from the connection's beginning, and from the end of each answer;
-//! - the answer must have been taken by then: reckoned from the first byte that the peer had no room for.
+//! actix-http has a timer for the head of a connection's *first* request and one for the pause between two requests. A peer
+//! that sends one byte of a second head, or never reads a response, would keep its connection for ever. So this stream has
+//! two deadlines:
+//! - for the next complete head, counted from the start of the connection and from the end of each response;
+//! - for the response to be taken, counted from the first byte that the peer had no room for.
 //!
-//! What lies between, the body, has a wait of its own where it is read.
+//! The body has a deadline of its own where it is read (`publish::publisher`).
 //!
-//! How the stream learns where a request is: [`RequestStage`] is told when a head has come, and when its answer's body is spent.
-//! What the stream learns of its peer, that it has gone away or was given its whole answer, it tells a [`Peer`].
+//! [`RequestStage`] tells the stream when a head has come and when the response's body is spent. The stream tells a [`Peer`]
+//! when the client has disconnected or received its whole response.
 
 use std::{
     cell::Cell,
@@ -33,69 +33,74 @@ use tokio::{
 use super::connection_limit::ConnectionPermit;
 use crate::pull::Peer;
 
-/// How long a caller may take.
+/// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTimeouts {
-    /// From the end of an answer to the whole of the next head.
+    /// From the end of a response to the next complete head.
     pub(super) head: Duration,
-    /// To take an answer.
+    /// For a response to be taken.
     pub(super) answer: Duration,
 }
 
-/// Where the request of a connection is.
+/// The progress of the current request of a connection.
 pub(super) struct RequestStage {
-    patience: RequestTimeouts,
+    timeouts: RequestTimeouts,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
-    /// Whether the last part of an answer was handed to the HTTP library, and may not have been written yet.
+    /// The last part of a response was handed to the HTTP library, and may not have been written yet.
     spent: Cell<bool>,
     peer: Peer,
 }
 
 impl RequestStage {
-    /// The head of a request has come.
+    /// Records that the head of a request has come.
     pub(super) fn request_started(&self) {
         self.head_until.set(None);
         self.peer.begin();
     }
 
-    /// Who asks.
+    /// The client of the connection.
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Its answer is spent.
+    /// Records that the response's body is spent.
     pub(super) fn end(&self) {
         self.spent.set(true);
-        self.head_until.set(Some(Instant::now() + self.patience.head));
+        self.head_until.set(Some(Instant::now() + self.timeouts.head));
     }
 
-    /// Until when something must happen.
+    /// The current deadline.
     fn until(&self) -> Option<Instant> {
         self.stuck_until.get().or(self.head_until.get())
     }
 }
 
-/// The connection.
+/// The stream of a connection.
 pub(super) struct ClientConnection {
     stream: TcpStream,
     peer: SocketAddr,
     stage: Rc<RequestStage>,
     timer: Pin<Box<Sleep>>,
-    _place: ConnectionPermit,
+    _permit: ConnectionPermit,
 }
 
 impl ClientConnection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, patience: RequestTimeouts, place: ConnectionPermit) -> Self {
-        let until = Instant::now() + patience.head;
+    pub(super) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        timeouts: RequestTimeouts,
+        permit: ConnectionPermit,
+    ) -> Self {
+        let until = Instant::now() + timeouts.head;
         let stage = RequestStage {
-            patience,
+            timeouts,
             head_until: Cell::new(Some(until)),
             stuck_until: Cell::new(None),
             spent: Cell::new(false),
             peer: Peer::default(),
         };
-        Self { stream, peer, stage: Rc::new(stage), timer: Box::pin(sleep_until(until)), _place: place }
+        Self { stream, peer, stage: Rc::new(stage), timer: Box::pin(sleep_until(until)), _permit: permit }
     }
 
     pub(super) fn stage(&self) -> Rc<RequestStage> {
@@ -106,25 +111,25 @@ impl ClientConnection {
         self.peer
     }
 
-    /// The address that the peer connected to.
+    /// The local address of the connection.
     pub(super) fn local(&self) -> Option<SocketAddr> {
         self.stream.local_addr().ok()
     }
 
-    /// An error where something is overdue; else whoever waits is woken when it is.
+    /// Fails once a deadline has passed, and otherwise wakes the task when it does.
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(until) = self.stage.until() else { return Ok(()) };
         if self.timer.deadline() > until {
             self.timer.as_mut().reset(until);
         }
-        // One that goes off too early is set anew then, and not with each request.
+        // The timer is reset when it fires too early, not with every request.
         while self.timer.as_mut().poll(cx).is_ready() {
             if self.timer.deadline() < until {
                 self.timer.as_mut().reset(until);
                 continue;
             }
             if self.stage.stuck_until.get().is_some() {
-                // Else the kernel would keep what nobody takes, and try for minutes. Without it, it does just that.
+                // Otherwise the kernel would keep the unread bytes and retry for minutes. A failure changes only that.
                 self.stream.set_zero_linger().ok();
             }
             return Err(io::ErrorKind::TimedOut.into());
@@ -132,20 +137,20 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Notes whether the peer took all that it was `offered`. One that takes a byte now and then is stuck all the same.
+    /// Records whether the peer took all of `offered`. A peer that takes a byte at times still counts as stuck.
     fn written(
         &mut self,
         cx: &mut Context<'_>,
         result: Poll<io::Result<usize>>,
         offered: usize,
     ) -> Poll<io::Result<usize>> {
-        let RequestStage { patience, stuck_until, .. } = &*self.stage;
+        let RequestStage { timeouts, stuck_until, .. } = &*self.stage;
         if matches!(result, Poll::Ready(Ok(taken)) if taken == offered) {
             stuck_until.set(None);
             return result;
         }
         if stuck_until.get().is_none() {
-            stuck_until.set(Some(Instant::now() + patience.answer));
+            stuck_until.set(Some(Instant::now() + timeouts.answer));
         }
         self.watch(cx)?;
         result
@@ -194,7 +199,7 @@ impl AsyncWrite for ClientConnection {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        // The HTTP library flushes when it has written all that it has.
+        // The HTTP library flushes after it has written everything.
         if matches!(flushed, Poll::Ready(Ok(()))) && self.stage.spent.take() {
             self.stage.peer.written();
         }
@@ -216,7 +221,7 @@ impl ActixStream for ClientConnection {
     }
 }
 
-/// An answer's body that says when it is spent.
+/// A response body that reports its end.
 pub(super) struct TrackedBody {
     body: BoxBody,
     stage: Option<Rc<RequestStage>>,

@@ -1,10 +1,9 @@
-//! How many are connected: to a listener, and from one address.
+//! Limits the connections of a listener, in total and per address.
 //!
-//! Whoever comes when all places are taken is told 503 with `Retry-After` and sent away, at once: nobody waits in a queue
-//! that is not seen. No single address can have all places, so that whoever opens connections and says nothing shuts out
-//! nobody but himself.
+//! A connection beyond a limit receives 503 with `Retry-After` and is closed at once; there is no hidden queue. The limit
+//! per address is below the total, so a client that opens connections and sends nothing blocks only itself.
 //!
-//! Invariant: the table has one entry for each address that is connected, so that it is bounded by the places.
+//! Invariant: the table has one entry for each connected address, so the total bounds it.
 
 use std::{
     collections::HashMap,
@@ -16,20 +15,20 @@ use ipnet::IpNet;
 
 use crate::metrics::ListenerCounters;
 
-/// So many connections may be open.
+/// The maximum numbers of open connections.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct ConnectionLimit {
-    /// Of all.
+    /// In total.
     pub(in crate::server) total: usize,
     /// From one address.
     pub(in crate::server) of_address: usize,
-    /// Who is not counted by address: proxies, behind whom many are.
+    /// Proxies, which are exempt from the limit per address because many clients are behind them.
     pub(in crate::server) proxies: Vec<IpNet>,
 }
 
-/// Those who are connected to a listener.
+/// Counts the open connections of a listener.
 pub(super) struct ConnectionLimiter {
-    places: ConnectionLimit,
+    limit: ConnectionLimit,
     listener: Arc<ListenerCounters>,
     now: Mutex<ConnectionCounts>,
 }
@@ -40,36 +39,36 @@ struct ConnectionCounts {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// A place in the crowd, until it is dropped.
+/// A counted connection, until it is dropped.
 pub(super) struct ConnectionPermit {
     connection_limiter: Arc<ConnectionLimiter>,
     address: IpAddr,
 }
 
 impl ConnectionLimiter {
-    pub(super) fn new(places: ConnectionLimit, listener: Arc<ListenerCounters>) -> Arc<Self> {
-        Arc::new(Self { places, listener, now: Mutex::default() })
+    pub(super) fn new(limit: ConnectionLimit, listener: Arc<ListenerCounters>) -> Arc<Self> {
+        Arc::new(Self { limit, listener, now: Mutex::default() })
     }
 
-    /// A place for whoever comes from `address`; [`None`] where there is none.
+    /// Counts a connection from `address`, or returns [`None`] where a limit is reached.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = counted_as(address);
-        let ConnectionLimit { total, of_address, proxies } = &self.places;
+        let ConnectionLimit { total, of_address, proxies } = &self.limit;
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let his = now.by_address.get(&address).copied().unwrap_or(0);
+        let open = now.by_address.get(&address).copied().unwrap_or(0);
         let is_proxy = proxies.iter().any(|network| network.contains(&address));
         if now.total >= *total {
             self.listener.refused.add(1);
             return None;
         }
-        if his >= *of_address && !is_proxy {
+        if open >= *of_address && !is_proxy {
             self.listener.refused_by_address.add(1);
             return None;
         }
         self.listener.open.add(1);
         self.listener.admitted.add(1);
         now.total += 1;
-        now.by_address.insert(address, his + 1);
+        now.by_address.insert(address, open + 1);
         Some(ConnectionPermit { connection_limiter: Arc::clone(self), address })
     }
 }
@@ -79,16 +78,16 @@ impl Drop for ConnectionPermit {
         let mut now = self.connection_limiter.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.total -= 1;
         self.connection_limiter.listener.open.sub(1);
-        if let Some(his) = now.by_address.get_mut(&self.address) {
-            *his -= 1;
-            if *his == 0 {
+        if let Some(open) = now.by_address.get_mut(&self.address) {
+            *open -= 1;
+            if *open == 0 {
                 now.by_address.remove(&self.address);
             }
         }
     }
 }
 
-/// A household has a network of IPv6 addresses: it is counted as one.
+/// An IPv6 network counts as one address, because one client has all of it.
 fn counted_as(address: IpAddr) -> IpAddr {
     crate::publish::auth::failed_auth::counted_as(address)
 }

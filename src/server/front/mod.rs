@@ -1,11 +1,11 @@
-//! Where publishers and operators come in: one listener for both, or one for each.
+//! The HTTP listeners: one for publishers and operators together, or one for each.
 //!
-//! Between the sockets and actix-web there are a count (`connection_limit`) and a stream of ours (`connection`), because a server that
-//! anybody may connect to needs bounds that actix-web has not: on connections, in all and from one address, on heads that
-//! never end, and on answers that nobody takes.
+//! A public server needs limits that actix-web does not have: on connections (in total and per address), on request heads
+//! that never end, and on responses that a peer does not read. `connection_limit` counts connections; `connection` wraps the
+//! stream with deadlines.
 //!
-//! actix-web's own server takes no stream of others, so its three parts (threads that accept, TLS, HTTP) are put together
-//! here. Two bounds are actix-http's own: a head has at most 96 headers and 128 KiB.
+//! actix-web's own server accepts no custom stream, so its three parts (accepting threads, TLS, HTTP) are assembled here.
+//! actix-http limits a head to 96 headers and 128 KiB.
 
 mod connection;
 mod connection_limit;
@@ -46,25 +46,26 @@ use crate::{
     publish::{auth::host::LocalAddress, http::Publisher},
 };
 
-/// What whoever finds no place is told: it is short, and nothing was read to make it.
-const NO_PLACE: &[u8] =
+/// The response to a connection beyond the limit. It is constant, and nothing of the request is read.
+const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// They have so long to read it: a socket that is closed before its peer has spoken takes the answer with it.
-const TOLD_WAIT: Duration = Duration::from_secs(1);
+/// The time for the client to read it. A socket closed before its peer has sent a request loses the response.
+const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
-/// How long whoever connects may take for each part of a request but its body.
+/// The timeouts for the parts of a request, except its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadTimeouts {
-    /// For a head, and for the handshake of TLS.
+    /// For a head, and for the TLS handshake.
     pub(super) head: Duration,
     /// Between two requests.
     pub(super) idle: Duration,
-    /// To take an answer.
+    /// For the response to be read.
     pub(super) answer: Duration,
 }
 
-/// How many of those who find no place are told so at the same time; further ones are just cut. Clones count together.
+/// The maximum number of rejected connections that receive a response at the same time; further ones are closed without
+/// one. Clones share the count.
 #[derive(Clone)]
 pub(super) struct RefusalSlots {
     now: Arc<AtomicUsize>,
@@ -77,100 +78,103 @@ impl RefusalSlots {
     }
 }
 
-/// A listener, and who may come in there.
+/// A socket and its limits.
 pub(super) struct ListenerSettings {
     pub(super) listener: TcpListener,
-    pub(super) counted: Arc<ListenerCounters>,
-    pub(super) told: RefusalSlots,
+    pub(super) counters: Arc<ListenerCounters>,
+    pub(super) refusal_slots: RefusalSlots,
     pub(super) tls: Option<ServerConfig>,
-    pub(super) places: ConnectionLimit,
-    pub(super) waits: HeadTimeouts,
+    pub(super) limit: ConnectionLimit,
+    pub(super) timeouts: HeadTimeouts,
 }
 
 impl ListenerSettings {
-    /// Adds the entrance to a server, with what `configure` puts behind it.
+    /// Adds the listener to a server, with the services of `configure`.
     pub(super) fn add_to<F>(self, server: ServerBuilder, configure: F) -> io::Result<ServerBuilder>
     where
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
     {
-        let Self { listener, counted, told, tls, places, waits } = self;
-        let name = counted.name;
+        let Self { listener, counters, refusal_slots, tls, limit, timeouts } = self;
+        let name = counters.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
-        let queue =
-            ConnectionCounter { connection_limiter: ConnectionLimiter::new(places, Arc::clone(&counted)), told, waits };
-        let inside = ListenerServices { address, waits, signal, counted, configure };
+        let counter = ConnectionCounter {
+            connection_limiter: ConnectionLimiter::new(limit, Arc::clone(&counters)),
+            refusal_slots,
+            timeouts,
+        };
+        let services = ListenerServices { address, timeouts, signal, counters, configure };
         match tls {
             None => server.listen(name, listener, move || {
-                let queue = queue.clone();
-                fn_service(move |stream| queue.clone().admit(stream))
-                    .map(|(caller, peer)| (caller, Protocol::Http1, Some(peer)))
-                    .and_then(inside.clone().service::<ClientConnection>(false))
+                let counter = counter.clone();
+                fn_service(move |stream| counter.clone().admit(stream))
+                    .map(|(connection, peer)| (connection, Protocol::Http1, Some(peer)))
+                    .and_then(services.clone().service::<ClientConnection>(false))
             }),
             Some(mut tls) => {
                 tls.alpn_protocols = vec![b"http/1.1".to_vec()];
                 let mut acceptor = Acceptor::new(tls);
-                acceptor.set_handshake_timeout(waits.head);
+                acceptor.set_handshake_timeout(timeouts.head);
                 server.listen(name, listener, move || {
-                    let queue = queue.clone();
-                    fn_service(move |stream| queue.clone().admit(stream))
-                        .map(|(caller, _)| caller)
+                    let counter = counter.clone();
+                    fn_service(move |stream| counter.clone().admit(stream))
+                        .map(|(connection, _)| connection)
                         .and_then(acceptor.clone().map_err(drop).map_init_err(drop))
                         .map(|stream| {
                             let peer = stream.peer();
                             (stream, Protocol::Http1, peer)
                         })
-                        .and_then(inside.clone().service::<TlsStream<ClientConnection>>(true))
+                        .and_then(services.clone().service::<TlsStream<ClientConnection>>(true))
                 })
             }
         }
     }
 }
 
-/// Counts who comes.
+/// Applies the connection limit to accepted sockets.
 #[derive(Clone)]
 struct ConnectionCounter {
     connection_limiter: Arc<ConnectionLimiter>,
-    told: RefusalSlots,
-    waits: HeadTimeouts,
+    refusal_slots: RefusalSlots,
+    timeouts: HeadTimeouts,
 }
 
 impl ConnectionCounter {
     async fn admit(self, stream: TcpStream) -> Result<(ClientConnection, SocketAddr), ()> {
         let peer = stream.peer_addr().map_err(drop)?;
-        let patience = RequestTimeouts { head: self.waits.idle + self.waits.head, answer: self.waits.answer };
+        let timeouts = RequestTimeouts { head: self.timeouts.idle + self.timeouts.head, answer: self.timeouts.answer };
         match self.connection_limiter.enter(peer.ip()) {
-            Some(place) => Ok((ClientConnection::new(stream, peer, patience, place), peer)),
+            Some(permit) => Ok((ClientConnection::new(stream, peer, timeouts, permit), peer)),
             None => {
-                if self.told.now.fetch_add(1, Ordering::Relaxed) < self.told.most {
-                    // Whoever is gone by now need not hear it.
-                    timeout(TOLD_WAIT, tell(stream)).await.ok();
+                if self.refusal_slots.now.fetch_add(1, Ordering::Relaxed) < self.refusal_slots.most {
+                    // A client that has disconnected needs no response.
+                    timeout(REFUSAL_WAIT, refuse(stream)).await.ok();
                 }
-                self.told.now.fetch_sub(1, Ordering::Relaxed);
+                self.refusal_slots.now.fetch_sub(1, Ordering::Relaxed);
                 Err(())
             }
         }
     }
 }
 
-async fn tell(mut stream: TcpStream) -> io::Result<()> {
-    stream.write_all(NO_PLACE).await?;
+async fn refuse(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(UNAVAILABLE).await?;
     stream.shutdown().await?;
     let mut unread = [0; 1024];
     while stream.read(&mut unread).await? > 0 {}
     Ok(())
 }
 
-/// What is behind an entrance.
+/// The HTTP services of a listener.
 #[derive(Clone)]
 struct ListenerServices<F> {
     address: SocketAddr,
-    waits: HeadTimeouts,
+    timeouts: HeadTimeouts,
     signal: GracefulShutdownSignal,
-    counted: Arc<ListenerCounters>,
+    counters: Arc<ListenerCounters>,
     configure: F,
 }
 
-/// A stream that knows where its request is.
+/// A stream that tracks the stage of its request.
 trait TrackedStream: AsyncRead + AsyncWrite + Unpin + 'static {
     fn stage(&self) -> Rc<RequestStage>;
     fn peer(&self) -> Option<SocketAddr>;
@@ -211,26 +215,26 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
         secure: bool,
     ) -> impl ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
     {
-        let Self { address, waits, signal, counted, configure } = self;
+        let Self { address, timeouts, signal, counters, configure } = self;
         let app = App::new().configure(configure).wrap_fn(move |request, service| {
             let stage = request.conn_data::<Rc<RequestStage>>().cloned();
             if let Some(stage) = &stage {
                 stage.request_started();
             }
             let publisher = request.app_data::<web::Data<Publisher>>();
-            let answer = match publisher.and_then(|publisher| publisher.refuse_host(request.request())) {
-                Some(refused) => Either::Left(ready(Ok(request.into_response(refused)))),
+            let response = match publisher.and_then(|publisher| publisher.refuse_host(request.request())) {
+                Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
                 None => Either::Right(service.call(request)),
             };
-            let counted = Arc::clone(&counted);
+            let counters = Arc::clone(&counters);
             async move {
-                match answer.await {
-                    Ok(answer) => {
-                        counted.count_response(answer.status().as_u16());
-                        Ok(answer.map_body(|_, body| TrackedBody::new(body, stage)))
+                match response.await {
+                    Ok(response) => {
+                        counters.count_response(response.status().as_u16());
+                        Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
                     }
                     Err(error) => {
-                        counted.count_response(error.as_response_error().status_code().as_u16());
+                        counters.count_response(error.as_response_error().status_code().as_u16());
                         if let Some(stage) = &stage {
                             stage.end();
                         }
@@ -239,7 +243,7 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 }
             }
         });
-        // The address stands in for a Host that is not said; its makers hide the way to set it, and have no other.
+        // The address replaces a missing Host header. actix-web has no public way to set it.
         let config = AppConfig::__priv_test_new(secure, address.to_string(), address);
         let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
         HttpService::build()
@@ -247,9 +251,9 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 let signal = signal.clone();
                 async move { signal.notified().await }
             })
-            .keep_alive(waits.idle)
-            .client_request_timeout(waits.head)
-            .client_disconnect_timeout(TOLD_WAIT)
+            .keep_alive(timeouts.idle)
+            .client_request_timeout(timeouts.head)
+            .client_disconnect_timeout(REFUSAL_WAIT)
             .local_addr(address)
             .on_connect_ext(|stream: &T, extensions| {
                 let stage = stream.stage();

@@ -1,4 +1,4 @@
-//! Where an event itself says which trace it belongs to: CloudEvents' extension of distributed tracing.
+//! The trace context of an event: the distributed tracing extension of CloudEvents.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::SpanContext;
 
-/// The two attributes. Whatever else is there is not looked at.
+/// The two attributes; others are ignored.
 #[derive(Deserialize)]
 struct TraceContextAttributes<'a> {
     #[serde(borrow, default)]
@@ -21,12 +21,12 @@ impl TraceContextAttributes<'_> {
     }
 }
 
-/// Of an event in the JSON form of CloudEvents.
+/// The context of an event in the JSON form of CloudEvents.
 pub fn of_event(event: &[u8]) -> Option<SpanContext> {
     serde_json::from_slice::<TraceContextAttributes<'_>>(event).ok()?.context()
 }
 
-/// Of the first event of an array that says it.
+/// The context of the first event in an array that has one.
 pub fn of_first(events: &[u8]) -> Option<SpanContext> {
     let events: Vec<TraceContextAttributes<'_>> = serde_json::from_slice(events).ok()?;
     events.iter().find_map(TraceContextAttributes::context)

@@ -1,14 +1,14 @@
-//! The place of a span in a trace, as W3C writes it: `traceparent` and `tracestate`.
+//! The context of a span in the W3C form: `traceparent` and `tracestate`.
 
 use std::{fmt, sync::Arc};
 
-/// 512 bytes of `tracestate`: what W3C asks everybody to pass on. More is left out.
+/// 512 bytes of `tracestate`: the minimum that W3C requires to propagate. A longer value is dropped.
 const STATE_BYTES_MAX: usize = 512;
 
-/// A `traceparent` of the version that there is.
+/// The length of a `traceparent` of version 00.
 const LEN: usize = 55;
 
-/// A trace. Never zero.
+/// The id of a trace. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceId(pub u128);
 
@@ -18,7 +18,7 @@ impl fmt::Display for TraceId {
     }
 }
 
-/// A span of a trace. Never zero.
+/// The id of a span. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpanId(pub u64);
 
@@ -28,26 +28,26 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// A span, as those know it who come after it.
+/// The context that a span passes to its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanContext {
-    /// Its trace.
+    /// The trace.
     pub trace: TraceId,
-    /// Itself.
+    /// The span.
     pub span: SpanId,
-    /// Whether whoever began the trace has it recorded.
+    /// Whether the trace is recorded.
     pub is_sampled: bool,
-    /// What others put beside it, passed on as it is.
+    /// The `tracestate` of other systems, propagated unchanged.
     pub state: Option<Arc<str>>,
 }
 
 impl SpanContext {
-    /// Reads the two headers. [`None`] where the first is not what W3C says; a bad `tracestate` is left out.
+    /// Parses the two headers; [`None`] if the first is invalid. An invalid `tracestate` is dropped.
     pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
         let parent = parent.trim();
         let bytes = parent.as_bytes();
         let version = hex(parent.get(..2)?)?;
-        // A later version may have more behind a hyphen.
+        // A later version may continue after a hyphen.
         let is_whole = bytes.len() == LEN || (version > 0 && bytes.get(LEN) == Some(&b'-'));
         if version == 0xff || !is_whole || [2, 35, 52].iter().any(|place| bytes[*place] != b'-') {
             return None;
@@ -62,12 +62,12 @@ impl SpanContext {
         Some(Self { trace: TraceId(trace), span: SpanId(span as u64), is_sampled: flags & 1 == 1, state })
     }
 
-    /// As a header.
+    /// The header `traceparent`.
     pub fn parent(&self) -> String {
         format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.is_sampled))
     }
 
-    /// As it stands beside an event in the log: the two headers with a space between.
+    /// The form that is stored beside an event: both headers with a space between.
     pub fn stored(&self) -> String {
         match &self.state {
             Some(state) => format!("{} {state}", self.parent()),
@@ -75,7 +75,7 @@ impl SpanContext {
         }
     }
 
-    /// The same again.
+    /// Parses the stored form.
     pub fn of_stored(text: &str) -> Option<Self> {
         match text.split_once(' ') {
             Some((parent, state)) => Self::parse(parent, Some(state)),
@@ -84,7 +84,7 @@ impl SpanContext {
     }
 }
 
-/// Lower-case digits only, as W3C has it.
+/// Parses lower-case digits, as W3C requires.
 fn hex(digits: &str) -> Option<u128> {
     let is_lower = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     if is_lower { u128::from_str_radix(digits, 16).ok() } else { None }

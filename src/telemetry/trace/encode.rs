@@ -1,13 +1,13 @@
-//! Spans in OTLP's JSON: the names of its protobuf in camelCase, identifiers in hexadecimal, 64-bit numbers as texts.
+//! Spans in OTLP's JSON: protobuf names in camelCase, hexadecimal identifiers, 64-bit numbers as strings.
 
 use serde_json::{Value as Json, json};
 
 use super::{AttributeValue, Span, SpanContext};
 
-/// OTLP's word for a span that failed.
+/// OTLP's status of a failed span.
 const STATUS_ERROR: u32 = 2;
 
-/// The body of a request that exports `spans`, of this server.
+/// The body of an export request for `spans` of this server.
 pub fn encode(spans: &[Span], server: &str) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [

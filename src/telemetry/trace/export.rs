@@ -1,7 +1,7 @@
-//! A thread that takes spans out of the queue and sends them to the collector, many at once. Nobody waits for it.
+//! The thread that exports spans to the collector in batches.
 //!
-//! What the collector does not take is counted and gone: it is told in the log when that begins and when it ends, not each
-//! time.
+//! Spans that the collector does not accept are counted and dropped. The log has the begin and the end of an outage, not
+//! each failure.
 
 use std::{
     io,
@@ -22,11 +22,11 @@ use crate::{clock::Clock, config::Telemetry};
 /// 512 spans: the usual batch of OpenTelemetry's own exporters.
 const BATCH_SPANS_MAX: usize = 512;
 
-/// How often the thread looks whether it is to end.
+/// The interval between two checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a stop waits for what is still in the queue.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// The longest time that a stop waits for the queue.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
 /// The thread.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct TraceExporter {
     thread: JoinHandle<()>,
 }
 
-/// Starts the thread; [`None`] where the settings name no collector. `server` is what this server calls itself.
+/// Starts the thread; [`None`] if the settings name no collector. `server` is the server's URL in the spans.
 pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<Option<(Tracer, TraceExporter)>> {
     let Some(url) = settings.traces_url() else { return Ok(None) };
     let (queue, spans) = mpsc::sync_channel(settings.queue_spans);
@@ -48,7 +48,7 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
         dropped: 0.into(),
         failed: 0.into(),
     });
-    // Whoever came first has set it: the stores of dead letters need the same.
+    // An error means that the dead-letter stores have installed the same provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     let client = Client::builder().no_proxy().redirect(redirect::Policy::none()).timeout(settings.export_wait).build();
     let client = client.map_err(io::Error::other)?;
@@ -58,7 +58,7 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
     let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let post = ExportRequest { client, url, server };
         runtime.block_on(work.run(&post));
-        // Nobody may wait any more.
+        // An error means that `close` no longer waits.
         end.send(()).ok();
     })?;
     let tracer = Tracer(Some(shared));
@@ -66,17 +66,17 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
 }
 
 impl TraceExporter {
-    /// Sends what is in the queue, but waits no longer than a few seconds.
+    /// Exports the queued spans, within [`CLOSE_WAIT`].
     pub fn close(self) {
         if let Some(shared) = &self.tracer.0 {
             shared.closing.store(true, Ordering::Relaxed);
         }
-        let in_time = self.ended.recv_timeout(FAREWELL).is_ok();
+        let in_time = self.ended.recv_timeout(CLOSE_WAIT).is_ok();
         if in_time && self.thread.join().is_err() {
             tracing::error!("the thread that exports spans panicked");
         }
         if let Some(counts) = self.tracer.counts() {
-            tracing::info!(counts.exported, counts.dropped, counts.failed, in_time, "spans");
+            tracing::info!(counts.exported, counts.dropped, counts.failed, in_time, "span export ended");
         }
     }
 }
@@ -89,24 +89,26 @@ struct ExportWork {
 }
 
 impl ExportWork {
-    /// The thread is its own: it may block between two requests.
+    /// Runs on a thread of its own, so it may block between two requests.
     async fn run(self, post: &ExportRequest) {
-        let mut was_taken = true;
+        let mut was_accepted = true;
         while let Some(batch) = self.gather() {
             let count = batch.len() as u64;
             let sent = post.send(&batch).await;
             let counter = if sent.is_ok() { &self.shared.exported } else { &self.shared.failed };
             counter.fetch_add(count, Ordering::Relaxed);
             match &sent {
-                Err(error) if was_taken => tracing::warn!(url = %post.url, %error, "spans are lost"),
-                Ok(()) if !was_taken => tracing::info!(url = %post.url, "spans are taken again"),
+                Err(error) if was_accepted => {
+                    tracing::warn!(url = %post.url, %error, "span export fails: spans are dropped")
+                }
+                Ok(()) if !was_accepted => tracing::info!(url = %post.url, "span export works again"),
                 Ok(()) | Err(_) => {}
             }
-            was_taken = sent.is_ok();
+            was_accepted = sent.is_ok();
         }
     }
 
-    /// The next batch: full, or as long under way as a batch may be. [`None`] at the end.
+    /// The next batch, once it is full or its time is over; [`None`] at the end.
     fn gather(&self) -> Option<Vec<Span>> {
         let mut batch = Vec::new();
         let mut due = None;
@@ -140,12 +142,12 @@ impl ExportRequest {
     async fn send(&self, batch: &[Span]) -> Result<(), String> {
         let body = encode(batch, &self.server);
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body);
-        let answer = request.send().await.map_err(|error| chain(&error))?;
-        if answer.status().is_success() { Ok(()) } else { Err(format!("the answer is {}", answer.status())) }
+        let response = request.send().await.map_err(|error| chain(&error))?;
+        if response.status().is_success() { Ok(()) } else { Err(format!("the response is {}", response.status())) }
     }
 }
 
-/// An error with what is behind it: the first alone says only that it could not be sent.
+/// An error with its sources. The error itself says only that the request failed.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,15 +1,15 @@
-//! The way of single events, as spans of OpenTelemetry: published, written to the log, each attempt, what came of it.
+//! OpenTelemetry spans of single events: publish, append, each delivery attempt, its outcome.
 //!
-//! A delivery may be tried hours later and by another process than the one that took the event, so nothing of a trace is
-//! in memory: its place is the event's own attribute `traceparent`, or stands beside the event in the log.
+//! A delivery attempt may come hours later and from another process than the publish request. So the trace context is not
+//! kept in memory: it is the event's attribute `traceparent`, or is stored beside the event in the log.
 //!
 //! Invariants:
-//! - Off by default; then a [`Tracer`] is nothing, and asking it is one look.
-//! - Whoever records waits for nobody: the queue is bounded, and what finds no room in it is counted and gone.
-//! - What came with a trace is recorded where that trace is; of what begins here, a share.
+//! - Traces are off by default; then recording costs one check.
+//! - Recording never blocks: the queue is bounded, and spans beyond it are counted and dropped.
+//! - A trace that began elsewhere follows its own sampling decision; of traces that begin here a share is sampled.
 //!
-//! Absent on purpose: the crates of OpenTelemetry, which would bring gRPC, protobuf and a second HTTP client for a format
-//! whose JSON form is a page; and another way than OTLP over HTTP, which every collector speaks.
+//! Not used: the OpenTelemetry crates, which would add gRPC, protobuf and a second HTTP client for a format whose JSON form
+//! is a page of code. Not supported: protocols other than OTLP over HTTP, which every collector accepts.
 
 pub mod carrier;
 mod context;
@@ -30,25 +30,25 @@ pub use self::{
     span::{AttributeValue, Span, SpanKind},
 };
 
-/// What has become of spans since the start.
+/// The number of spans since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// The collector has them.
+    /// The collector accepted them.
     pub exported: u64,
-    /// They found no room in the queue.
+    /// The queue was full.
     pub dropped: u64,
-    /// The collector did not take them, or was not there.
+    /// The collector refused them, or did not respond.
     pub failed: u64,
 }
 
-/// Where spans are recorded; [`Tracer::default`] records none. Cheap to clone.
+/// Records spans; [`Tracer::default`] records none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer(Option<Arc<TracerShared>>);
 
 #[derive(Debug)]
 struct TracerShared {
     queue: SyncSender<Span>,
-    /// Of the traces that begin here.
+    /// The sampled share of traces that begin here.
     share: f64,
     closing: AtomicBool,
     exported: AtomicU64,
@@ -57,12 +57,12 @@ struct TracerShared {
 }
 
 impl Tracer {
-    /// Whether anything is recorded at all.
+    /// Whether spans are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The place of a new span below `parent`, or of one that begins a trace. [`None`] where it is not recorded.
+    /// The context of a new span below `parent`, or of a new trace; [`None`] if it is not recorded.
     pub fn place(&self, parent: Option<&SpanContext>) -> Option<SpanContext> {
         let shared = self.0.as_ref()?;
         let span = SpanId(fastrand::u64(1..));
@@ -76,7 +76,7 @@ impl Tracer {
         }
     }
 
-    /// Takes a span that is over.
+    /// Records a finished span.
     pub fn record(&self, span: Span) {
         let Some(shared) = &self.0 else { return };
         if shared.queue.try_send(span).is_err() {
@@ -84,7 +84,7 @@ impl Tracer {
         }
     }
 
-    /// What has become of spans; [`None`] where none are recorded.
+    /// The counts; [`None`] if spans are not recorded.
     pub fn counts(&self) -> Option<SpanCounts> {
         let shared = self.0.as_ref()?;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -93,8 +93,8 @@ impl Tracer {
     }
 }
 
-/// Whether a trace is of the share that is recorded: by its number, so that all who share the rule agree.
+/// Whether a trace is in the sampled share. The decision depends on the trace id, so that all servers agree.
 fn is_in(trace: TraceId, share: f64) -> bool {
-    // 53 bits: as many as the number has.
+    // An f64 holds 53 bits exactly.
     (((trace.0 as u64) >> 11) as f64) < share * (1u64 << 53) as f64
 }

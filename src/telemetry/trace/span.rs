@@ -1,16 +1,16 @@
-//! A span: something that took a time, and what is told of it.
+//! Spans and their attributes.
 
 use super::{SpanContext, SpanId};
 use crate::event::Timestamp;
 
-/// What a span is, towards those before and after it. The numbers are OTLP's.
+/// The kind of a span, with OTLP's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Within the server.
+    /// Work within the server.
     Internal = 1,
-    /// Somebody asked.
+    /// A received request.
     Server = 2,
-    /// Somebody was asked.
+    /// A sent request.
     Client = 3,
 }
 
@@ -47,35 +47,35 @@ impl From<usize> for AttributeValue {
     }
 }
 
-/// 256 bytes of what an event says: it may be a megabyte, and is in the event.
+/// 256 bytes of an event's text, which can have a megabyte.
 const TEXT_BYTES_MAX: usize = 256;
 
 impl AttributeValue {
-    /// What others say, cut where it is long.
+    /// A text of an event, truncated.
     pub fn cut(text: &str) -> Self {
         Self::Text(text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned())
     }
 }
 
-/// A span that is over.
+/// A finished span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its place.
+    /// Its context.
     pub context: SpanContext,
-    /// The span above it; [`None`] where it begins its trace.
+    /// Its parent; [`None`] if it begins its trace.
     pub parent: Option<SpanId>,
-    /// What happened, in two words.
+    /// The operation, in two words.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: SpanKind,
-    /// When it began.
+    /// Its start.
     pub began: Timestamp,
-    /// When it ended.
+    /// Its end.
     pub ended: Timestamp,
-    /// What else is told.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// Spans of other traces that it belongs to as well.
+    /// Related spans of other traces.
     pub links: Vec<SpanContext>,
-    /// Why it failed, where it did.
+    /// The error, if it failed.
     pub error: Option<String>,
 }
