@@ -129,20 +129,20 @@ impl FailedAuthLimiter {
         let FailedAuthLimits { memory, addresses_max, .. } = self.limits;
         let mut known = self.lock();
         if known.len() >= addresses_max && !known.contains_key(&address) {
-            known.retain(|_, stranger| now.since(stranger.last) < memory);
+            known.retain(|_, caller| now.since(caller.last) < memory);
             // The table is still full, so the quietest address is removed. The search is bounded as the table is.
-            let quietest = known.iter().min_by_key(|(_, failures)| failures.last).map(|(address, _)| *address);
+            let quietest = known.iter().min_by_key(|(_, caller)| caller.last).map(|(address, _)| *address);
             if let Some(quietest) = quietest.filter(|_| known.len() >= addresses_max) {
                 known.remove(&quietest);
             }
         }
-        let stranger = known.entry(address).or_insert(FailedCaller { failures: 0, last: now });
-        if now.since(stranger.last) >= memory {
-            stranger.failures = 0;
+        let caller = known.entry(address).or_insert(FailedCaller { failures: 0, last: now });
+        if now.since(caller.last) >= memory {
+            caller.failures = 0;
         }
-        stranger.failures = stranger.failures.saturating_add(1);
-        stranger.last = now.max(stranger.last);
-        stranger.failures
+        caller.failures = caller.failures.saturating_add(1);
+        caller.last = now.max(caller.last);
+        caller.failures
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, FailedCaller>> {
