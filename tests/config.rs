@@ -156,7 +156,8 @@ fn an_issuer_has_keys_that_nobody_else_can_give() {
     expect![[r#"
         gridhook.toml: auth.jwks is "http://issuer/keys"; allowed is a file, an https URL, or an http URL of loopback
         gridhook.toml: auth.jwks is ""; allowed is the location of the keys of auth.issuer
-        gridhook.toml: auth.issuer is ""; allowed is the issuer of the keys in auth.jwks"#]].assert_eq(&lines.join("\n"));
+        gridhook.toml: auth.issuer is ""; allowed is the issuer of the keys in auth.jwks"#]]
+    .assert_eq(&lines.join("\n"));
     let proxies = load("", &[("GRIDHOOK_AUTH__TRUSTED_PROXIES", "10.0.0.0/8, ::1/128")], &[]).expect("good settings");
     assert_eq!(proxies.auth.trusted_proxies.len(), 2);
     refuses(

@@ -223,7 +223,10 @@ fn a_resource_without_a_name_is_refused_by_its_place() {
         r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#,
         expect!["resource 1: name is null; allowed is a string"],
     );
-    check(r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#, expect!["resource 1: name is 5; allowed is a string"]);
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#,
+        expect!["resource 1: name is 5; allowed is a string"],
+    );
     check(r#"{"name": "orders"}"#, expect!["orders: it has no type"]);
     check("{}", expect!["resource 1: it has no type"]);
     check("5", expect!["resource 1 is not an object; allowed is an object"]);

@@ -96,11 +96,7 @@ fn a_header_that_is_missing_is_named() {
 #[test]
 fn the_rules_are_those_of_every_cloud_event() {
     check(&[("specversion", b"0.3")], "1", expect![[r#"nonconforming. Property 'specversion' can only be "1.0"."#]]);
-    check(
-        &[("time", b"yesterday")],
-        "1",
-        expect!["nonconforming. Property 'time' is not an RFC 3339 date and time."],
-    );
+    check(&[("time", b"yesterday")], "1", expect!["nonconforming. Property 'time' is not an RFC 3339 date and time."]);
     check(
         &[("with-hyphen", b"x")],
         "1",

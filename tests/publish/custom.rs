@@ -92,15 +92,11 @@ fn what_cannot_be_a_property_is_refused() {
     );
     check(
         r#"{"ver":"1","when":"yesterday"}"#,
-        expect![
-            "nonconforming. Property 'when', which is the event's 'eventTime', is not an ISO 8601 date and time."
-        ],
+        expect!["nonconforming. Property 'when', which is the event's 'eventTime', is not an ISO 8601 date and time."],
     );
     check(
         r#"{"ver":"1","when":1700000000}"#,
-        expect![
-            "nonconforming. Property 'when', which is the event's 'eventTime', is not an ISO 8601 date and time."
-        ],
+        expect!["nonconforming. Property 'when', which is the event's 'eventTime', is not an ISO 8601 date and time."],
     );
     check(r#"{"ver":"1","ver":"2"}"#, expect!["nonconforming. Property 'ver' is given more than once."]);
     check(

@@ -159,18 +159,12 @@ fn a_time_is_iso_8601() {
     check("2020-08-13T17:18:13.123456789-07:30", expect!["2020-08-13T17:18:13.123456789-07:30 is taken"]);
     check("2020-08-13T17:18:13.164726", expect!["2020-08-13T17:18:13.164726 is taken"]);
     check("2020-08-13", expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."]);
-    check(
-        "2020-02-30T00:00:00Z",
-        expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
-    );
+    check("2020-02-30T00:00:00Z", expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."]);
     check(
         "2020-08-13T17:18:13Z[UTC]",
         expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
     );
-    check(
-        "8/13/2020 5:18:13 PM",
-        expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."],
-    );
+    check("8/13/2020 5:18:13 PM", expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."]);
     check("yesterday", expect!["nonconforming. Property 'eventTime' is not an ISO 8601 date and time."]);
 }
 

@@ -74,7 +74,9 @@ fn a_notice_topic_that_is_not_there_or_takes_no_such_event_costs_no_dead_letter(
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "Hook", &Wish::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
     sink.set("/hook", Manner::Answer(400));
-    for (round, why) in ["the topic does not exist", "the topic does not have the Event Grid schema"].into_iter().enumerate() {
+    for (round, why) in
+        ["the topic does not exist", "the topic does not have the Event Grid schema"].into_iter().enumerate()
+    {
         server.publish("orders", &key, &load::body(&ids(3), "/a"));
         wait_for("the file", LONG, || files(&server).len() == round + 1);
         wait_for("a line in the log", LONG, || server.said().contains(why));

@@ -140,7 +140,13 @@ fn who_may_not_is_told_in_the_words_of_namespaces() {
         (path, "SharedAccessKey ", 400, "BadRequest", "must have a value"),
         (path, "SharedAccessSignature r=a&e=b&s=cc", 401, "Unauthorized", "SAS token"),
         ("/topics/cold:publish", &good, 410, "Gone", "no topic 'cold' in the namespace 'plant'"),
-        ("/namespaces/none/topics/heat:publish", &good, 404, "NotFound", "names no namespace, or one that does not exist"),
+        (
+            "/namespaces/none/topics/heat:publish",
+            &good,
+            404,
+            "NotFound",
+            "names no namespace, or one that does not exist",
+        ),
         ("/topics/heat:publish?api-version=latest", &good, 400, "BadRequest", "2018-01-01"),
     ] {
         let (is, is_code, message) = told(path, authorization);
