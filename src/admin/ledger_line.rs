@@ -149,8 +149,10 @@ impl LineView {
                 };
                 format!("{attempt}: {status}{outcome} after {took} ms{next}")
             }
-            LedgerEvent::GivenUp { reason, put_aside: true } => format!("given up: {reason}; becomes a dead letter"),
-            LedgerEvent::GivenUp { reason, put_aside: false } => format!("given up: {reason}; dropped"),
+            LedgerEvent::GivenUp { reason, dead_lettered: true } => {
+                format!("given up: {reason}; becomes a dead letter")
+            }
+            LedgerEvent::GivenUp { reason, dead_lettered: false } => format!("given up: {reason}; dropped"),
             LedgerEvent::Late { settled: true } => {
                 format!("{attempt}: a success after the response wait, which counts")
             }
@@ -248,8 +250,8 @@ pub(super) fn line_kind(what: &LedgerEvent) -> &'static str {
         LedgerEvent::Attempted { next: Some(_), .. } => "deferred",
         LedgerEvent::Attempted { next: None, .. } => "undeliverable",
         LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, .. } => "expired",
-        LedgerEvent::GivenUp { put_aside: true, .. } => "deadLettered",
-        LedgerEvent::GivenUp { put_aside: false, .. } => "dropped",
+        LedgerEvent::GivenUp { dead_lettered: true, .. } => "deadLettered",
+        LedgerEvent::GivenUp { dead_lettered: false, .. } => "dropped",
         LedgerEvent::Late { .. } => "late",
         LedgerEvent::Canceled => "canceled",
         LedgerEvent::Filed { .. } => "written",

@@ -162,9 +162,9 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
             (LedgerEvent::Attempted { .. } | LedgerEvent::Lease(_) | LedgerEvent::Redriven { .. }, _) => {
                 HistoryEnd::Pending
             }
-            (LedgerEvent::GivenUp { reason, put_aside }, _) => HistoryEnd::GivenUp {
+            (LedgerEvent::GivenUp { reason, dead_lettered }, _) => HistoryEnd::GivenUp {
                 reason: *reason,
-                then: if *put_aside { DeadLetterFate::Waits } else { DeadLetterFate::Dropped },
+                then: if *dead_lettered { DeadLetterFate::Waits } else { DeadLetterFate::Dropped },
             },
             (LedgerEvent::Filed { file }, Some(HistoryEnd::GivenUp { reason, .. })) => {
                 HistoryEnd::GivenUp { reason: *reason, then: DeadLetterFate::Filed(Arc::clone(file)) }

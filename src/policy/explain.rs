@@ -329,7 +329,7 @@ fn forecast_of_nothing(failure: Outcome) -> Forecast {
 
 /// Until when due events become dead letters at once.
 fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
-    endpoint::misused_until(facts.cursor.health).filter(|_| facts.settings.dead_letter_in_probation)
+    endpoint::client_error_until(facts.cursor.health).filter(|_| facts.settings.dead_letter_in_probation)
 }
 
 fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {

@@ -430,7 +430,7 @@ pub enum LedgerEvent {
         /// The reason.
         reason: Reason,
         /// Whether they were dead-lettered. Otherwise they were dropped.
-        put_aside: bool,
+        dead_lettered: bool,
     },
     /// A success of a request arrived after the response timeout.
     Late {
@@ -539,7 +539,7 @@ pub enum RecordChange {
         was_due: Timestamp,
     },
     /// An event is dead-lettered; its file is due at `due`.
-    PutAside {
+    DeadLetter {
         /// The lane.
         lane: Lane,
         /// The event.
@@ -550,7 +550,7 @@ pub enum RecordChange {
         dead: DeadLetterRecord,
     },
     /// Dead letters become pending deliveries again.
-    TakeBack(Box<RedrivePage>),
+    Redrive(Box<RedrivePage>),
     /// A job has ended and is no longer in the cursor.
     JobEnded(Box<Job>),
     /// A ledger entry.
@@ -563,7 +563,7 @@ pub enum RecordChange {
         entry: LedgerEntry,
     },
     /// An excerpt of a response to a failed request.
-    Keep {
+    StoreExcerpt {
         /// The key.
         key: ExcerptKey,
         /// The excerpt.

@@ -38,7 +38,7 @@ pub struct RetryWindow {
     /// The first key of the question in progress.
     asked: Option<DueKey>,
     /// Not handed to the journal yet.
-    gathered: UnwrittenChange,
+    unwritten: UnwrittenChange,
     /// In the write in progress.
     written: UnwrittenChange,
     /// On disk, but perhaps not yet when the disk was asked.
@@ -82,7 +82,7 @@ impl RetryWindow {
             keys: BTreeSet::new(),
             horizon: next_due.map(DueKey::at),
             asked: None,
-            gathered: UnwrittenChange::default(),
+            unwritten: UnwrittenChange::default(),
             written: UnwrittenChange::default(),
             late: UnwrittenChange::default(),
         }
@@ -109,28 +109,28 @@ impl RetryWindow {
 
     /// Adds a pending delivery. A previous key of it must have been removed with [`Self::leave`].
     pub fn insert(&mut self, key: DueKey) {
-        self.gathered.left.remove(&key);
-        self.gathered.pending.insert(key);
+        self.unwritten.left.remove(&key);
+        self.unwritten.pending.insert(key);
     }
 
     /// Removes a key, wherever it is.
     pub fn leave(&mut self, key: DueKey) {
         self.keys.remove(&key);
-        for ahead in [&mut self.gathered, &mut self.written, &mut self.late] {
+        for ahead in [&mut self.unwritten, &mut self.written, &mut self.late] {
             ahead.pending.remove(&key);
         }
-        self.gathered.left.insert(key);
+        self.unwritten.left.insert(key);
     }
 
     /// Looks up a delivery. It scans all keys, so use it for rare cases only.
     pub fn find(&self, (lane, seq): (Lane, Seq)) -> WindowEntry {
         let is_it = |key: &&DueKey| (key.lane, key.seq) == (lane, seq);
-        let owed = [&self.gathered.pending, &self.written.pending, &self.keys, &self.late.pending];
-        if let Some(key) = owed.into_iter().flatten().find(is_it) {
+        let pending = [&self.unwritten.pending, &self.written.pending, &self.keys, &self.late.pending];
+        if let Some(key) = pending.into_iter().flatten().find(is_it) {
             return WindowEntry::Pending(key.due);
         }
         // Removals that are durable are gone from the disk.
-        let left = [&self.gathered.left, &self.written.left];
+        let left = [&self.unwritten.left, &self.written.left];
         if left.into_iter().flatten().any(|key| is_it(&key)) { WindowEntry::Left } else { WindowEntry::Nothing }
     }
 
@@ -147,7 +147,7 @@ impl RetryWindow {
 
     /// Notes that all changes are in the write in progress.
     pub fn written(&mut self) {
-        self.written.append(std::mem::take(&mut self.gathered));
+        self.written.append(std::mem::take(&mut self.unwritten));
     }
 
     /// Notes that the write in progress is durable.
@@ -165,7 +165,7 @@ impl RetryWindow {
 
     /// A lower bound of the first due time.
     pub fn first(&self) -> Option<Timestamp> {
-        let ahead = [self.gathered.pending.first(), self.written.pending.first()];
+        let ahead = [self.unwritten.pending.first(), self.written.pending.first()];
         let known = self.keys.first().copied().or(self.horizon);
         ahead.into_iter().flatten().copied().chain(known).min().map(|key| key.due)
     }
@@ -228,9 +228,9 @@ impl RetryWindow {
         let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else { return };
         self.horizon = if all { None } else { keys.last().map(|last| last.next()).or(Some(from)) };
         let is_left =
-            |key: DueKey| [&self.gathered, &self.written, &late].iter().any(|ahead| ahead.left.contains(&key));
+            |key: DueKey| [&self.unwritten, &self.written, &late].iter().any(|ahead| ahead.left.contains(&key));
         // They are added when they are durable.
-        let comes = |key: DueKey| [&self.gathered, &self.written].iter().any(|ahead| ahead.pending.contains(&key));
+        let comes = |key: DueKey| [&self.unwritten, &self.written].iter().any(|ahead| ahead.pending.contains(&key));
         let fresh = keys.iter().copied().filter(|key| !engaged(*key) && !is_left(*key) && !comes(*key));
         let fresh: Vec<DueKey> = fresh.chain(late.pending.iter().copied()).collect();
         for key in fresh {

@@ -61,16 +61,16 @@ impl SimulatedStore {
                 assert!(self.due.remove(&key), "no key to take away: {change:?}");
                 assert!(self.pending.remove(&(*lane, *seq)).is_some(), "was not owed: {change:?}");
             }
-            RecordChange::PutAside { lane, seq, dead, .. } => {
+            RecordChange::DeadLetter { lane, seq, dead, .. } => {
                 assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
             }
-            RecordChange::TakeBack(page) => {
+            RecordChange::Redrive(page) => {
                 for (_, seq, lane) in page.dead_letters.iter().filter_map(|letter| letter.waited) {
                     assert!(self.dead.remove(&(lane, seq)).is_some(), "was not put aside: {change:?}");
                 }
             }
             RecordChange::JobEnded(job) => self.ended.push((**job).clone()),
-            RecordChange::Note { .. } | RecordChange::Keep { .. } => {}
+            RecordChange::Note { .. } | RecordChange::StoreExcerpt { .. } => {}
         }
     }
 

@@ -248,9 +248,9 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
                 out.extend_from_slice(&excerpt.to_be_bytes());
             }
         }
-        LedgerEvent::GivenUp { reason, put_aside } => {
+        LedgerEvent::GivenUp { reason, dead_lettered } => {
             out.extend(reason.bytes());
-            out.push((*put_aside).into());
+            out.push((*dead_lettered).into());
         }
         LedgerEvent::Late { settled } => out.push((*settled).into()),
         LedgerEvent::Filed { file: text } | LedgerEvent::Lost { why: text } => put_text(out, text),
@@ -273,7 +273,7 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
             let excerpt = if flags & HAS_EXCERPT == 0 { None } else { Some(reader.u64()?) };
             LedgerEvent::Attempted { outcome, status, latency, next, excerpt }
         }
-        3 => LedgerEvent::GivenUp { reason: take_reason(reader)?, put_aside: take_bool(reader)? },
+        3 => LedgerEvent::GivenUp { reason: take_reason(reader)?, dead_lettered: take_bool(reader)? },
         4 => LedgerEvent::Late { settled: take_bool(reader)? },
         5 => LedgerEvent::Canceled,
         6 => LedgerEvent::Filed { file: take_text(reader)? },

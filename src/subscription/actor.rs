@@ -173,7 +173,7 @@ impl SubscriptionActor {
     /// Passes what was read to the core. What the core keeps is counted before the grant is released.
     fn absorb_read(&mut self, input: Input, room: ReadGrant) {
         self.absorb(input);
-        self.member.keep(self.core.kept_bytes());
+        self.member.keep(self.core.read_ahead_bytes());
         drop(room);
     }
 
@@ -201,7 +201,7 @@ impl SubscriptionActor {
                 continue;
             }
             self.unwritten.push((reply, CommandResult { job: None }));
-            self.absorb(Input::TakeBack(page));
+            self.absorb(Input::Redrive(page));
         }
         for input in pulls {
             self.absorb(input);
@@ -246,35 +246,35 @@ impl SubscriptionActor {
         ctx.stop();
     }
 
-    fn write(&mut self, SubscriptionWrite { changes, landed, late, struck, urgent }: SubscriptionWrite) {
+    fn write(&mut self, SubscriptionWrite { changes, finished, late, detached, urgent }: SubscriptionWrite) {
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
                 RecordChange::Cursor(cursor) => {
                     self.shared.set_state(cursor, self.core.endpoint(self.context.clock.now()))
                 }
-                RecordChange::PutAside { due, .. } => {
+                RecordChange::DeadLetter { due, .. } => {
                     first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
                 }
                 RecordChange::JobEnded(job) => self.shared.job_ends(job),
                 RecordChange::Defer { .. }
                 | RecordChange::Settle { .. }
                 | RecordChange::Note { .. }
-                | RecordChange::TakeBack(_)
-                | RecordChange::Keep { .. } => {}
+                | RecordChange::Redrive(_)
+                | RecordChange::StoreExcerpt { .. } => {}
             }
         }
         self.written.append(&mut self.unwritten);
         let settled = self.shared.begin_write(&changes);
         let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
-        let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&landed, &changes), clock.now());
+        let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&finished, &changes), clock.now());
         let (lines, feed, plan) =
             (self.context.feed.lines(&changes), Arc::clone(&self.context.feed), Arc::clone(&self.plan));
         let (shared, incarnation, on_dead_letter) =
             (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.context.on_dead_letter));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
-                shared.on_durable(incarnation, &landed, &late, &struck, &settled);
+                shared.on_durable(incarnation, &finished, &late, &detached, &settled);
                 if let Some(settle_spans) = settle_spans {
                     settle_spans.end(clock.now());
                 }
@@ -476,7 +476,7 @@ impl SubscriptionActor {
     }
 
     fn rearm(&mut self, ctx: &mut Context<Self>) {
-        self.member.keep(self.core.kept_bytes());
+        self.member.keep(self.core.read_ahead_bytes());
         let now = self.context.clock.now();
         let Some(due) = self.core.next_due(now) else { return };
         // A timer that fires early is re-armed then. That costs less than a new timer for each request.

@@ -338,7 +338,7 @@ impl SharedState {
     pub fn drop_read_events(&self) {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
-            inner.reports.push(SharedStateMessage::Input(Input::LetGo));
+            inner.reports.push(SharedStateMessage::Input(Input::ReleaseMemory));
             inner.wake();
         }
     }
@@ -494,7 +494,7 @@ impl SharedState {
         for change in changes {
             let (of, is_pending) = match change {
                 RecordChange::Defer { lane, seq, .. } => ((*lane, *seq), true),
-                RecordChange::Settle { lane, seq, .. } | RecordChange::PutAside { lane, seq, .. } => {
+                RecordChange::Settle { lane, seq, .. } | RecordChange::DeadLetter { lane, seq, .. } => {
                     ((*lane, *seq), false)
                 }
                 _ => continue,

@@ -202,8 +202,8 @@ fn settlement(
             LedgerEvent::Attempted { next: Some(next), .. } => {
                 ("deferred", vec![("gridhook.next_attempt", next.to_string().into())])
             }
-            LedgerEvent::GivenUp { reason, put_aside } => {
-                let result = if *put_aside { "deadLettered" } else { "dropped" };
+            LedgerEvent::GivenUp { reason, dead_lettered } => {
+                let result = if *dead_lettered { "deadLettered" } else { "dropped" };
                 (result, vec![("gridhook.reason", reason.to_string().into())])
             }
             _ => result,

@@ -160,7 +160,7 @@ impl World {
 }
 
 pub(super) fn dead_letter_change(seq: Seq, due: Timestamp, dead: DeadLetterRecord) -> RecordChange {
-    RecordChange::PutAside { lane: Lane::LIVE, seq, due, dead }
+    RecordChange::DeadLetter { lane: Lane::LIVE, seq, due, dead }
 }
 
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {

@@ -110,14 +110,14 @@ fn put_aside(seq: u64) -> RecordChange {
         tried: None,
         given_up: START,
     };
-    RecordChange::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead }
+    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead }
 }
 
 fn note(seq: u64) -> RecordChange {
     let entry = LedgerEntry {
         at: START,
         covers: vec![(Seq(seq), 1)],
-        what: LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true },
+        what: LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, dead_lettered: true },
     };
     RecordChange::Note { lane: Lane::LIVE, attempt: 1, entry }
 }

@@ -195,7 +195,7 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
                 excerpt,
             }
         ),
-        (reason(), any::<bool>()).prop_map(|(reason, put_aside)| LedgerEvent::GivenUp { reason, put_aside }),
+        (reason(), any::<bool>()).prop_map(|(reason, dead_lettered)| LedgerEvent::GivenUp { reason, dead_lettered }),
         any::<bool>().prop_map(|settled| LedgerEvent::Late { settled }),
         Just(LedgerEvent::Canceled),
         "\\PC{0,9}".prop_map(|file| LedgerEvent::Filed { file: file.into() }),
@@ -342,7 +342,7 @@ fn the_bytes_of_the_ledger_are_those_that_were_given() {
     let all = [
         LedgerEvent::Filtered { version: 1 },
         LedgerEvent::Attempted { outcome, status: None, latency, next: None, excerpt: None },
-        LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false },
+        LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false },
         LedgerEvent::Late { settled: true },
         LedgerEvent::Canceled,
         LedgerEvent::Filed { file: "a".into() },

@@ -273,7 +273,7 @@ impl Scene {
                 let letters = vec![RedrivenEvent { seq: Seq(seq), waited, event: None }];
                 let (lane, progress) = (Lane(7), Bytes::new());
                 let page = RedrivePage { lane, dead_letters: letters, progress, account: None, drained: false };
-                let changes = vec![RecordChange::TakeBack(Box::new(page)), pend(known, seq, None)];
+                let changes = vec![RecordChange::Redrive(Box::new(page)), pend(known, seq, None)];
                 self.write(who, changes);
             }
             Act::Subscribe(back) => self.subscribe(back),
@@ -380,7 +380,7 @@ fn settle(known: &mut Known, seq: u64, was_due: Timestamp) -> RecordChange {
 
 fn bear(known: &mut Known, seq: u64) -> RecordChange {
     known.dead.insert(seq);
-    RecordChange::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
+    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
 }
 
 fn play(acts: impl IntoIterator<Item = Act>) {

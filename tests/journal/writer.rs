@@ -183,7 +183,7 @@ fn put_aside(seq: u64) -> RecordChange {
         tried: None,
         given_up: START,
     };
-    RecordChange::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead }
+    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead }
 }
 
 pub(super) fn held(store: &impl Store) -> Vec<u64> {

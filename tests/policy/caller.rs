@@ -57,7 +57,7 @@ impl Caller {
             // As a machine does it: after each answer what may leave leaves.
             loop {
                 let landed = self.land();
-                while next <= self.now && self.endpoint.places(self.in_flight.len(), self.now) > 0 {
+                while next <= self.now && self.endpoint.free_requests(self.in_flight.len(), self.now) > 0 {
                     self.send(manner);
                     next = next.after(pause);
                 }

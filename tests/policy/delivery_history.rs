@@ -69,9 +69,9 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
         .collect();
     let (last, at) = (failures + 1, u64::from(failures + 1) * 10);
     let reason = Reason::MaxDeliveryAttemptsExceeded;
-    let given_up = |put_aside| {
+    let given_up = |dead_lettered| {
         let attempt = attempted(at, Lane::LIVE, last, Outcome::Busy, None);
-        [attempt, line(at, Lane::LIVE, last, LedgerEvent::GivenUp { reason, put_aside })]
+        [attempt, line(at, Lane::LIVE, last, LedgerEvent::GivenUp { reason, dead_lettered })]
     };
     let verdict = match end {
         End::Delivered => {
@@ -113,7 +113,7 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
             } else {
                 lines.push(attempted(at + 9, into, 1, Outcome::BadRequest, None));
                 let reason = Reason::Undeliverable(Outcome::BadRequest);
-                lines.push(line(at + 9, into, 1, LedgerEvent::GivenUp { reason, put_aside: false }));
+                lines.push(line(at + 9, into, 1, LedgerEvent::GivenUp { reason, dead_lettered: false }));
                 HistoryEnd::GivenUp { reason, then: DeadLetterFate::Dropped }
             }
         }

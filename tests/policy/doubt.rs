@@ -25,7 +25,7 @@ fn six_hours() -> SubscriptionSettings {
 }
 
 fn expired(driver: &Driver) -> usize {
-    let too_old = |put_aside| LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside };
+    let too_old = |dead_lettered| LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, dead_lettered };
     [Lane::LIVE, Lane::EXPIRY]
         .into_iter()
         .map(|lane| driver.noted(lane, too_old(true)).len() + driver.noted(lane, too_old(false)).len())

@@ -169,7 +169,7 @@ impl Driver {
                 if self.thorough {
                     self.disk.check();
                 }
-                for (id, key) in &write.struck {
+                for (id, key) in &write.detached {
                     let request = self.sent.get_mut(id).expect("it was sent");
                     Arc::make_mut(request).items.retain(|item| item.key() != *key);
                 }
@@ -255,7 +255,7 @@ impl Driver {
     }
 
     fn tell(&mut self, change: &RecordChange) {
-        if let RecordChange::PutAside { due, .. } = change {
+        if let RecordChange::DeadLetter { due, .. } = change {
             self.aside.push(*due);
         }
         let RecordChange::Note { lane, entry, .. } = change else { return };

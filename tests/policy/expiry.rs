@@ -20,7 +20,7 @@ use super::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
-const TOO_OLD: LedgerEvent = LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true };
+const TOO_OLD: LedgerEvent = LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, dead_lettered: true };
 const FILTERED: LedgerEvent = LedgerEvent::Filtered { version: 1 };
 
 /// An endpoint that is busy until then, and well from then on.
@@ -160,7 +160,8 @@ fn what_overflows_is_given_up_with_that_reason_while_the_rest_is_sent() {
     publish(&mut driver, 3000);
     driver.absorb(Input::Overflow { below: Seq(2001) });
     driver.run();
-    let gone = driver.noted(Lane::OVERFLOW, LedgerEvent::GivenUp { reason: Reason::BacklogExceeded, put_aside: true });
+    let gone =
+        driver.noted(Lane::OVERFLOW, LedgerEvent::GivenUp { reason: Reason::BacklogExceeded, dead_lettered: true });
     assert_eq!((gone.len(), gone.last()), (1324, Some(&2000)));
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.delivered, counters.dead_lettered), (676, 1324));

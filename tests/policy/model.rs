@@ -578,7 +578,7 @@ impl Story {
             let done = Box::new(move |result| done.send(result).unwrap_or_default());
             let heard = write.clone();
             self.saboteur.ask(&mut write);
-            if !write.landed.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
+            if !write.finished.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
                 done(Ok(()));
             } else {
                 self.journal.append(self.owner, std::mem::take(&mut write.changes), write.urgent, done);
@@ -684,7 +684,7 @@ impl Story {
     }
 
     fn durable(&mut self, write: &SubscriptionWrite) {
-        for (id, key) in &write.struck {
+        for (id, key) in &write.detached {
             let shared = self.slots.get_mut(id).expect("it is aloft");
             Arc::make_mut(&mut shared.request).items.retain(|item| item.key() != *key);
         }
@@ -693,7 +693,7 @@ impl Story {
             self.late += 1;
         }
         let mut taken = BTreeSet::new();
-        for id in &write.landed {
+        for id in &write.finished {
             let shared = self.slots.remove(id).expect("landed twice");
             if shared.answer.is_some_and(|answer| answer.outcome == Outcome::Delivered) {
                 taken.extend(shared.request.items.iter().map(|item| (whose(item.lane), item.seq)));

@@ -240,8 +240,8 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
             panic!("{outcome}: {:?}", endpoint.health());
         };
         assert_eq!((cause, since, until.since(since).as_secs()), (outcome, last, seconds));
-        assert_eq!(endpoint.places(0, until.before(Duration::from_micros(1))), 0, "nobody calls before its end");
-        assert_eq!((endpoint.places(0, until), endpoint.opens()), (1, Some(until)), "then one probe goes out");
+        assert_eq!(endpoint.free_requests(0, until.before(Duration::from_micros(1))), 0, "nobody calls before its end");
+        assert_eq!((endpoint.free_requests(0, until), endpoint.opens()), (1, Some(until)), "then one probe goes out");
     }
 }
 

@@ -61,7 +61,7 @@ fn redrive(driver: &mut Driver, pages: usize) {
         let page = RedrivePage { lane: JOB, dead_letters: letters, progress: Bytes::new(), account: None, drained };
         // One that a crash has kept from its beginning takes nothing.
         if driver.core.refuses_dead_letters(JOB).is_none() {
-            driver.absorb(Input::TakeBack(Box::new(page)));
+            driver.absorb(Input::Redrive(Box::new(page)));
         }
     }
 }
@@ -119,7 +119,7 @@ fn a_redrive_that_is_canceled_gives_back_what_it_owes() {
     assert_eq!((job.state, job.counters.dead_lettered, job.counters.canceled), (JobState::Canceled, 3, 0));
     let reasons: Vec<Reason> = driver.disk.dead.values().map(|dead| dead.reason).collect();
     assert_eq!(reasons, [Reason::RedriveCanceled; 3]);
-    let why = LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, put_aside: true };
+    let why = LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, dead_lettered: true };
     assert_eq!(driver.noted(JOB, why), [1, 2, 4]);
     assert!(driver.core.refuses_dead_letters(JOB).is_some(), "it takes no more");
 }

@@ -203,7 +203,7 @@ impl Saboteur {
     pub(super) fn ask(&self, write: &mut SubscriptionWrite) {
         let forgotten = |change: &RecordChange| match change {
             RecordChange::Defer { .. } => self.bug == Some(Bug::ForgetToOwe),
-            RecordChange::PutAside { .. } => self.bug == Some(Bug::ForgetToPutAside),
+            RecordChange::DeadLetter { .. } => self.bug == Some(Bug::ForgetToPutAside),
             RecordChange::Settle { .. } => self.bug == Some(Bug::ForgetToSettle),
             _ => false,
         };

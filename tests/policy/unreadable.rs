@@ -77,6 +77,6 @@ fn what_cannot_be_read_is_counted_and_has_a_line_in_the_ledger() {
             _ => None,
         })
         .collect();
-    let lost = LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false };
+    let lost = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
     assert_eq!(told, [(lost, vec![(Seq(1), 4)])]);
 }

@@ -232,7 +232,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
                 }
             }
             RecordChange::Settle { lane, seq, was_due } => settle(group, subscription_key, *lane, *seq, *was_due),
-            RecordChange::PutAside { lane, seq, due, dead } => {
+            RecordChange::DeadLetter { lane, seq, due, dead } => {
                 group.batch.put(Family::Dead, keys::dead(subscription_key, *due, *seq, *lane), dead.encode());
                 group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
                 group.needs.insert((partition, *seq, subscription, *lane), true);
@@ -240,10 +240,10 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
             RecordChange::Note { lane, attempt, entry } => {
                 ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry)
             }
-            RecordChange::Keep { key, excerpt } => {
+            RecordChange::StoreExcerpt { key, excerpt } => {
                 group.batch.put(Family::Excerpt, keys::excerpt(subscription_key, *key), excerpt.encode());
             }
-            RecordChange::TakeBack(page) => redrive(group, subscription_key, page),
+            RecordChange::Redrive(page) => redrive(group, subscription_key, page),
             RecordChange::JobEnded(job) => {
                 group.batch.put(Family::Meta, keys::ended_job(subscription_key, job.lane), job.encode());
                 group.ended.insert(subscription_key);

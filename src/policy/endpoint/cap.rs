@@ -47,7 +47,7 @@ impl ConcurrencyCap {
     }
 
     /// Notes that a batch of this size was accepted, where `wanted` would be allowed.
-    pub(super) fn took(&mut self, events: usize, wanted: u32) {
+    pub(super) fn accepted(&mut self, events: usize, wanted: u32) {
         let Some(capped) = self.capped.as_mut().filter(|capped| capped.events as usize <= events) else { return };
         capped.taken += 1;
         if capped.taken < capped.patience {

@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthSignal {
     /// It accepted the request.
-    Took,
+    Accepted,
     /// It failed.
     Failed,
     /// It rejected the events; its health is not concerned.
@@ -32,7 +32,7 @@ impl HealthSignal {
     /// The signal of `outcome`.
     pub(super) fn of(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Delivered => Self::Took,
+            Outcome::Delivered => Self::Accepted,
             Outcome::Aborted | Outcome::Delivering => Self::Nothing,
             Outcome::NotFound
             | Outcome::Disabled
@@ -78,7 +78,7 @@ fn is_client_error(cause: Outcome) -> bool {
 }
 
 /// The end of a suspension after a client error.
-pub fn misused_until(health: Health) -> Option<Timestamp> {
+pub fn client_error_until(health: Health) -> Option<Timestamp> {
     match health {
         Health::Suspended { cause, until, .. } => is_client_error(cause).then_some(until),
         Health::Healthy { .. } | Health::Probing { .. } => None,
@@ -94,7 +94,7 @@ pub(super) fn failed(
     table: &ProbationRules,
     now: Timestamp,
 ) -> Health {
-    let requests = recent.took + recent.failed;
+    let requests = recent.accepted + recent.failed;
     let too_many = requests >= table.requests_min && recent.failed_share() >= table.failure_share;
     if failures < suspend_after && !too_many {
         return Health::Healthy { failures };

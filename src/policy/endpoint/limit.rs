@@ -99,7 +99,14 @@ impl AdaptiveLimit {
 
     /// Notes that a request sent at `sent` with this many events succeeded, while `in_flight` requests including it
     /// were in flight.
-    pub(super) fn took(&mut self, events: usize, latency: Duration, sent: Timestamp, in_flight: usize, now: Timestamp) {
+    pub(super) fn accepted(
+        &mut self,
+        events: usize,
+        latency: Duration,
+        sent: Timestamp,
+        in_flight: usize,
+        now: Timestamp,
+    ) {
         let class = events.max(1).ilog2() as usize;
         let pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
         let slow = self.classes[class.min(CLASSES - 1)].learn(latency, pushed);

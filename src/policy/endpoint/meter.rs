@@ -19,7 +19,7 @@ const SPAN_MIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestCounts {
     /// Succeeded.
-    pub(super) took: u32,
+    pub(super) accepted: u32,
     /// Failed.
     pub(super) failed: u32,
 }
@@ -27,7 +27,7 @@ pub(super) struct RequestCounts {
 impl RequestCounts {
     /// The share of failures, from 0 to 1.
     pub(super) fn failed_share(self) -> f64 {
-        f64::from(self.failed) / f64::from((self.took + self.failed).max(1))
+        f64::from(self.failed) / f64::from((self.accepted + self.failed).max(1))
     }
 }
 
@@ -63,14 +63,14 @@ impl RequestWindow {
     }
 
     /// Counts a success.
-    pub(super) fn took(&mut self, now: Timestamp) {
+    pub(super) fn accepted(&mut self, now: Timestamp) {
         let began = self.slide(now);
         let shared = self.newest as usize % SLOTS;
-        self.slots[shared].took = self.slots[shared].took.saturating_add(1);
-        self.sum.took = self.sum.took.saturating_add(1);
+        self.slots[shared].accepted = self.slots[shared].accepted.saturating_add(1);
+        self.sum.accepted = self.sum.accepted.saturating_add(1);
         let oldest = Timestamp((self.newest + 1).saturating_sub(SLOTS as u64) * self.slot_micros);
         let span = now.since(oldest.max(began)).max(SPAN_MIN);
-        self.rate = Some(f64::from(self.sum.took) / span.as_secs_f64());
+        self.rate = Some(f64::from(self.sum.accepted) / span.as_secs_f64());
         self.whole = began < oldest;
     }
 
@@ -98,7 +98,7 @@ impl RequestWindow {
         };
         for passed in 0..shared.saturating_sub(self.newest).min(SLOTS as u64) {
             let left = std::mem::take(&mut self.slots[(self.newest + 1 + passed) as usize % SLOTS]);
-            self.sum.took = self.sum.took.saturating_sub(left.took);
+            self.sum.accepted = self.sum.accepted.saturating_sub(left.accepted);
             self.sum.failed = self.sum.failed.saturating_sub(left.failed);
         }
         self.newest = self.newest.max(shared);

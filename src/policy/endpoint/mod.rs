@@ -29,7 +29,7 @@ mod reach;
 
 use std::{sync::Arc, time::Duration};
 
-pub use health::{duration, misused_until};
+pub use health::{client_error_until, duration};
 
 use self::{
     cap::ConcurrencyCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
@@ -198,12 +198,12 @@ impl Endpoint {
     }
 
     /// How many more requests may leave now, with `in_flight` in flight.
-    pub fn places(&self, in_flight: usize, now: Timestamp) -> u32 {
+    pub fn free_requests(&self, in_flight: usize, now: Timestamp) -> u32 {
         match self.health {
             _ if self.is_shut() || self.rests(now) => 0,
             Health::Healthy { .. } => {
                 let free = self.free(in_flight);
-                self.bucket.as_ref().map_or(free, |bucket| bucket.places(now).min(free))
+                self.bucket.as_ref().map_or(free, |bucket| bucket.free_requests(now).min(free))
             }
             Health::Suspended { until, .. } => u32::from(until <= now),
             Health::Probing { .. } => 0,
@@ -211,7 +211,7 @@ impl Endpoint {
     }
 
     /// When the pace allows the next request; [`None`] without a pace, or if the concurrency limit blocks.
-    pub fn paces(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
+    pub fn pace_opens(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
         match self.health {
             Health::Healthy { .. } if self.free(in_flight) > 0 && !self.is_shut() && !self.rests(now) => {
                 self.bucket.as_ref().map(|bucket| bucket.opens(now))
@@ -222,7 +222,7 @@ impl Endpoint {
 
     /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at `left`: jobs have a
     /// part of the limit and of the pace. [`None`] while their part of the limit is used.
-    pub fn spares(&self, in_flight: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    pub fn jobs_open(&self, in_flight: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let places = (self.limit.get() / JOBS_PART).max(1);
         if in_flight >= places as usize {
             return None;
@@ -269,14 +269,14 @@ impl Endpoint {
             && *until > now
         {
             *until = now;
-            self.reach.hasten();
+            self.reach.set_early();
         }
         self.leave_alone();
     }
 
     /// Whether the next probe is due early.
-    pub fn is_hastened(&self) -> bool {
-        self.reach.is_hastened()
+    pub fn is_early(&self) -> bool {
+        self.reach.is_early()
     }
 
     /// When to try a bare connection; [`None`] if it would be useless.
@@ -298,7 +298,7 @@ impl Endpoint {
         let Health::Suspended { since, until, .. } = &mut self.health else { return };
         if reached {
             *until = (*until).min(now);
-            self.reach.hasten();
+            self.reach.set_early();
             self.leave_alone();
         } else {
             self.reach.failed(*since, now, jitter);
@@ -306,8 +306,8 @@ impl Endpoint {
     }
 
     /// Whether it is suspended after a client error, which waiting alone does not correct.
-    pub fn is_misused(&self, now: Timestamp) -> bool {
-        !self.is_shut() && misused_until(self.health).is_some_and(|until| now < until)
+    pub fn is_suspended_by_client_error(&self, now: Timestamp) -> bool {
+        !self.is_shut() && client_error_until(self.health).is_some_and(|until| now < until)
     }
 
     /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it is the probe.
@@ -334,11 +334,11 @@ impl Endpoint {
         if signal == HealthSignal::Failed {
             self.pace.failed = Some(now);
         }
-        let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Took);
+        let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Accepted);
         let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
         match (self.health, signal) {
-            (Health::Healthy { .. }, HealthSignal::Took) => self.took(report, now),
+            (Health::Healthy { .. }, HealthSignal::Accepted) => self.accepted(report, now),
             (Health::Healthy { failures }, HealthSignal::Failed) => self.failed(failures + 1, report, now),
             (Health::Probing { cause, since, consecutive_suspensions }, signal)
                 if self.probe == Some(report.request) =>
@@ -346,11 +346,11 @@ impl Endpoint {
                 let table = &self.edition.probation;
                 self.probe = None;
                 match signal {
-                    HealthSignal::Took | HealthSignal::Refused => self.recovered(now),
+                    HealthSignal::Accepted | HealthSignal::Refused => self.recovered(now),
                     // The same suspension continues for longer. A probe that was due early does not lengthen it.
                     HealthSignal::Failed => {
                         let consecutive_suspensions =
-                            consecutive_suspensions.saturating_add(u32::from(!self.reach.take_hastened()));
+                            consecutive_suspensions.saturating_add(u32::from(!self.reach.take_early()));
                         self.health = health::suspended(report.outcome, consecutive_suspensions, since, table, now);
                     }
                     // The probe is no longer awaited.
@@ -425,13 +425,13 @@ impl Endpoint {
         self.limit.get().saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
     }
 
-    fn took(&mut self, report: RequestReport, now: Timestamp) {
+    fn accepted(&mut self, report: RequestReport, now: Timestamp) {
         self.health = Health::Healthy { failures: 0 };
-        self.meter.took(now);
-        self.limit.took(report.events, report.latency, report.sent, report.in_flight, now);
-        self.cap.took(report.events, self.events_max);
+        self.meter.accepted(now);
+        self.limit.accepted(report.events, report.latency, report.sent, report.in_flight, now);
+        self.cap.accepted(report.events, self.events_max);
         let Some(bucket) = &mut self.bucket else { return };
-        bucket.took(&self.edition.pace, now);
+        bucket.accepted(&self.edition.pace, now);
         let quiet = self.pace.failed.is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
         if quiet && !bucket.forget() {
             self.bucket = None;

@@ -61,14 +61,14 @@ struct RecoveryCourse {
 #[derive(Debug)]
 struct SecondCounts {
     began: Timestamp,
-    took: u32,
+    accepted: u32,
     failed: u32,
     clean: bool,
 }
 
 impl SecondCounts {
     fn begin(now: Timestamp) -> Self {
-        Self { began: now, took: 0, failed: 0, clean: true }
+        Self { began: now, accepted: 0, failed: 0, clean: true }
     }
 }
 
@@ -109,7 +109,7 @@ impl TokenBucket {
     }
 
     /// How many requests may leave now.
-    pub(super) fn places(&self, now: Timestamp) -> u32 {
+    pub(super) fn free_requests(&self, now: Timestamp) -> u32 {
         // A burst is far below the range of the type.
         (self.tokens(now) + ROUNDING) as u32
     }
@@ -131,11 +131,11 @@ impl TokenBucket {
     }
 
     /// Notes a success.
-    pub(super) fn took(&mut self, table: &PaceRules, now: Timestamp) {
+    pub(super) fn accepted(&mut self, table: &PaceRules, now: Timestamp) {
         self.fill(now);
         if let Some(course) = &mut self.course {
             course.turn(table, now);
-            course.second.took += 1;
+            course.second.accepted += 1;
         }
     }
 
@@ -177,14 +177,14 @@ impl RecoveryCourse {
 
     /// Ends the current second if it is over. A second without failures lets the rate grow.
     fn turn(&mut self, table: &PaceRules, now: Timestamp) {
-        let took = now.since(self.second.began);
-        if took < SECOND {
+        let elapsed = now.since(self.second.began);
+        if elapsed < SECOND {
             return;
         }
-        let SecondCounts { took: successes, failed, clean, .. } =
+        let SecondCounts { accepted: successes, failed, clean, .. } =
             std::mem::replace(&mut self.second, SecondCounts::begin(now));
         self.before = successes + failed;
-        let successes = f64::from(successes) / took.as_secs_f64();
+        let successes = f64::from(successes) / elapsed.as_secs_f64();
         let proven = self.proven.map_or(successes, |proven| f64::midpoint(proven, successes));
         self.proven = Some(proven);
         if let Some(since) = self.climbs {
@@ -201,7 +201,7 @@ impl RecoveryCourse {
 
     fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.second.failed += 1;
-        let recent = f64::from(self.before + self.second.took + self.second.failed);
+        let recent = f64::from(self.before + self.second.accepted + self.second.failed);
         if outcome != Outcome::Busy && f64::from(self.second.failed) <= recent * table.tolerated_share {
             return;
         }

@@ -30,14 +30,14 @@ pub(super) struct ConnectionProbe {
     pause: Duration,
     next: Option<Timestamp>,
     /// Whether the next probe is due early because of a connection.
-    hastened: bool,
+    early: bool,
 }
 
 impl ConnectionProbe {
     /// For an endpoint suspended for `cause`, if it was. Whether it was reachable is not stored and is found out again.
     pub(super) fn recover(pause: Duration, cause: Option<Outcome>, now: Timestamp) -> Self {
         let network = matches!(cause, Some(Outcome::SocketError | Outcome::ResolutionError));
-        Self { pause, next: (network && !pause.is_zero()).then_some(now), hastened: false }
+        Self { pause, next: (network && !pause.is_zero()).then_some(now), early: false }
     }
 
     /// When the next attempt is due; [`None`] if it would be useless or one is in progress.
@@ -61,21 +61,21 @@ impl ConnectionProbe {
 
     /// Stops attempts: the endpoint was reached, or fails for another reason.
     pub(super) fn end(&mut self) {
-        (self.next, self.hastened) = (None, false);
+        (self.next, self.early) = (None, false);
     }
 
     /// Notes that an attempt succeeded, or that the server started: the probe is due because of it.
-    pub(super) fn hasten(&mut self) {
-        (self.next, self.hastened) = (None, true);
+    pub(super) fn set_early(&mut self) {
+        (self.next, self.early) = (None, true);
     }
 
     /// Whether the next probe is due early.
-    pub(super) fn is_hastened(&self) -> bool {
-        self.hastened
+    pub(super) fn is_early(&self) -> bool {
+        self.early
     }
 
     /// Whether the probe that failed was due early. Resets the state.
-    pub(super) fn take_hastened(&mut self) -> bool {
-        std::mem::take(&mut self.hastened)
+    pub(super) fn take_early(&mut self) -> bool {
+        std::mem::take(&mut self.early)
     }
 }

@@ -46,7 +46,7 @@ pub enum LeaseAction {
     /// Hold the lock for longer.
     Renew,
     /// Used by the server if the response did not reach the client: give the event back, and do not count the attempt.
-    TakeBack,
+    Return,
 }
 
 /// A claim of a client about its locks.
@@ -55,7 +55,7 @@ pub struct LeaseClaim {
     /// The claim's number, which its results name.
     pub id: u64,
     /// The action.
-    pub verb: LeaseAction,
+    pub action: LeaseAction,
     /// The locks.
     pub leases: Vec<Lease>,
 }

@@ -49,7 +49,7 @@ impl IdleLanes {
     }
 
     /// When the first of them expires.
-    pub(super) fn first_death(&self) -> Option<Timestamp> {
+    pub(super) fn first_expiry(&self) -> Option<Timestamp> {
         self.deaths.first().map(|(dies, _)| *dies)
     }
 

@@ -71,7 +71,7 @@ impl Subscription {
         let returned = healthy && !self.aging.was_healthy;
         self.aging.was_healthy = healthy;
         if returned {
-            self.part_with_backlog();
+            self.split_off_backlog();
         }
         if self.endpoint.is_closed() || !(open || self.ages_unsent()) {
             return;
@@ -116,13 +116,13 @@ impl Subscription {
 
     /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise pending deliveries would
     /// always be ready before new events, and would be every probe.
-    pub(super) fn is_looking(&self) -> bool {
+    pub(super) fn awaits_position(&self) -> bool {
         self.aging.asked.is_some()
     }
 
     /// Whether no first attempt may leave now because lanes are not assigned yet.
-    pub(super) fn is_dividing(&self) -> bool {
-        self.is_looking() || self.gathered.moves_events()
+    pub(super) fn awaits_lane_assignment(&self) -> bool {
+        self.awaits_position() || self.pending_write.moves_events()
     }
 
     /// Takes the journal's answer: everything below `at` was appended before `before`.
@@ -156,7 +156,7 @@ impl Subscription {
                 continue;
             }
             // What follows in the lane is behind a gap.
-            self.gathered.close_lane(from);
+            self.pending_write.close_lane(from);
             match follows {
                 Some(false) => all = false,
                 Some(true) => {
@@ -170,14 +170,14 @@ impl Subscription {
                     self.lanes.push(cut);
                 }
             }
-            self.gathered.cursor();
+            self.pending_write.cursor();
         }
         all
     }
 
     /// The endpoint recovered: the backlog must not precede new events, nor events that arrived since it became
     /// unavailable.
-    pub(super) fn part_with_backlog(&mut self) {
+    pub(super) fn split_off_backlog(&mut self) {
         let least = u64::from(self.settings.backlog_min.max(1));
         let follows = lane_mut(&mut self.lanes, Lane::BACKLOG).map(|lane| lane.end());
         let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE) else { return };
@@ -186,12 +186,12 @@ impl Subscription {
             return;
         }
         let cut = live.cut(end, Lane::BACKLOG);
-        self.gathered.close_lane(Lane::LIVE);
+        self.pending_write.close_lane(Lane::LIVE);
         match lane_mut(&mut self.lanes, Lane::BACKLOG) {
             Some(backlog) => backlog.extend(cut),
             None => self.lanes.push(cut),
         }
-        self.gathered.move_events();
+        self.pending_write.move_events();
     }
 
     /// Gives up ready events in the lanes that are not sent, and reads on in them.
@@ -202,7 +202,7 @@ impl Subscription {
         for index in 0..self.lanes.len() {
             let name = self.lanes[index].lane();
             let Some(reason) = lane::gives_up(name) else { continue };
-            let events_max = self.gathered.may_give_up().min(self.lanes[index].ready());
+            let events_max = self.pending_write.may_give_up().min(self.lanes[index].ready());
             if events_max > 0 {
                 let mut gone = Vec::with_capacity(events_max);
                 let events_max = u32::try_from(events_max).unwrap_or(u32::MAX);
@@ -212,12 +212,12 @@ impl Subscription {
                         gone.push(ready.item.seq);
                     }
                 }
-                let why = LedgerEvent::GivenUp { reason, put_aside: self.dead_letters(reason) };
-                self.gathered.give_up(name, why, gone);
+                let why = LedgerEvent::GivenUp { reason, dead_lettered: self.dead_letters(reason) };
+                self.pending_write.give_up(name, why, gone);
             }
             let lane = &mut self.lanes[index];
             if lane.ready() == 0
-                && !self.gathered.is_ahead()
+                && !self.pending_write.is_ahead()
                 && let Some((from, end)) = lane.next_read(self.end)
             {
                 effects.push(Effect::ReadLog { lane: name, from, end });
@@ -230,8 +230,8 @@ impl Subscription {
         let finished: Vec<Lane> = self.lanes.iter().filter(|lane| lane.is_finished()).map(LaneReader::lane).collect();
         self.lanes.retain(|lane| !lane.is_finished());
         if !finished.is_empty() {
-            finished.into_iter().for_each(|lane| self.gathered.close_lane(lane));
-            self.gathered.cursor();
+            finished.into_iter().for_each(|lane| self.pending_write.close_lane(lane));
+            self.pending_write.cursor();
             let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
             self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);
         }

@@ -58,7 +58,8 @@ impl Subscription {
         if word == LookupResult::Good
             && let Some(request) = self.late.words.pop_front()
         {
-            let dues = found.iter().filter_map(|(lane, seq, owed)| Some(((*lane, *seq), owed.as_ref()?.due))).collect();
+            let dues =
+                found.iter().filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due))).collect();
             self.settle_late_response(&request, &dues, now);
         }
         self.settle_late(now);
@@ -94,21 +95,21 @@ impl Subscription {
         let (mut settled, mut ended) = (Vec::new(), Vec::new());
         for item in &request.items {
             match self.take_back(*item, dues) {
-                Some(owed) => {
-                    self.deliver(owed);
+                Some(pending) => {
+                    self.deliver(pending);
                     settled.push(item.seq);
                 }
                 None => ended.push(item.seq),
             }
         }
-        self.gathered.late(request.id);
+        self.pending_write.late(request.id);
         let Some(first) = request.items.first() else { return };
         self.count(first.lane, |counters| counters.late += 1);
         for (seqs, settled) in [(settled, true), (ended, false)] {
             if !seqs.is_empty() {
                 let entry =
                     LedgerEntry { at: now, covers: super::settle::covers(seqs), what: LedgerEvent::Late { settled } };
-                self.gathered.note(first.lane, first.attempts + 1, entry);
+                self.pending_write.note(first.lane, first.attempts + 1, entry);
             }
         }
     }
@@ -118,7 +119,7 @@ impl Subscription {
         let key = item.key();
         for (id, request) in &mut self.requests {
             if let Some(place) = request.items.iter().position(|in_flight| in_flight.key() == key) {
-                self.gathered.strike(*id, key);
+                self.pending_write.detach(*id, key);
                 return Some(Arc::make_mut(request).items.remove(place));
             }
         }

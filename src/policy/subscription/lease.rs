@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Maximum idle events fetched at once.
-const LOOK: usize = 128;
+const IDLE_FETCH: usize = 128;
 
 /// A lease granted by this incarnation.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub(super) struct Leases {
     claims: VecDeque<LeaseClaim>,
     question: Lookup,
     /// Effects that follow the next write, and the write in progress, once they are durable.
-    gathered: Vec<Effect>,
+    unwritten: Vec<Effect>,
     written: Vec<Effect>,
 }
 
@@ -96,7 +96,7 @@ impl Leases {
 
     /// How many events all waiting clients take, up to the limit of one fetch.
     fn wanted_by_all(&self) -> usize {
-        self.waiting.values().take(LOOK).map(|most| *most as usize).sum::<usize>().min(LOOK)
+        self.waiting.values().take(IDLE_FETCH).map(|most| *most as usize).sum::<usize>().min(IDLE_FETCH)
     }
 
     pub(super) fn lookup(&mut self) -> &mut Lookup {
@@ -105,7 +105,7 @@ impl Leases {
 
     /// Notes that all decisions are in the write in progress.
     pub(super) fn written(&mut self) {
-        self.written.append(&mut self.gathered);
+        self.written.append(&mut self.unwritten);
     }
 
     /// Notes that the write in progress is durable; returns the effects that waited for it.
@@ -130,17 +130,17 @@ impl Subscription {
         u32::try_from(u64::from(leases_max).saturating_sub(self.counters.pending)).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn on_receive(&mut self, who: ReceiveId, events_max: u32) {
+    pub(super) fn on_receive(&mut self, client: ReceiveId, events_max: u32) {
         if self.is_pulled() {
-            self.leases.waiting.insert(who, events_max.max(1));
+            self.leases.waiting.insert(client, events_max.max(1));
         } else {
-            self.leases.gathered.push(Effect::HandOver { to: who, events: Vec::new() });
-            self.gathered.cursor_now();
+            self.leases.unwritten.push(Effect::HandOver { to: client, events: Vec::new() });
+            self.pending_write.cursor_now();
         }
     }
 
-    pub(super) fn on_withdraw(&mut self, who: ReceiveId) {
-        self.leases.waiting.remove(&who);
+    pub(super) fn on_withdraw(&mut self, client: ReceiveId) {
+        self.leases.waiting.remove(&client);
     }
 
     // --- receiving ---
@@ -162,7 +162,7 @@ impl Subscription {
             self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
         }
         self.note_lease((lane, attempts + 1), covers, LeaseStep::Received { until }, now);
-        self.gathered.cursor_now();
+        self.pending_write.cursor_now();
         if self.leases.wanted() == 0 || self.leases.served_bytes >= self.settings.batch.bytes_preferred {
             self.hand_over(lane);
         }
@@ -170,7 +170,7 @@ impl Subscription {
 
     /// Whether to read the log before the first waiting client is served: it has more events, and the client would get
     /// fewer than it requests.
-    pub(super) fn looks_first(&self) -> bool {
+    pub(super) fn reads_log_first(&self) -> bool {
         if self.leases.looked || !self.leases.served.is_empty() || !self.own.retries.is_empty() {
             return false;
         }
@@ -180,7 +180,7 @@ impl Subscription {
     }
 
     /// Ends a round: nothing more is available now. Without a waiting client no events stay ready.
-    pub(super) fn rest_leases(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn finish_lease_round(&mut self, effects: &mut Vec<Effect>) {
         if !self.is_pulled() {
             return;
         }
@@ -205,15 +205,15 @@ impl Subscription {
         self.leases.served_bytes = 0;
         self.leases.looked = false;
         self.count(lane, |counters| counters.requests += 1);
-        self.leases.gathered.push(Effect::HandOver { to, events });
+        self.leases.unwritten.push(Effect::HandOver { to, events });
     }
 
     /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
         let (wanted, max) = (self.is_pulled() && self.leases.is_wanted(), self.leases.wanted_by_all().max(1));
         // Nothing expires while expiry is suspended.
-        let dead_by = if self.expiry_held { Timestamp::default() } else { now };
-        for key in self.own.idle.take(dead_by, wanted, max) {
+        let expired_by = if self.expiry_held { Timestamp::default() } else { now };
+        for key in self.own.idle.take(expired_by, wanted, max) {
             self.own.due.put_back(key);
         }
     }
@@ -268,7 +268,7 @@ impl Subscription {
     /// Adds a ledger entry for a step of these leases, and counts it.
     fn note_lease(&mut self, (lane, attempt): (Lane, u32), covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
         self.counts.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
-        self.gathered.note(lane, attempt, LedgerEntry { at: now, covers, what: LedgerEvent::Lease(step) });
+        self.pending_write.note(lane, attempt, LedgerEntry { at: now, covers, what: LedgerEvent::Lease(step) });
     }
 
     // --- settling ---
@@ -282,19 +282,21 @@ impl Subscription {
         if self.leases.question.answer(found) != Some(LookupResult::Good) {
             return;
         }
-        for (lane, seq, owed) in found {
+        for (lane, seq, pending) in found {
             let key = (*lane, *seq);
-            let Some(owed) = owed.as_ref().filter(|owed| owed.last == Outcome::Delivering && now < owed.due) else {
+            let Some(pending) =
+                pending.as_ref().filter(|pending| pending.last == Outcome::Delivering && now < pending.due)
+            else {
                 continue;
             };
-            if self.own.due.is_out_of_range(owed.due, now) {
+            if self.own.due.is_out_of_range(pending.due, now) {
                 continue;
             }
             // A decision of this incarnation is not on disk yet.
             let known = self.queue(*lane).due.find(key);
-            if known == WindowEntry::Pending(owed.due) || known == WindowEntry::Nothing {
-                let (attempt, until, tried) = (owed.attempts, owed.due, owed.tried);
-                let received = owed.received.unwrap_or(tried);
+            if known == WindowEntry::Pending(pending.due) || known == WindowEntry::Nothing {
+                let (attempt, until, tried) = (pending.attempts, pending.due, pending.tried);
+                let received = pending.received.unwrap_or(tried);
                 self.leases.known.entry(key).or_insert(HeldLock { attempt, until, received, tried });
             }
         }
@@ -305,7 +307,7 @@ impl Subscription {
 
     /// Decides claims in order, up to the first that needs a lookup.
     pub(super) fn settle_claims(&mut self, now: Timestamp) {
-        while !self.leases.question.is_open() && !self.gathered.is_ahead() {
+        while !self.leases.question.is_open() && !self.pending_write.is_ahead() {
             let Some(claim) = self.leases.claims.front() else { return };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
             let unknown: Vec<(Lane, Seq)> =
@@ -333,7 +335,7 @@ impl Subscription {
         let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
         let mut verdicts = Vec::with_capacity(claim.leases.len());
         for lease in &claim.leases {
-            let verdict = match self.settle_lease(*lease, claim.verb, now) {
+            let verdict = match self.settle_lease(*lease, claim.action, now) {
                 Ok(until) => {
                     done.entry((lease.lane, lease.attempt, until)).or_default().insert(lease.seq);
                     LeaseResult::Done
@@ -343,9 +345,9 @@ impl Subscription {
             verdicts.push(verdict);
         }
         for ((lane, attempt, until), seqs) in done {
-            let step = match claim.verb {
+            let step = match claim.action {
                 LeaseAction::Acknowledge => LeaseStep::Acknowledged,
-                LeaseAction::Release(_) | LeaseAction::TakeBack => LeaseStep::Released { until },
+                LeaseAction::Release(_) | LeaseAction::Return => LeaseStep::Released { until },
                 LeaseAction::Renew => LeaseStep::Renewed { until },
                 // Giving up adds its own ledger entry.
                 LeaseAction::Reject => continue,
@@ -353,12 +355,12 @@ impl Subscription {
             self.note_lease((lane, attempt), covers(seqs.into_iter().collect()), step, now);
         }
         // Results without a change are queued too, so that they stay in order.
-        self.leases.gathered.push(Effect::ReportResults { to: claim.id, verdicts });
-        self.gathered.cursor_now();
+        self.leases.unwritten.push(Effect::ReportResults { to: claim.id, verdicts });
+        self.pending_write.cursor_now();
     }
 
     /// Settles a lease. Returns the time until which the event waits, or now if it has ended.
-    fn settle_lease(&mut self, lease: Lease, verb: LeaseAction, now: Timestamp) -> Result<Timestamp, LeaseResult> {
+    fn settle_lease(&mut self, lease: Lease, action: LeaseAction, now: Timestamp) -> Result<Timestamp, LeaseResult> {
         let key = lease.key();
         let good = |lock: &&HeldLock| lock.attempt == lease.attempt && now < lock.until;
         let HeldLock { attempt, until, received, tried } =
@@ -367,7 +369,7 @@ impl Subscription {
         let item = SendItem { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
         let last = Some(LastAttempt { outcome: Outcome::Delivering, status: None, tried });
         let renewed = received.after(RENEWED_FOR);
-        match verb {
+        match action {
             LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
             LeaseAction::Renew => {
                 let lock = self.settings.pull.map_or_else(Default::default, |pull| pull.lock);
@@ -378,24 +380,24 @@ impl Subscription {
                 }
                 return Ok(longer);
             }
-            LeaseAction::Acknowledge | LeaseAction::Release(_) | LeaseAction::Reject | LeaseAction::TakeBack => {}
+            LeaseAction::Acknowledge | LeaseAction::Release(_) | LeaseAction::Reject | LeaseAction::Return => {}
         }
         self.leases.known.remove(&key);
-        match verb {
+        match action {
             LeaseAction::Acknowledge | LeaseAction::Renew => self.deliver(item),
             LeaseAction::Reject => self.give_up(item, Reason::Rejected, last, now),
             LeaseAction::Release(_) if attempt >= self.settings.attempts_max => {
                 self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
             }
             LeaseAction::Release(delay) => {
-                let due = beside(until, now.after(delay));
+                let due = avoid_due(until, now.after(delay));
                 self.defer(item, due, (Outcome::Aborted, None), tried);
                 return Ok(due);
             }
-            LeaseAction::TakeBack => {
+            LeaseAction::Return => {
                 let attempts = attempt.saturating_sub(1);
                 let item = SendItem { attempts, since: item.since.filter(|_| attempts > 0), ..item };
-                let due = beside(until, now);
+                let due = avoid_due(until, now);
                 self.defer(item, due, (Outcome::Aborted, None), tried);
                 return Ok(due);
             }
@@ -406,6 +408,6 @@ impl Subscription {
 
 /// Returns `until`, moved away from `due`. A key equal to that of the lock would be taken for it while the lock is
 /// still on disk.
-fn beside(until: Timestamp, due: Timestamp) -> Timestamp {
+fn avoid_due(until: Timestamp, due: Timestamp) -> Timestamp {
     if due == until { due.after(Duration::from_micros(1)) } else { due }
 }

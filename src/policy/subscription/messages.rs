@@ -165,7 +165,7 @@ pub enum Input {
         below: Seq,
     },
     /// Memory is short: events that are read ahead and not sent are dropped and read again later.
-    LetGo,
+    ReleaseMemory,
     /// The next keys in the order of their due times.
     DueRead {
         /// Published events or jobs.
@@ -207,7 +207,7 @@ pub enum Input {
     /// A command of an operator.
     Command(Command),
     /// A page of dead letters to send again.
-    TakeBack(Box<RedrivePage>),
+    Redrive(Box<RedrivePage>),
     /// A poison event: the actor panicked repeatedly while it was the current event.
     Quarantine(SendItem),
 }
@@ -271,11 +271,11 @@ pub struct SubscriptionWrite {
     /// The changes, in order.
     pub changes: Vec<RecordChange>,
     /// Requests whose outcome is durable with this write.
-    pub landed: Vec<RequestId>,
+    pub finished: Vec<RequestId>,
     /// Requests whose late success is durable with this write.
     pub late: Vec<RequestId>,
     /// Events that requests in flight no longer carry because a late success settled them.
-    pub struck: Vec<(RequestId, (Lane, Seq))>,
+    pub detached: Vec<(RequestId, (Lane, Seq))>,
     /// Whether the write must not wait for others.
     pub urgent: bool,
 }

@@ -107,7 +107,7 @@ pub struct Subscription {
     leases: Leases,
     excerpts: ExcerptCache,
     began: Seq,
-    gathered: PendingWrite,
+    pending_write: PendingWrite,
 }
 
 impl Subscription {
@@ -168,7 +168,7 @@ impl Subscription {
             leases: Leases::default(),
             excerpts: ExcerptCache::default(),
             began: cursor.began,
-            gathered: PendingWrite::recover(&cursor.filtered_out),
+            pending_write: PendingWrite::recover(&cursor.filtered_out),
         }
     }
 
@@ -191,7 +191,7 @@ impl Subscription {
             }
             Input::Position { before, at, appended } => self.on_position(before, at, appended, now),
             Input::Overflow { below } => self.on_overflow(below),
-            Input::LetGo => self.let_go(),
+            Input::ReleaseMemory => self.release_memory(),
             Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
             Input::Finished { request, answer } => self.on_finished(request, &answer, now, jitter),
@@ -206,19 +206,19 @@ impl Subscription {
                     self.away = self.end;
                 }
             }
-            Input::Receive(who, events_max) => self.on_receive(who, events_max),
-            Input::Withdraw(who) => self.on_withdraw(who),
+            Input::Receive(client, events_max) => self.on_receive(client, events_max),
+            Input::Withdraw(client) => self.on_withdraw(client),
             Input::Claim(claim) => self.on_claim(claim),
             Input::Tick => {}
             Input::Durable => {
-                self.gathered.durable();
+                self.pending_write.durable();
                 self.own.due.durable();
                 self.replays.due.durable();
                 self.jobs.durable();
                 effects = self.leases.durable();
             }
             Input::Command(command) => self.on_command(command, now),
-            Input::TakeBack(page) => self.redrive_dead_letters(*page, now),
+            Input::Redrive(page) => self.redrive_dead_letters(*page, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, jitter),
         }
         self.fail_overdue_requests(now, jitter);
@@ -238,7 +238,7 @@ impl Subscription {
         self.endpoint.start(now);
         self.away = self.end;
         if let Health::Healthy { .. } = self.endpoint.health() {
-            self.part_with_backlog();
+            self.split_off_backlog();
         }
     }
 
@@ -262,7 +262,7 @@ impl Subscription {
 
     /// Whether a request could leave now if the request limit allowed it. The caller ticks it again once there is room.
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
-        !self.may_add_request() && !self.is_pulled() && self.endpoint.places(self.requests.len(), now) > 0
+        !self.may_add_request() && !self.is_pulled() && self.endpoint.free_requests(self.requests.len(), now) > 0
     }
 
     fn may_add_request(&self) -> bool {
@@ -272,7 +272,7 @@ impl Subscription {
     /// When to absorb an [`Input::Tick`] if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let request = self.requests.values().next().map(|request| request.deadline);
-        [request, self.gathered.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
+        [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
     }
 
     /// The cursor as it would be written now.
@@ -287,7 +287,7 @@ impl Subscription {
             jobs: self.jobs.cursors(),
             jobs_begun: self.jobs.started(),
             next_due: self.first_due(),
-            filtered_out: self.gathered.filtered_out().to_vec(),
+            filtered_out: self.pending_write.filtered_out().to_vec(),
             began: self.began,
             counts: self.counts.clone(),
         }
@@ -307,7 +307,7 @@ impl Subscription {
     }
 
     /// Bytes of events that are read and not sent.
-    pub fn kept_bytes(&self) -> usize {
+    pub fn read_ahead_bytes(&self) -> usize {
         self.lanes.iter().map(LaneReader::ready_bytes).sum::<usize>()
             + self.own.ready_bytes()
             + self.replays.ready_bytes()
@@ -330,14 +330,17 @@ impl Subscription {
         match self.endpoint.opens().filter(|opens| *opens > now) {
             Some(until) => {
                 let probe = self.work(now).map(|work| work.max(until));
-                let condemned = self.next_due_key(now).filter(|_| self.is_condemned(now));
-                probe.into_iter().chain(self.connects(now)).chain(condemned).min()
+                let dead_lettering = self.next_due_key(now).filter(|_| self.is_dead_lettering(now));
+                probe.into_iter().chain(self.connects(now)).chain(dead_lettering).min()
             }
             // Ready events wait for the pace or for a request to finish.
             None => {
-                let paced = self.endpoint.paces(self.requests.len(), now);
+                let paced = self.endpoint.pace_opens(self.requests.len(), now);
                 let paced = paced.filter(|_| {
-                    self.may_add_request() && self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing()
+                    self.may_add_request()
+                        && self.is_ready()
+                        && !self.pending_write.is_ahead()
+                        && !self.awaits_lane_assignment()
                 });
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
@@ -359,8 +362,8 @@ impl Subscription {
 
     /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or wait for room.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
-        let death = self.own.idle.first_death().filter(|_| !self.expiry_held);
+        let blocked = self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
+        let death = self.own.idle.first_expiry().filter(|_| !self.expiry_held);
         self.own.due.wakes(now).into_iter().chain(death).min().filter(|_| !blocked)
     }
 
@@ -402,12 +405,12 @@ impl Subscription {
             self.endpoint.on_command(command, now);
             self.aging.renew();
         }
-        self.gathered.cursor_now();
+        self.pending_write.cursor_now();
     }
 
     /// The next write; none while the previous one is not durable.
     fn write(&mut self, now: Timestamp) -> Option<SubscriptionWrite> {
-        if !self.gathered.is_due(now) {
+        if !self.pending_write.is_due(now) {
             return None;
         }
         let cursor = self.cursor();
@@ -415,7 +418,7 @@ impl Subscription {
         self.replays.due.written();
         self.jobs.written();
         self.leases.written();
-        Some(self.gathered.take(cursor, now))
+        Some(self.pending_write.take(cursor, now))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
 
 /// Maximum outcomes accumulated while a write is in progress. At the limit nothing is sent until the write is durable.
 /// A crash sends unwritten requests again, and a write to a full disk can take long.
-const LANDED_MAX: usize = 1024;
+const FINISHED_MAX: usize = 1024;
 
 /// Maximum changes accumulated in the same time: more than one slice of an overflowing log.
 const CHANGES_MAX: usize = 8192;
@@ -52,7 +52,7 @@ enum LaneMove {
     #[default]
     Durable,
     /// The move is in the next write.
-    Gathered,
+    Unwritten,
     /// The move is in the write in progress.
     Written,
 }
@@ -61,9 +61,9 @@ enum LaneMove {
 #[derive(Debug, Default)]
 pub(super) struct PendingWrite {
     changes: Vec<RecordChange>,
-    landed: Vec<RequestId>,
+    finished: Vec<RequestId>,
     late: Vec<RequestId>,
-    struck: Vec<(RequestId, (Lane, Seq))>,
+    detached: Vec<(RequestId, (Lane, Seq))>,
     urgent: bool,
     /// Whether the cursor has a change that must not wait for [`FILTERED_WAIT`].
     cursor: bool,
@@ -109,8 +109,8 @@ impl PendingWrite {
     }
 
     /// Notes that a request's outcome is settled.
-    pub(super) fn land(&mut self, request: RequestId) {
-        self.landed.push(request);
+    pub(super) fn finish(&mut self, request: RequestId) {
+        self.finished.push(request);
         self.cursor();
     }
 
@@ -121,8 +121,8 @@ impl PendingWrite {
     }
 
     /// Notes that a request no longer carries this event.
-    pub(super) fn strike(&mut self, request: RequestId, key: (Lane, Seq)) {
-        self.struck.push((request, key));
+    pub(super) fn detach(&mut self, request: RequestId, key: (Lane, Seq)) {
+        self.detached.push((request, key));
     }
 
     /// Notes events of a lane that the filter rejected.
@@ -180,7 +180,7 @@ impl PendingWrite {
     /// Notes that events move from one lane to another. They may be sent only once the move is durable. Otherwise the
     /// next incarnation would find them in flight in a lane that it does not have.
     pub(super) fn move_events(&mut self) {
-        self.moved = LaneMove::Gathered;
+        self.moved = LaneMove::Unwritten;
         self.cursor_now();
     }
 
@@ -199,7 +199,7 @@ impl PendingWrite {
     /// Whether so much is unwritten that nothing more is done before the next write.
     pub(super) fn is_ahead(&self) -> bool {
         let runs = || self.ranges.iter().map(|(_, _, runs)| runs.len()).sum::<usize>();
-        let full = self.landed.len() >= LANDED_MAX || self.changes.len() >= CHANGES_MAX;
+        let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
         self.writing && (full || runs() >= RUNS_MAX)
     }
 
@@ -216,9 +216,9 @@ impl PendingWrite {
 
     /// Takes all changes as the write in progress.
     pub(super) fn take(&mut self, cursor: Cursor, now: Timestamp) -> SubscriptionWrite {
-        let moved = if self.moved == LaneMove::Gathered { LaneMove::Written } else { self.moved };
+        let moved = if self.moved == LaneMove::Unwritten { LaneMove::Written } else { self.moved };
         let filtered = std::mem::take(&mut self.filtered_out);
-        let Self { mut changes, landed, late, struck, urgent, ranges, filtered_out_closed: closed, .. } =
+        let Self { mut changes, finished, late, detached, urgent, ranges, filtered_out_closed: closed, .. } =
             std::mem::replace(self, Self { writing: true, moved, filtered_out: filtered, ..Self::default() });
         for filtered in closed {
             changes.push(RecordChange::Note { lane: filtered.lane, attempt: 0, entry: filtered.line(now) });
@@ -230,7 +230,7 @@ impl PendingWrite {
             }
         }
         changes.push(RecordChange::Cursor(Box::new(cursor)));
-        SubscriptionWrite { changes, landed, late, struck, urgent }
+        SubscriptionWrite { changes, finished, late, detached, urgent }
     }
 
     /// Notes that the write in progress is durable.

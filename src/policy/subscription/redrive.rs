@@ -54,9 +54,9 @@ impl Subscription {
         }
         for (of, seqs) in waited {
             let covers = seqs.into_iter().collect::<SeqRuns>().into_covers();
-            self.gathered.note(of, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Redriven { into: lane } });
+            self.pending_write.note(of, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Redriven { into: lane } });
         }
-        self.gathered.change(RecordChange::TakeBack(Box::new(page)));
+        self.pending_write.change(RecordChange::Redrive(Box::new(page)));
         self.count(lane, |counters| {
             counters.passed += letters;
             counters.matched += letters;
@@ -64,11 +64,11 @@ impl Subscription {
         });
         for seq in places {
             let (last, status) = (Outcome::Aborted, None);
-            let owed = PendingDelivery { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
-            self.gathered.change(RecordChange::Defer { lane, seq, pending: owed, was_due: None });
+            let pending = PendingDelivery { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
+            self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: None });
             self.queue(lane).due.insert(DueKey { due: now, lane, seq });
         }
-        self.gathered.cursor_now();
+        self.pending_write.cursor_now();
     }
 
     /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The result is the
@@ -85,16 +85,16 @@ impl Subscription {
             }
         }
         back.sort_unstable();
-        self.gathered.spend(back.len());
+        self.pending_write.spend(back.len());
         let covers = back.into_iter().collect::<SeqRuns>().into_covers();
         if !covers.is_empty() {
-            self.gathered.note(
+            self.pending_write.note(
                 lane,
                 0,
                 LedgerEntry {
                     at: now,
                     covers,
-                    what: LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, put_aside: true },
+                    what: LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, dead_lettered: true },
                 },
             );
         }

@@ -64,21 +64,21 @@ impl Subscription {
     /// 6. Pass filtered events and remove finished lanes and jobs. This comes last, because each step above can finish
     ///    one.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
-        let condemned = self.is_condemned(now);
+        let dead_lettering = self.is_dead_lettering(now);
         self.assign_lanes(effects, now);
         let is_open = self.endpoint.is_open(now);
         if !is_open {
             self.forget_ready_jobs();
         }
-        if !is_open && !condemned {
+        if !is_open && !dead_lettering {
             self.forget_ready();
         }
         self.take_back_canceled(now);
         self.give_up_ranges(effects, now);
-        if condemned {
+        if dead_lettering {
             self.give_up_ready(now);
         }
-        while !self.gathered.is_ahead() && self.has_place(now) {
+        while !self.pending_write.is_ahead() && self.has_room(now) {
             let batch = self.next_of_all(now);
             if batch.is_empty() {
                 break;
@@ -94,9 +94,9 @@ impl Subscription {
                 (false, false) => effects.push(self.send(alive, now)),
             }
         }
-        self.rest_leases(effects);
+        self.finish_lease_round(effects);
         // A probe that has just left closes the endpoint.
-        if !self.gathered.is_ahead() && !self.is_looking() && (condemned || self.endpoint.is_open(now)) {
+        if !self.pending_write.is_ahead() && !self.awaits_position() && (dead_lettering || self.endpoint.is_open(now)) {
             self.request_reads(effects, now);
         }
         self.ask_for_jobs(effects, self.is_wanted() && self.endpoint.is_open(now), now);
@@ -106,11 +106,11 @@ impl Subscription {
     }
 
     /// Whether anything may leave now: a request has room, or a pull client waits.
-    fn has_place(&self, now: Timestamp) -> bool {
+    fn has_room(&self, now: Timestamp) -> bool {
         if self.is_pulled() {
-            return self.is_wanted() && !self.endpoint.is_shut() && !self.looks_first();
+            return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.may_add_request() && self.endpoint.places(self.requests.len(), now) > 0
+        self.may_add_request() && self.endpoint.free_requests(self.requests.len(), now) > 0
     }
 
     /// Maximum events that leave together.
@@ -121,26 +121,26 @@ impl Subscription {
 
     /// Whether events that are due become dead letters at once: the endpoint is in probation after a client error, and
     /// the subscription is configured not to wait. While a probe is in flight its outcome is awaited.
-    pub(super) fn is_condemned(&self, now: Timestamp) -> bool {
-        self.settings.dead_letter_in_probation && self.endpoint.is_misused(now)
+    pub(super) fn is_dead_lettering(&self, now: Timestamp) -> bool {
+        self.settings.dead_letter_in_probation && self.endpoint.is_suspended_by_client_error(now)
     }
 
     /// Gives up ready events while events are dead-lettered in probation.
     fn give_up_ready(&mut self, now: Timestamp) {
-        while !self.gathered.is_ahead() {
+        while !self.pending_write.is_ahead() {
             let batch = self.next_batch(now);
             if batch.is_empty() {
                 break;
             }
             for ready in batch {
-                let reason = self.condemns(&ready, now);
+                let reason = self.end_reason(&ready, now);
                 self.give_up(ready.item, reason, ready.last, now);
             }
         }
     }
 
     /// Why a due event is given up during probation.
-    fn condemns(&self, ready: &ReadyEvent, now: Timestamp) -> Reason {
+    fn end_reason(&self, ready: &ReadyEvent, now: Timestamp) -> Reason {
         if self.is_expired(ready, now) { Reason::TimeToLiveExceeded } else { Reason::ProbationCausedByClientError }
     }
 
@@ -173,15 +173,15 @@ impl Subscription {
     pub(super) fn on_fetched(&mut self, fetched: Vec<FetchedPending>, now: Timestamp) {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
         let mut wanted = std::mem::take(&mut self.queue(of).fetching);
-        for FetchedPending { lane, seq, pending: owed, event } in fetched {
+        for FetchedPending { lane, seq, pending, event } in fetched {
             let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
             let WantedEvents { due, .. } = wanted.remove(place);
-            if due != owed.as_ref().map(|owed| owed.due) {
+            if due != pending.as_ref().map(|pending| pending.due) {
                 // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
                 continue;
             }
-            if let Some(strayed) = owed.as_ref().filter(|owed| self.own.due.is_out_of_range(owed.due, now)) {
-                self.bring_back(lane, seq, strayed, now);
+            if let Some(misdated) = pending.as_ref().filter(|pending| self.own.due.is_out_of_range(pending.due, now)) {
+                self.reschedule(lane, seq, misdated, now);
                 continue;
             }
             if let Some(due) = due.filter(|due| *due > now) {
@@ -192,9 +192,13 @@ impl Subscription {
                 }
                 continue;
             }
-            let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
-            let since = owed.as_ref().and_then(|owed| owed.received);
-            let last = owed.map(|owed| LastAttempt { outcome: owed.last, status: owed.status, tried: owed.tried });
+            let attempts = pending.as_ref().map_or(0, |pending| pending.attempts);
+            let since = pending.as_ref().and_then(|pending| pending.received);
+            let last = pending.map(|pending| LastAttempt {
+                outcome: pending.last,
+                status: pending.status,
+                tried: pending.tried,
+            });
             // A batch that was too large for the endpoint was not an attempt at its events.
             let last = last.filter(|_| attempts > 0);
             let appended = event.as_ref().map_or(now, |event| event.appended);
@@ -217,12 +221,12 @@ impl Subscription {
 
     /// Reschedules a delivery whose due time is too far in the future because the clock was set back. It waits no
     /// longer than any retry can.
-    fn bring_back(&mut self, lane: Lane, seq: Seq, strayed: &PendingDelivery, now: Timestamp) {
-        let (was_due, due) = (strayed.due, self.own.due.latest(now));
-        self.gathered.change(RecordChange::Defer {
+    fn reschedule(&mut self, lane: Lane, seq: Seq, misdated: &PendingDelivery, now: Timestamp) {
+        let (was_due, due) = (misdated.due, self.own.due.latest(now));
+        self.pending_write.change(RecordChange::Defer {
             lane,
             seq,
-            pending: PendingDelivery { due, ..strayed.clone() },
+            pending: PendingDelivery { due, ..misdated.clone() },
             was_due: Some(was_due),
         });
         let queue = self.queue(lane);
@@ -271,7 +275,7 @@ impl Subscription {
 
     /// The first such lane with something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
-        let settled = !self.is_dividing() && self.room() > 0;
+        let settled = !self.awaits_lane_assignment() && self.room() > 0;
         self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.ready() > 0)
     }
 
@@ -297,7 +301,7 @@ impl Subscription {
         self.next_request = RequestId(id.0 + 1);
         let deadline = now.after(self.settings.request_wait);
         if let Health::Suspended { .. } = self.endpoint.health()
-            && !self.endpoint.is_hastened()
+            && !self.endpoint.is_early()
         {
             self.away = self.end;
         }
@@ -309,7 +313,7 @@ impl Subscription {
 
     fn request_reads(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let batch = self.settings.batch.events_max as usize;
-        let dividing = self.is_dividing();
+        let dividing = self.awaits_lane_assignment();
         // A probe takes the oldest event, so that the backlog stays contiguous.
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
         let is_old = |lane: &LaneReader| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
@@ -345,7 +349,7 @@ impl Subscription {
     }
 
     /// Drops all ready events. Reads in progress of lanes without ready events continue.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn release_memory(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.ready() > 0) {
             lane.forget_ready();
         }
@@ -369,6 +373,6 @@ impl Subscription {
         self.count(lane, |counters| {
             (counters.passed, counters.filtered) = (counters.passed + events, counters.filtered + events)
         });
-        self.gathered.skip(lane, self.settings.version, &skipped, now);
+        self.pending_write.skip(lane, self.settings.version, &skipped, now);
     }
 }

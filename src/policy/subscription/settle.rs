@@ -57,9 +57,9 @@ impl Subscription {
         }
         if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
             self.endpoint.hold(Some(HeldBy::Gone));
-            self.gathered.cursor_now();
+            self.pending_write.cursor_now();
         }
-        self.gathered.land(id);
+        self.pending_write.finish(id);
         self.count(lane, |counters| counters.requests += 1);
         if answer.outcome == Outcome::Delivered {
             self.note_attempt(&request.items, answer, None, now);
@@ -134,9 +134,9 @@ impl Subscription {
             return;
         }
         let SendItem { lane, seq, attempts, .. } = item;
-        let what = LedgerEvent::GivenUp { reason, put_aside: self.dead_letters(reason) };
-        self.gathered.note(lane, attempts, LedgerEntry { at: now, covers: vec![(seq, 1)], what });
-        self.gathered.cursor_now();
+        let what = LedgerEvent::GivenUp { reason, dead_lettered: self.dead_letters(reason) };
+        self.pending_write.note(lane, attempts, LedgerEntry { at: now, covers: vec![(seq, 1)], what });
+        self.pending_write.cursor_now();
     }
 
     /// Counts the event as given up and dead-letters it if there is a destination. The caller adds the ledger entry.
@@ -170,7 +170,7 @@ impl Subscription {
             given_up: now,
         };
         let due = now.after(self.settings.edition.dead_letter.delay);
-        self.gathered.change(RecordChange::PutAside { lane, seq, due, dead });
+        self.pending_write.change(RecordChange::DeadLetter { lane, seq, due, dead });
         true
     }
 
@@ -189,8 +189,8 @@ impl Subscription {
             counters.matched += events;
             counters.dropped += events;
         });
-        let why = LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false };
-        self.gathered.give_up_runs(name, why, missing);
+        let why = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
+        self.pending_write.give_up_runs(name, why, missing);
     }
 
     /// The outcome of an event that ends without an attempt.
@@ -227,8 +227,8 @@ impl Subscription {
         // The age of an event in a job counts from its first attempt there.
         let counts = lane.is_job() || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
         let received = item.since.or_else(|| counts.then_some(tried));
-        let owed = PendingDelivery { attempts, due, last, status, tried, received };
-        self.gathered.change(RecordChange::Defer { lane, seq, pending: owed, was_due });
+        let pending = PendingDelivery { attempts, due, last, status, tried, received };
+        self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due });
         self.invalidate_lookups((lane, seq));
         if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
             self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
@@ -243,7 +243,7 @@ impl Subscription {
         self.invalidate_lookups((lane, seq));
         self.leases.end((lane, seq));
         self.count(lane, |counters| counters.pending = counters.pending.saturating_sub(1));
-        self.gathered.change(RecordChange::Settle { lane, seq, was_due });
+        self.pending_write.change(RecordChange::Settle { lane, seq, was_due });
         self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
         true
     }
@@ -258,7 +258,7 @@ impl Subscription {
     fn first_outcome(&mut self, item: SendItem) -> bool {
         let open = lane_mut(&mut self.lanes, item.lane).is_some_and(|lane| lane.finish(item.seq));
         if open {
-            self.gathered.cursor();
+            self.pending_write.cursor();
             self.count(item.lane, |counters| {
                 (counters.passed, counters.matched) = (counters.passed + 1, counters.matched + 1)
             });
@@ -276,11 +276,11 @@ impl Subscription {
         {
             excerpt = Some(hash);
             if let Some((key, excerpt)) = unknown {
-                self.gathered.change(RecordChange::Keep { key, excerpt });
+                self.pending_write.change(RecordChange::StoreExcerpt { key, excerpt });
             }
         }
         let what = LedgerEvent::Attempted { outcome, status, latency, next, excerpt };
-        self.gathered.note(first.lane, first.attempts + 1, LedgerEntry { at: now, covers, what });
+        self.pending_write.note(first.lane, first.attempts + 1, LedgerEntry { at: now, covers, what });
     }
 }
 

@@ -107,7 +107,7 @@ impl Salvage<'_> {
     fn lose(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq, was_dead_letter: bool) -> Result<(), StoreError> {
         let (subscription, partition) = (of.subscription.0, of.partition.0);
         self.loss.event(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
-        let what = LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false };
+        let what = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
         let entry = LedgerEntry { at: self.now, covers: vec![(seq, 1)], what };
         ledger::put(&mut self.batch, of, lane, 0, &entry);
         self.flush_if_full()

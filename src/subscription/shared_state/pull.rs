@@ -66,7 +66,7 @@ impl PullQueue {
 }
 
 fn taken_back(leases: Vec<Lease>) -> Input {
-    Input::Claim(LeaseClaim { id: NO_REPLY, verb: LeaseAction::TakeBack, leases })
+    Input::Claim(LeaseClaim { id: NO_REPLY, action: LeaseAction::Return, leases })
 }
 
 /// The claim that returns events that no client received.
@@ -122,12 +122,12 @@ impl SharedState {
 
     /// Passes a client's claim on its leases to the actor. The answer arrives once it is durable, and never if the
     /// actor panics before that.
-    pub fn claim(&self, verb: LeaseAction, leases: Vec<Lease>) -> oneshot::Receiver<Vec<LeaseResult>> {
+    pub fn claim(&self, action: LeaseAction, leases: Vec<Lease>) -> oneshot::Receiver<Vec<LeaseResult>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
         let id = inner.queue.next();
         inner.queue.claims.insert(id, reply);
-        inner.queue.inputs.push_back(Input::Claim(LeaseClaim { id, verb, leases }));
+        inner.queue.inputs.push_back(Input::Claim(LeaseClaim { id, action, leases }));
         inner.wake();
         answer
     }

@@ -132,7 +132,7 @@ impl Saboteur {
         let forgotten = |change: &RecordChange| match change {
             RecordChange::Defer { .. } => self.is(Bug::ForgetToOwe),
             RecordChange::Settle { .. } => self.is(Bug::ForgetToSettle),
-            RecordChange::PutAside { .. } => self.is(Bug::ForgetToPutAside),
+            RecordChange::DeadLetter { .. } => self.is(Bug::ForgetToPutAside),
             _ => false,
         };
         let before = write.changes.len();

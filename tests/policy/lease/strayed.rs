@@ -64,7 +64,7 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
     assert!(step.write.is_none() && step.effects.is_empty(), "nothing has happened: {step:?}");
 
     let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
-    let step = absorb(Input::Claim(LeaseClaim { id: 7, verb: LeaseAction::Acknowledge, leases: vec![lease] }), later);
+    let step = absorb(Input::Claim(LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] }), later);
     assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "an earlier life's: {:?}", step.effects);
     let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(owed))]), later);
     let changes = step.write.expect("it has ended").changes;
@@ -114,7 +114,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         assert_eq!(core.next_due(later), Some(longer));
         // The client that holds it has its word.
         let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
-        let claim = LeaseClaim { id: 7, verb: LeaseAction::Acknowledge, leases: vec![lease] };
+        let claim = LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] };
         let step = core.absorb(Input::Claim(claim), later, Jitter(0.0));
         assert!(step.write.is_some(), "it has ended");
         let step = core.absorb(Input::Durable, later, Jitter(0.0));

@@ -127,7 +127,7 @@ impl Truths {
     pub(super) fn told(
         &self,
         lease: Lease,
-        verb: LeaseAction,
+        action: LeaseAction,
         verdict: LeaseResult,
         at: Timestamp,
         now: Timestamp,
@@ -136,10 +136,10 @@ impl Truths {
         let truth = &self.events[&lease.seq];
         let held = truth.lock.filter(|(attempt, until)| *attempt == lease.attempt && *until > now);
         match verdict {
-            LeaseResult::Done => match verb {
+            LeaseResult::Done => match action {
                 LeaseAction::Acknowledge => assert_eq!(truth.end, Some("acknowledged"), "{lease:?} {truth:?}"),
                 LeaseAction::Reject => assert_eq!(truth.end, Some("given up"), "{lease:?} {truth:?}"),
-                LeaseAction::Release(_) | LeaseAction::Renew | LeaseAction::TakeBack => {
+                LeaseAction::Release(_) | LeaseAction::Renew | LeaseAction::Return => {
                     assert!(truth.attempts >= lease.attempt, "{lease:?} {truth:?}")
                 }
             },
@@ -148,7 +148,7 @@ impl Truths {
             }
             LeaseResult::TooOld => {
                 let received = truth.received.expect("it was");
-                assert!(verb == LeaseAction::Renew && received.after(RENEWED_FOR) <= now, "{lease:?} {truth:?}");
+                assert!(action == LeaseAction::Renew && received.after(RENEWED_FOR) <= now, "{lease:?} {truth:?}");
             }
         }
     }
@@ -246,7 +246,7 @@ impl Truth {
                 assert!(holder == attempt && until <= at, "{seq:?} expires early at {at}: {self:?}");
                 self.lock = None;
             }
-            LedgerEvent::GivenUp { reason, put_aside } => {
+            LedgerEvent::GivenUp { reason, dead_lettered } => {
                 match reason {
                     Reason::Rejected => assert!(holds, "{seq:?} is rejected by who does not hold it: {self:?}"),
                     Reason::MaxDeliveryAttemptsExceeded => {
@@ -260,7 +260,7 @@ impl Truth {
                     }
                     other => panic!("{seq:?} is given up: {other}"),
                 }
-                assert_eq!(*put_aside, settings.dead_letter);
+                assert_eq!(*dead_lettered, settings.dead_letter);
                 self.end("given up");
             }
             other => panic!("{seq:?}: {other:?}"),

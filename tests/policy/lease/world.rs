@@ -202,17 +202,17 @@ impl World {
             return;
         }
         let leases = (0..=self.dice.below(3)).map(|_| self.held[self.dice.below(self.held.len())]).collect();
-        let verb = match self.dice.below(10) {
+        let action = match self.dice.below(10) {
             0..4 => LeaseAction::Acknowledge,
             4..6 => LeaseAction::Release(Duration::from_secs([0, 10, 60, 600, 3600][self.dice.below(5)])),
             6 => LeaseAction::Reject,
             _ => LeaseAction::Renew,
         };
-        self.claim(verb, leases);
+        self.claim(action, leases);
     }
 
-    fn claim(&mut self, verb: LeaseAction, leases: Vec<Lease>) {
-        let claim = LeaseClaim { id: self.id(), verb, leases };
+    fn claim(&mut self, action: LeaseAction, leases: Vec<Lease>) {
+        let claim = LeaseClaim { id: self.id(), action, leases };
         let attempts = claim.leases.iter().map(|lease| self.truths.attempts(lease.seq)).collect();
         self.said.insert(claim.id, Said { claim: claim.clone(), at: self.clock.now(), attempts });
         self.coming.push(Input::Claim(claim));
@@ -235,10 +235,10 @@ impl World {
     fn told(&mut self, to: u64, verdicts: &[LeaseResult]) {
         let Said { claim, at, attempts } = self.said.remove(&to).expect("it was said, and not answered before");
         assert_eq!(verdicts.len(), claim.leases.len());
-        let word = match claim.verb {
+        let word = match claim.action {
             LeaseAction::Acknowledge => "acknowledge",
             LeaseAction::Release(_) => "release",
-            LeaseAction::TakeBack => "take back",
+            LeaseAction::Return => "take back",
             LeaseAction::Reject => "reject",
             LeaseAction::Renew => "renew",
         };
@@ -249,7 +249,7 @@ impl World {
             *self.words.entry("refused").or_default() += u32::from(*verdict != LeaseResult::Done);
             let others = self.said.values().any(|other| other.claim.leases.contains(lease));
             let twice = claim.leases.iter().filter(|other| *other == lease).count() > 1;
-            self.truths.told(*lease, claim.verb, *verdict, at, self.clock.now(), others || twice);
+            self.truths.told(*lease, claim.action, *verdict, at, self.clock.now(), others || twice);
         }
     }
 

@@ -62,7 +62,7 @@ struct RunningJob {
 /// How far the start of a job is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobStart {
-    Gathered,
+    Unwritten,
     Written,
     Durable,
 }
@@ -120,7 +120,7 @@ impl Jobs {
 
     /// Notes that all changes are in the write in progress.
     pub(super) fn written(&mut self) {
-        self.step(JobStart::Gathered, JobStart::Written);
+        self.step(JobStart::Unwritten, JobStart::Written);
     }
 
     /// Notes that the write in progress is durable.
@@ -201,13 +201,13 @@ impl Subscription {
         self.jobs.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
         let (state, counters) = (JobState::Running, Counters::default());
         let job = Job { lane, kind, rate, began: now, changed: now, state, counters };
-        self.jobs.list.push(RunningJob::new(job, JobStart::Gathered, now));
+        self.jobs.list.push(RunningJob::new(job, JobStart::Unwritten, now));
         match kind {
             JobKind::Replay { from, end } => {
                 let cursor = LaneCursor { lane, read: from, end: Some(end), open: Vec::new(), done: Vec::new() };
                 self.lanes.push(LaneReader::recover(&cursor));
             }
-            // Its dead letters arrive as [`super::Input::TakeBack`].
+            // Its dead letters arrive as [`super::Input::Redrive`].
             JobKind::Redrive { .. } => {}
         }
     }
@@ -241,8 +241,8 @@ impl Subscription {
     /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
     pub(super) fn take_back_canceled(&mut self, now: Timestamp) {
         for lane in self.job_lanes(|_| true).into_iter().filter(|lane| self.takes_back(*lane)).collect::<Vec<_>>() {
-            let max = self.gathered.may_give_up();
-            if max == 0 || self.gathered.is_ahead() {
+            let max = self.pending_write.may_give_up();
+            if max == 0 || self.pending_write.is_ahead() {
                 return;
             }
             // Requests in flight when an earlier process ended have no pending record and no outcome.
@@ -276,9 +276,9 @@ impl Subscription {
         if canceled.is_empty() {
             return;
         }
-        self.gathered.spend(canceled.len());
+        self.pending_write.spend(canceled.len());
         let covers = covers(canceled.iter().map(|item| item.seq).collect());
-        self.gathered.note(lane, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Canceled });
+        self.pending_write.note(lane, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Canceled });
     }
 
     fn job_lanes(&self, is_such: impl Fn(&RunningJob) -> bool) -> Vec<Lane> {
@@ -301,7 +301,7 @@ impl Subscription {
                 JobState::Canceling | JobState::Canceled => JobState::Canceled,
                 JobState::Running | JobState::Paused | JobState::Completed => JobState::Completed,
             };
-            self.gathered.change(RecordChange::JobEnded(Box::new(Job { state, changed: now, ..job })));
+            self.pending_write.change(RecordChange::JobEnded(Box::new(Job { state, changed: now, ..job })));
         }
     }
 }

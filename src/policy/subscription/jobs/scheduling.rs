@@ -25,7 +25,7 @@ impl Subscription {
 
     /// When the endpoint has room for a job's request; [`None`] if only an outcome can make room.
     fn spares_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        self.endpoint.spares(self.job_requests_in_flight(), self.jobs.left, now)
+        self.endpoint.jobs_open(self.job_requests_in_flight(), self.jobs.left, now)
     }
 
     /// What a job could send at once, before its rate limit.
@@ -38,7 +38,7 @@ impl Subscription {
 
     /// The next batch of a job, round robin; empty if no job may send or has anything to send.
     pub(in crate::policy::subscription) fn next_job_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
-        if self.jobs.is_empty() || self.is_dividing() || self.spares_jobs(now).is_none_or(|at| at > now) {
+        if self.jobs.is_empty() || self.awaits_lane_assignment() || self.spares_jobs(now).is_none_or(|at| at > now) {
             return Vec::new();
         }
         let mut lanes = self.job_lanes(RunningJob::runs);
@@ -90,7 +90,7 @@ impl Subscription {
         if let Some(from) = self.replays.due.next_lookup(now) {
             effects.push(Effect::ReadDue { of: Traffic::Jobs, from });
         }
-        if !is_open || self.gathered.is_ahead() || self.is_dividing() {
+        if !is_open || self.pending_write.is_ahead() || self.awaits_lane_assignment() {
             return;
         }
         let batch = self.settings.batch.events_max as usize;
@@ -117,11 +117,11 @@ impl Subscription {
 
     /// When a job could send or read, if nothing happens before. Where it waits for room or an answer, that wakes it.
     pub(in crate::policy::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.jobs.is_empty() || self.gathered.is_ahead() || self.is_dividing() || !self.is_wanted() {
+        if self.jobs.is_empty() || self.pending_write.is_ahead() || self.awaits_lane_assignment() || !self.is_wanted() {
             return None;
         }
-        let place = match self.endpoint.places(self.requests.len(), now) {
-            0 => self.endpoint.paces(self.requests.len(), now),
+        let place = match self.endpoint.free_requests(self.requests.len(), now) {
+            0 => self.endpoint.pace_opens(self.requests.len(), now),
             1.. => Some(now).filter(|_| self.may_add_request()),
         };
         let sends = place.zip(self.spares_jobs(now)).and_then(|(place, spare)| {
