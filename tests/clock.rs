@@ -1,4 +1,4 @@
-//! The clock: it never goes back, it draws towards the wall clock, and it tells when that was set.
+//! The clock: it never goes back, it approaches the wall clock, and it reports steps of the wall clock.
 
 use std::{sync::Mutex, thread, time::Duration};
 
@@ -17,7 +17,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn a_wall_clock_that_runs_true_is_told_as_it_is() {
+fn a_correct_wall_clock_is_followed_exactly() {
     let mut follower = Follower::new(NOON);
     for second in 1..100 {
         assert_eq!(follower.observe(seconds(second), NOON.after(seconds(second))), NOON.after(seconds(second)));
@@ -26,7 +26,7 @@ fn a_wall_clock_that_runs_true_is_told_as_it_is() {
 }
 
 #[test]
-fn an_hour_added_to_the_wall_clock_is_told_and_followed_in_twenty() {
+fn an_hour_added_to_the_wall_clock_is_reported_and_followed_in_twenty() {
     let mut follower = Follower::new(NOON);
     let ahead = |elapsed| NOON.after(elapsed + seconds(3_600));
     assert_eq!(follower.observe(seconds(1), ahead(seconds(1))), NOON.after(Duration::from_millis(1_050)));
@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn the_clock_of_the_machine_tells_the_same_to_every_thread() {
+fn the_clock_of_the_machine_is_the_same_for_every_thread() {
     let clock = Clock::system();
     let clones: Vec<_> = (0..4).map(|_| clock.clone()).collect();
     let before = clock.now();
@@ -83,7 +83,7 @@ fn the_clock_of_the_machine_tells_the_same_to_every_thread() {
 }
 
 #[test]
-fn a_later_answer_is_no_earlier_time_whoever_asks_and_whatever_the_wall_clock_does() {
+fn time_never_goes_back_for_any_reader_whatever_the_wall_clock_does() {
     let skew = Skew::default();
     let clock = Clock::skewed(skew.clone());
     let last = Mutex::new(clock.now());
@@ -139,15 +139,15 @@ fn a_first_process_believes_the_wall_clock() {
 #[test]
 fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
     let (day, past) = (86_400, past("a", 100, None));
-    // The server was off for a day, and the wall clock says so.
+    // The server was off for a day, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 100 + day), LIMITS);
     assert_eq!(beginning, Beginning { told: NOON.after(seconds(day)), jump: None, held: None });
-    // It was off for a second, and the wall clock says a day.
+    // The server was off for a second, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 101), LIMITS);
     assert_eq!(beginning.told, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Ahead(seconds(day - 1))));
     assert_eq!(beginning.held.expect("held").rest, LIMITS.hold_wait);
-    // It was off for a day, and the wall clock says a second.
+    // The server was off for a day, and the wall clock advanced by a second.
     let beginning = begin(Some(&past), NOON.after(seconds(1)), &machine("a", 100 + day), LIMITS);
     assert_eq!(beginning.told, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Behind(seconds(day - 1))));
@@ -172,7 +172,7 @@ fn a_hold_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     // A restart of the server alone changes nothing.
     let again = begin(Some(&past), NOON.after(days + seconds(5)), &machine("a", 205), LIMITS);
     assert_eq!((again.jump, again.held.as_ref()), (None, Some(&first)));
-    // A second jump is held for all of the time, and would be undone to before the first.
+    // After a second jump the hold lasts for the full time again, and returning from the first jump ends it.
     let further = begin(Some(&past), NOON.after(days + days), &machine("a", 205), LIMITS);
     assert!(matches!(further.jump, Some(ClockJump::Ahead(_))));
     assert_eq!(further.held, Some(HeldJump { rest: LIMITS.hold_wait, ..first.clone() }));

@@ -1,5 +1,5 @@
-//! The editions of the delivery policy: the files say what the specification says, and what cannot be followed is
-//! refused.
+//! The editions of the delivery policy: their values are those of the documentation, and an invalid edition is
+//! rejected.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn each_edition_of_the_program_has_its_known_values() {
 }
 
 #[test]
-fn current_says_what_the_specification_says() {
+fn the_current_edition_is_that_of_the_specification() {
     let edition = current();
     assert_eq!(edition.check(), Ok(()));
     assert_eq!(edition.retry.steps, StepOrigin::Delays);
@@ -65,7 +65,7 @@ fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {
 }
 
 #[test]
-fn an_edition_that_cannot_be_followed_is_refused() {
+fn an_invalid_edition_is_refused() {
     refuses(|edition| edition.retry.schedule.clear(), expect!["retry.schedule is empty; allowed are one step or more"]);
     refuses(
         |edition| edition.retry.schedule[3] = Duration::ZERO,

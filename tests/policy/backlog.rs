@@ -174,7 +174,7 @@ fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_du
 }
 
 #[test]
-fn what_the_filter_held_back_is_one_line_for_each_block_of_the_ledger() {
+fn filtered_events_have_one_entry_per_block_of_the_ledger() {
     let mut driver = Driver::new(SubscriptionSettings { concurrency_max: 100, ..plain() }, answers(vec![status(200)]));
     let mixed: Vec<(&str, usize)> = (0..90).map(|at| (if at % 3 == 0 { "yes" } else { "no" }, 10)).collect();
     driver.publish(&mixed);

@@ -111,7 +111,7 @@ fn retries_get_one_turn_in_five_while_first_attempts_wait() {
 }
 
 #[test]
-fn what_the_filter_does_not_let_through_is_counted_once() {
+fn filtered_events_are_counted_once() {
     let mut driver = Driver::new(in_batches(2, 64 * 1024), answers(vec![status(500), status(200)]));
     driver.publish(&[("no", 1), ("yes", 1), ("no", 1), ("no", 1), ("yes", 1), ("yes", 1), ("no", 1)]);
     driver.run();

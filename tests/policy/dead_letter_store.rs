@@ -1,4 +1,4 @@
-//! Where a subscription's dead letters go: which store, and where in it.
+//! Resolution of dead-letter destinations.
 
 use expect_test::{Expect, expect};
 use gridhook::policy::dead_letter_store::{DeadLetterDestination, FOLDER, NamedStore, NamedStores, StoreAddress};
@@ -14,7 +14,7 @@ fn known(name: &str, address: &str, accounts: &[&str]) -> NamedStore {
     }
 }
 
-/// A folder for the rest, a bucket with a prefix, all buckets of Google's, and two that lie in one another.
+/// A folder for all other accounts, a bucket with a prefix, all buckets of Google, and two nested stores.
 fn places() -> NamedStores {
     NamedStores::new(vec![
         known(FOLDER, "file:///srv/letters", &["*"]),
@@ -26,7 +26,7 @@ fn places() -> NamedStores {
 }
 
 #[test]
-fn a_storage_account_or_an_address_means_a_place_in_a_store() {
+fn a_storage_account_or_an_address_resolves_to_a_path_in_a_store() {
     for (resource_id, container, store, folder) in [
         (ACCOUNT, "letters", "s3", "letters"),
         ("ARCHIVE1", "letters", "s3", "letters"),
@@ -53,7 +53,7 @@ fn refuses(places: &NamedStores, resource_id: &str, expected: Expect) {
 }
 
 #[test]
-fn what_is_no_place_is_told_with_what_would_be_one() {
+fn an_invalid_destination_is_rejected_with_what_is_allowed() {
     let places = places();
     refuses(
         &places,

@@ -157,7 +157,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_filter_stopped_is_told_by_the_version_that_stopped_it() {
+fn a_filtered_event_is_reported_with_the_version_of_the_filter() {
     let (cursor, state) = (passed(), EventState::Passed);
     let lines = [line(5, Lane::LIVE, 0, LedgerEvent::Filtered { version: 3 })];
     let filters = BTreeMap::from([(3, stopped())]);
@@ -183,7 +183,7 @@ fn what_a_filter_stopped_is_told_by_the_version_that_stopped_it() {
 }
 
 #[test]
-fn without_a_line_it_is_told_where_the_event_is() {
+fn without_a_ledger_entry_the_state_of_the_event_is_reported() {
     let tell_of = |seq: u64, state: &EventState, cursor: &Cursor| {
         let filters = BTreeMap::new();
         delivery_history(HistoryInput {

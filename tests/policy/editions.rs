@@ -260,7 +260,7 @@ fn a_switch_makes_timeouts_final() {
 
 /// The core follows edition 2020: with a place for dead letters 400 and 413 end an event at once, without one they do not.
 #[test]
-fn in_edition_2020_only_a_place_for_dead_letters_makes_400_and_413_final() {
+fn in_edition_2020_400_and_413_are_final_only_with_a_dead_letter_destination() {
     let _rows = crate::spec::shows(&["S002-041", "S002-042", "S002-043", "S002-066", "S002-072"]);
     let run = |code, dead_letter| {
         let settings = SubscriptionSettings { edition: edition("2020"), dead_letter, ..plain() };

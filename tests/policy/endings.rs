@@ -88,7 +88,7 @@ fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_droppe
 }
 
 #[test]
-fn what_is_never_tried_again_is_dropped_or_a_dead_letter_after_one_attempt() {
+fn events_never_retried_are_dropped_or_dead_lettered_after_one_attempt() {
     let _rows = crate::spec::shows(&[
         "S000-009", "S000-017", "S000-018", "S000-103", "S000-104", "S000-105", "S003-026", "S003-038", "S003-039",
         "S003-080", "S003-081", "S003-082",

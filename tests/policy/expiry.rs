@@ -81,7 +81,7 @@ fn after_a_day_the_old_events_end_by_ranges_and_the_young_ones_are_delivered() {
 }
 
 #[test]
-fn without_a_destination_what_is_too_old_is_dropped_and_counted() {
+fn without_a_destination_expired_events_are_dropped_and_counted() {
     let mut driver = day_off(SubscriptionSettings { dead_letter: false, ..six_hours() });
     driver.run();
     let counters = driver.disk.cursor.counters;
@@ -107,7 +107,7 @@ fn a_crash_behind_any_write_changes_no_end() {
 }
 
 #[test]
-fn what_is_held_expires_by_a_timer_though_nothing_is_sent() {
+fn held_events_expire_by_a_timer_although_nothing_is_sent() {
     let mut driver = Driver::new(six_hours(), answers(vec![status(200)]));
     driver.command(Command::Hold);
     publish(&mut driver, 300);
@@ -155,7 +155,7 @@ fn a_backlog_that_is_too_old_at_a_start_is_not_sent_first() {
 }
 
 #[test]
-fn what_overflows_is_given_up_with_that_reason_while_the_rest_is_sent() {
+fn overflowing_events_are_given_up_with_that_reason_while_the_rest_is_sent() {
     let mut driver = Driver::new(six_hours(), busy_until(START.after(MINUTE)));
     publish(&mut driver, 3000);
     driver.absorb(Input::Overflow { below: Seq(2001) });

@@ -132,7 +132,7 @@ fn certain(settings: SubscriptionSettings) -> SubscriptionSettings {
 }
 
 #[test]
-fn an_owed_event_is_told_with_its_schedule_and_the_limit_that_ends_it() {
+fn a_pending_event_is_explained_with_its_schedule_and_the_limit_that_ends_it() {
     let few = SubscriptionSettings { attempts_max: 4, ..plain() };
     check(
         &few,
@@ -160,7 +160,7 @@ fn an_owed_event_is_told_with_its_schedule_and_the_limit_that_ends_it() {
 }
 
 #[test]
-fn what_is_foretold_is_what_happens() {
+fn the_forecast_is_what_happens() {
     for (code, attempts_max) in [(500, 5), (503, 7), (404, 1000), (500, 1000)] {
         let settings = certain(SubscriptionSettings { attempts_max, ..plain() });
         let mut driver = Driver::new(settings.clone(), answers(vec![status(code)]));
@@ -177,7 +177,7 @@ fn what_is_foretold_is_what_happens() {
 
 /// The same for every edition, on subscriptions that start in the past, that are slow, and that have little time.
 #[test]
-fn what_is_foretold_is_what_happens_in_every_edition() {
+fn the_forecast_is_what_happens_in_every_edition() {
     let day = Duration::from_secs(24 * 60 * 60);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         for code in [500, 503, 408] {
@@ -221,7 +221,7 @@ fn what_is_foretold_is_what_happens_in_every_edition() {
 }
 
 #[test]
-fn an_endpoint_that_asked_to_be_left_alone_is_told_with_the_time() {
+fn a_requested_wait_is_explained_with_its_end() {
     let mut turn = 0;
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
@@ -260,7 +260,7 @@ fn an_event_of_a_suspended_endpoint_waits_for_the_probe() {
 }
 
 #[test]
-fn a_held_subscription_is_told_as_if_it_were_let_go_now() {
+fn a_held_subscription_is_explained_as_if_it_were_resumed_now() {
     let settings = SubscriptionSettings { attempts_max: 2, ..plain() };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
     driver.command(Command::Hold);
@@ -284,7 +284,7 @@ fn a_subscription_that_is_held_by_410_says_so() {
 }
 
 #[test]
-fn what_falls_due_in_a_probation_that_is_not_waited_for_is_told_to_end_there() {
+fn an_event_dead_lettered_in_probation_is_explained_to_end_there() {
     let settings = SubscriptionSettings { suspend_after: 1, dead_letter_in_probation: true, ..plain() };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(404)]));
     driver.publish(&[("yes", 10)]);
@@ -323,7 +323,7 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
 }
 
 #[test]
-fn a_request_on_its_way_is_told_before_anything_that_the_disk_says() {
+fn a_request_in_flight_takes_precedence_over_the_disk() {
     let settings = SubscriptionSettings { attempts_max: 3, ..plain() };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
     driver.publish(&[("yes", 10)]);
@@ -340,7 +340,7 @@ fn a_request_on_its_way_is_told_before_anything_that_the_disk_says() {
 }
 
 #[test]
-fn what_has_ended_has_no_next_attempt() {
+fn an_event_that_ended_has_no_next_attempt() {
     check(&plain(), vec![status(200)], 1, expect!["passed"]);
     check(&plain(), vec![status(400)], 1, expect!["dead letter, UndeliverableDueToHttpBadRequest, file at 5m"]);
     check(&SubscriptionSettings { dead_letter: false, ..plain() }, vec![status(400)], 1, expect!["passed"]);

@@ -77,7 +77,7 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
 }
 
 #[test]
-fn what_cannot_be_fixed_by_retries_is_a_dead_letter_or_dropped_after_one_attempt() {
+fn final_failures_are_dead_lettered_or_dropped_after_one_attempt() {
     // The endpoint is there and does not let us in: nobody but its owner can mend that.
     for (id, dead_letter) in [("S000-010", true), ("S000-011", false)] {
         for code in [401, 403] {
@@ -89,7 +89,7 @@ fn what_cannot_be_fixed_by_retries_is_a_dead_letter_or_dropped_after_one_attempt
 }
 
 #[test]
-fn what_is_never_retried_is_that_of_its_edition_and_kind_of_endpoint() {
+fn final_failures_depend_on_the_edition_and_the_kind_of_endpoint() {
     let kinds =
         [("AzureResource", "azure-resource", EndpointKind::Resource), ("WebHook", "webhook", EndpointKind::Webhook)];
     let rows_of_2021 =

@@ -50,7 +50,7 @@ fn check(script: Vec<Option<u16>>, settings: SubscriptionSettings, at: u64, requ
 }
 
 #[test]
-fn a_late_success_settles_what_is_still_owed() {
+fn a_late_success_delivers_events_that_are_still_pending() {
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     let driver = check(vec![None, Some(200)], plain(), 35, 1, expect!["0s x · 35s late"]);
     let counters = driver.disk.cursor.counters;
@@ -62,7 +62,7 @@ fn a_late_success_settles_what_is_still_owed() {
 }
 
 #[test]
-fn an_event_that_is_in_another_flight_is_settled_and_what_comes_back_for_that_changes_nothing() {
+fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes_nothing() {
     // Sent again at 40 s, for 30 s.
     for second in [Some(200), Some(503), Some(400)] {
         let mut turn = 0;
@@ -91,7 +91,7 @@ fn a_success_that_comes_behind_a_faster_one_is_only_counted() {
 }
 
 #[test]
-fn what_was_given_up_stays_given_up() {
+fn an_event_that_was_given_up_stays_given_up() {
     let settings = SubscriptionSettings { attempts_max: 1, ..plain() };
     let driver =
         check(vec![None], settings, 60, 1, expect!["0s x · 30s MaxDeliveryAttemptsExceeded · 1m late for nothing"]);
@@ -112,7 +112,7 @@ fn each_of_two_late_answers_has_its_line() {
 }
 
 #[test]
-fn of_a_batch_only_what_is_owed_is_settled() {
+fn a_late_success_of_a_batch_settles_only_pending_events() {
     let settings = SubscriptionSettings {
         batch: BatchLimits { events_max: 3, bytes_preferred: 1 << 16, ..plain().batch },
         ..plain()
@@ -166,7 +166,7 @@ fn a_batch_that_was_too_large_was_so_whatever_a_late_answer_has_taken_from_it() 
 }
 
 #[test]
-fn a_late_success_teaches_nothing_of_the_endpoint_and_is_heard_while_it_is_left_alone() {
+fn a_late_success_does_not_change_the_endpoint_and_is_settled_during_a_suspension() {
     let settings = SubscriptionSettings { suspend_after: 2, concurrency_max: 2, ..plain() };
     let mut driver = Driver::new(settings, times_out_first(vec![None]));
     driver.publish(&[("yes", 10), ("yes", 10)]);
@@ -217,7 +217,7 @@ fn an_answer_of_the_disk_that_was_overtaken_is_asked_for_again() {
 }
 
 #[test]
-fn what_a_flight_carries_no_longer_is_in_no_later_lifes_hands() {
+fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
     for second in [status(200), status(503)] {
         let mut turn = 0;
         let endpoint = Box::new(move |_: &OutgoingBatch| {

@@ -1,9 +1,10 @@
-//! The core and the journal together, against a list of events: whatever happens, and in whatever order, every event that
-//! matches ends exactly once.
+//! Policy and journal together, checked against a list of events: whatever happens, in whatever order, every matching
+//! event ends exactly once.
 //!
-//! Each seed is a story of random steps: publishes, replays that begin, pause, go on and are canceled, answers out of order, successes after a timeout, clock jumps, commands,
-//! kills of the actor, crashes of the process, full disks. After it everything heals, and the machine must end by its own wake-ups
-//! alone. A seed that fails is printed; `STORY=<seed>` tells that one only.
+//! Each seed is a random scenario: publishes; replays that start, pause, resume and are canceled; responses out of
+//! order; successes after a timeout; clock jumps; commands; restarts of the actor; crashes of the process; full disks.
+//! Then all faults end, and the state machine must finish with its own wake-ups alone. A failing seed is printed;
+//! `STORY=<seed>` runs only that one.
 
 mod prefixes;
 
@@ -51,12 +52,12 @@ use crate::{journal::writer::wait_for_looks, support::memory_store::MemoryStore}
 const PARTITION: PartitionId = PartitionId(7);
 const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 
-/// A store that can be full as long as one likes.
+/// A store that can be full for as long as needed.
 struct Shelf {
     memory: MemoryStore,
     full: AtomicBool,
     saboteur: Arc<Saboteur>,
-    /// What was written, in all lives of the process.
+    /// All batches written, by all incarnations of the process.
     written: Arc<Mutex<Vec<Batch>>>,
 }
 
@@ -120,43 +121,43 @@ impl Dice {
     }
 }
 
-/// What the world knows of an event, and of each time that a job has it sent once more.
+/// What the test knows about an event, and about each job that sends it again.
 #[derive(Debug, Default)]
 struct Truth {
     matches: bool,
-    /// Attempts that count.
+    /// Counted attempts.
     attempts: u32,
-    /// When the first of them left.
+    /// When the first of them was sent.
     first: Option<Timestamp>,
-    /// How it ended, durably.
+    /// How it durably ended.
     end: Option<&'static str>,
 }
 
-/// What is kept of a flight outside of the actor, until its outcome is durable.
+/// The shared state of a request in flight, until its outcome is durable.
 struct Slot {
     request: Arc<OutgoingBatch>,
     answer: Option<RequestResult>,
-    /// The present life has absorbed its answer, or lost it.
+    /// The present incarnation has absorbed its outcome, or lost it.
     over: bool,
-    /// A batch that was merely too large is no attempt: taken off already.
+    /// A batch that was too large is not an attempt: already subtracted.
     taken_off: bool,
 }
 
-/// A replay that was begun.
+/// A replay that was started.
 #[derive(Debug)]
 struct Replay {
     from: Seq,
     end: Seq,
-    /// Until its beginning is durable.
+    /// Held until its start is durable.
     hold: Option<LogHold>,
 }
 
-/// Whose an obligation in this lane is: that of a job, or that which came with the event.
+/// The owner of a delivery in this lane: a job, or the live lane.
 fn whose(lane: Lane) -> Lane {
     if lane.is_job() { lane } else { Lane::LIVE }
 }
 
-/// What somebody was told that it is so.
+/// A guarantee that was given.
 #[derive(Clone, Copy, Debug)]
 enum Promised {
     /// The log has the events below.
@@ -165,7 +166,7 @@ enum Promised {
     Ended(Seq),
 }
 
-/// On its way to the actor.
+/// An input on its way to the actor.
 enum Coming {
     Read(Effect),
     Input(Input),
@@ -184,36 +185,36 @@ struct Story {
     core: Subscription,
     owner: SubscriptionOwner,
     slots: BTreeMap<RequestId, Slot>,
-    /// Requests that timed out and may be answered with success yet.
+    /// Requests that timed out and may still succeed.
     lingering: Vec<Arc<OutgoingBatch>>,
-    /// Successes that came for such ones, until that is durable.
+    /// Late successes that are not durable yet.
     heard: BTreeMap<RequestId, Arc<OutgoingBatch>>,
-    /// How many of them are durable, and were when the process last began.
+    /// Number of durable late successes, now and when the process last started.
     late: u64,
-    /// The endpoint asked for no request before.
+    /// The endpoint requested no request before this time.
     not_before: Timestamp,
-    /// The clock was set back, so that what was written before may lie in the future.
+    /// The clock was set back, so records may be in the future.
     set_back: bool,
     next_flight: RequestId,
     coming: Vec<Coming>,
-    /// The write that is on its way, and where its answer comes.
+    /// The write in progress and the receiver of its result.
     write: Option<(SubscriptionWrite, mpsc::Receiver<Result<(), Error>>)>,
     truth: BTreeMap<(Lane, Seq), Truth>,
-    /// The replays that were begun, and what keeps their part of the log until that is durable.
+    /// Replays, and the holds of their parts of the log until their start is durable.
     replays: BTreeMap<Lane, Replay>,
     retention: Duration,
     without_replays: bool,
-    /// The lanes that were on the disk at any time.
+    /// All lanes that were ever on disk.
     lanes: BTreeSet<Lane>,
     healed: bool,
-    /// What was promised when so much was written.
+    /// The guarantees given after this number of writes.
     promised: Vec<(usize, Promised)>,
     saboteur: Arc<Saboteur>,
-    /// A life that should be dead, where somebody lets it live.
+    /// A fenced incarnation that a bug keeps running.
     zombie: Option<Subscription>,
 }
 
-/// Retries that count from the first attempt.
+/// Retries counted from the first attempt.
 fn offsets() -> Arc<Edition> {
     let mut edition = (*plain().edition).clone();
     edition.retry.steps = StepOrigin::Offsets;
@@ -340,7 +341,7 @@ impl Story {
         self.settle_write();
     }
 
-    // --- the world ---
+    // --- events, jobs and endpoints ---
 
     fn publish(&mut self) {
         let matching: Vec<bool> = (0..=self.dice.below(8)).map(|_| self.dice.below(3) > 0).collect();
@@ -358,7 +359,7 @@ impl Story {
                     );
                 }
                 self.promised.push((self.shelf.writes(), Promised::Published(self.end())));
-                // A hint that is lost costs latency.
+                // Losing a hint costs only latency.
                 if self.dice.below(5) > 0 {
                     let end = self.end();
                     self.coming.push(Coming::Input(Input::Appended { end }));
@@ -369,7 +370,7 @@ impl Story {
         }
     }
 
-    /// A replay begins, or something is said about one.
+    /// Starts a replay, or sends it a command.
     fn command_job(&mut self) {
         if self.without_replays {
             return;
@@ -414,7 +415,7 @@ impl Story {
         self.journal.end(PARTITION).expect("founded").next
     }
 
-    /// An endpoint answers one of the requests.
+    /// An endpoint responds to one of the requests.
     fn answer(&mut self) {
         let waiting: Vec<RequestId> =
             self.slots.iter().filter(|(_, shared)| shared.answer.is_none()).map(|(id, _)| *id).collect();
@@ -451,7 +452,7 @@ impl Story {
         self.coming.push(Coming::Input(Input::Finished { request: id, answer }));
     }
 
-    /// It answers one that it was given up for.
+    /// An endpoint responds after the timeout.
     fn answer_late(&mut self) {
         if self.lingering.is_empty() {
             return;
@@ -462,7 +463,7 @@ impl Story {
         self.coming.push(Coming::Input(Input::Late { request }));
     }
 
-    /// Something that is on its way to the actor goes a step further.
+    /// Delivers one pending input to the actor.
     fn deliver(&mut self) {
         if self.coming.is_empty() {
             return;
@@ -487,7 +488,7 @@ impl Story {
                 let events = slice.chunks.iter().flat_map(|chunk| chunk.events().expect("sound"));
                 let events: Vec<_> = events.filter(|event| from <= event.seq && event.seq < slice.upto).collect();
                 let total = events.len() as u64;
-                // A question that was withdrawn may be older than the floor.
+                // A withdrawn read may be below the floor.
                 let lanes = self.core.cursor().lanes;
                 let withdrawn = lanes.iter().find(|reads| reads.lane == lane).is_none_or(|reads| from < reads.read);
                 assert!(withdrawn || total == slice.upto.0 - from.0, "the floor has passed what is to be read");
@@ -512,7 +513,7 @@ impl Story {
         }
     }
 
-    /// The actor's one timer.
+    /// The actor's timer.
     fn wake(&mut self) {
         let Some(next) = self.core.next_due(self.clock.now()) else { return };
         if self.saboteur.does(Bug::LoseTheTimer) {
@@ -574,7 +575,7 @@ impl Story {
         if let Some(mut write) = step.write {
             assert!(self.write.is_none(), "two writes at once");
             let (done, answer) = mpsc::channel();
-            // Nobody listens after a crash.
+            // After a crash nobody receives the result.
             let done = Box::new(move |result| done.send(result).unwrap_or_default());
             let heard = write.clone();
             self.saboteur.ask(&mut write);
@@ -638,13 +639,13 @@ impl Story {
         self.slots.insert(request.id, Slot { request, answer: None, over: false, taken_off: false });
     }
 
-    /// A refusal of events says nothing of the endpoint; but it has found one that was probed alive.
+    /// A rejection of events does not change the endpoint's health, except that it ends a probe.
     fn check_refused(&self, before: Health) {
         let after = self.core.cursor().health;
         match (before, after) {
             (Health::Healthy { failures }, Health::Healthy { failures: after }) => assert_eq!(failures, after),
             (Health::Probing { .. }, Health::Healthy { failures: 0 }) => {}
-            // It was a straggler; or another request's time was over in the same moment.
+            // It was not the probe, or another request timed out at the same time.
             (
                 Health::Suspended { consecutive_suspensions: strikes, .. },
                 Health::Suspended { consecutive_suspensions: after, .. },
@@ -665,7 +666,7 @@ impl Story {
         }
     }
 
-    /// Asks the journal whether the write has gone through. The empty change behind it makes the writer try once.
+    /// Waits for the write. The empty change behind it makes the writer try once.
     fn settle_write(&mut self) {
         let Some((_, answer)) = &self.write else { return };
         let tried = self.wait(self.journal.change(Vec::new()));
@@ -746,7 +747,7 @@ impl Story {
         }
         for ((lane, seq), truth) in &self.truth {
             let (passed, owed) = if lane.is_job() {
-                // What a canceled one never came to has no end.
+                // Events that a canceled job never reached have no end.
                 let Some(job) = jobs.get(lane) else { continue };
                 let canceled = matches!(job.state, JobState::Canceling | JobState::Canceled);
                 let passed = disk.has_passed_in(*lane, *seq) && (!canceled || truth.end.is_some());
@@ -759,15 +760,15 @@ impl Story {
         }
     }
 
-    // --- disasters ---
+    // --- faults ---
 
     fn open(&mut self) {
         let opened = self.wait(self.journal.open(OBLIGOR)).expect("it is there");
         self.owner = opened.owner;
-        // What was not durable is asked for again with the answer.
+        // What was not durable is requested again with the response.
         let longest = self.clock.now().after(self.settings.edition.retry.retry_after_max);
         self.not_before = opened.cursor.pace.not_before.map(|until| until.min(longest)).unwrap_or_default();
-        // A replay whose beginning was not durable never was.
+        // A replay whose start was not durable does not exist.
         let ended = ended_jobs(&self.shelf.memory);
         let known: BTreeSet<Lane> = opened.cursor.jobs.iter().chain(&ended).map(|job| job.lane).collect();
         self.replays.retain(|lane, _| known.contains(lane));
@@ -779,7 +780,7 @@ impl Story {
         let (end, now) = (self.end().min(opened.end), self.clock.now());
         let mut next =
             Subscription::recover(self.settings.clone(), &opened.cursor, end, requests, self.next_flight, now);
-        // A process that starts has no requests in flight, and none that are late.
+        // A new process has no requests in flight, and none that are late.
         if self.slots.is_empty() && self.heard.is_empty() && self.dice.below(2) == 0 {
             next.start(now);
         }
@@ -802,10 +803,10 @@ impl Story {
         self.coming.extend(heard);
     }
 
-    /// The actor dies; the slot with its flights does not.
+    /// Restarts the actor. The requests in flight stay in the shared state.
     fn kill(&mut self) {
         self.coming.clear();
-        // The answer of the write comes to the slot before the next life is opened, as both are in one queue.
+        // The queue is in order: the result of the write arrives before the next incarnation opens.
         let open = self.journal.open(OBLIGOR);
         self.shelf.full.store(false, Ordering::SeqCst);
         self.settle_write();
@@ -815,7 +816,7 @@ impl Story {
         self.open();
     }
 
-    /// The process dies.
+    /// Crashes the process.
     fn crash(&mut self) {
         self.coming.clear();
         // Only a new process may find that the clock was set back.
@@ -830,7 +831,7 @@ impl Story {
         self.shelf = Arc::new(Shelf { memory, full: AtomicBool::new(false), saboteur, written });
         let (journal, writer) = start(&self.shelf, &self.clock, self.retention);
         self.journal = journal;
-        // It ends when it finds that nobody has its handle, or that its machine is gone.
+        // The writer ends when its handle or its store is gone.
         self.writer = writer;
         self.slots.clear();
         self.lingering.clear();
@@ -846,7 +847,7 @@ impl Story {
         self.open();
     }
 
-    /// An event kills its actor with its answer in hand, until the slot has had enough.
+    /// A poison event restarts the actor until it is quarantined.
     fn quarantine(&mut self) {
         self.kill();
         let items: Vec<_> = self.slots.values().flat_map(|shared| shared.request.items.clone()).collect();
@@ -862,7 +863,7 @@ impl Story {
 
     // --- the end ---
 
-    /// All is well from now on: by its own wake-ups alone the machine must come to an end.
+    /// Ends all faults. The state machine must now finish with its own wake-ups alone.
     fn heal(&mut self) {
         self.healed = true;
         self.shelf.full.store(false, Ordering::SeqCst);
@@ -871,7 +872,7 @@ impl Story {
         self.absorb(Input::Appended { end: self.end() });
         for _ in 0..100_000 {
             self.settle_write();
-            // An answer from before may have held it.
+            // An earlier response may have held it.
             if self.core.cursor().held.is_some() {
                 self.absorb(Input::Command(Command::Resume));
             }
@@ -911,10 +912,9 @@ impl Story {
         assert_eq!(counters.passed, own.len() as u64);
         check_tally(&disk.cursor);
         self.bury(counters.dead_lettered + disk.cursor.replayed.dead_lettered);
-        // The floor moves at most once a second.
-        // What was appended before the clock was set back is not old before then.
+        // The floor moves at most once a second, and records from before the clock was set back are old only by then.
         self.hand.advance(self.retention + Duration::from_secs(1000 * 24 * 3600));
-        // A look at the log, beside the writer, finds what may go, and the next entry moves the floor: once a minute.
+        // The trimmer finds what may go, and the next entry moves the floor: once a minute.
         for _ in 0..4 {
             self.hand.advance(Duration::from_secs(61));
             self.wait(self.journal.change(Vec::new())).expect("there is room");
@@ -925,7 +925,7 @@ impl Story {
         }
     }
 
-    /// Each replay has ended and passed its part of the log, and their column is the sum of them.
+    /// Each replay has ended and passed its part of the log, and the jobs' counters are their sum.
     fn check_jobs(&self, cursor: &Cursor, ended: &[Job]) {
         assert_eq!(cursor.jobs, [], "a job has not ended: {:?}", self.core);
         assert_eq!(ended.iter().map(|job| job.lane).collect::<BTreeSet<_>>(), self.replays.keys().copied().collect());
@@ -948,7 +948,7 @@ impl Story {
         assert_eq!(all, [cursor.replayed.passed, cursor.replayed.delivered, cursor.replayed.requests]);
     }
 
-    /// Every dead letter is there with its event, and leaves nothing behind.
+    /// Every dead letter is stored with its event. Removing them leaves nothing behind.
     fn bury(&mut self, dead_lettered: u64) {
         let waiting = self.wait(self.journal.reads().dead(OBLIGOR, Timestamp::NEVER, usize::MAX, usize::MAX));
         let waiting = waiting.expect("readable");
@@ -964,7 +964,7 @@ fn tell(seed: u64, steps: usize) -> BTreeSet<Lane> {
     tell_sabotaged(seed, steps, &Arc::default())
 }
 
-/// Tells a story in which somebody does wrong.
+/// Runs a scenario with an injected bug.
 pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> BTreeSet<Lane> {
     let mut story = Story::begin(seed, saboteur);
     for _ in 0..steps {

@@ -44,7 +44,7 @@ fn an_endpoint_that_never_failed_has_no_pace() {
 }
 
 #[test]
-fn the_rate_climbs_from_a_tenth_to_what_was_healthy_within_three_seconds() {
+fn the_rate_climbs_from_a_tenth_to_the_healthy_rate_within_three_seconds() {
     let mut caller = Caller::new(settings());
     caller.fall_and_return(50);
     let from = caller.now;
@@ -84,7 +84,7 @@ fn an_endpoint_that_takes_what_it_took_before_is_never_offered_a_fifth_more() {
 }
 
 #[test]
-fn a_failure_takes_the_rate_to_seven_tenths_of_what_was_accepted() {
+fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     let mut caller = Caller::new(settings());
     caller.fall_and_return(50);
     caller.call_all(10 * SECOND, &mut well);
@@ -152,7 +152,7 @@ fn the_pace_is_forgotten_an_hour_after_the_last_failure() {
 }
 
 #[test]
-fn what_is_known_of_the_rate_survives_a_restart() {
+fn the_healthy_rate_survives_a_restart() {
     let mut caller = Caller::new(settings());
     caller.fall(50);
     caller.restart(MINUTE);
@@ -172,7 +172,7 @@ fn what_is_known_of_the_rate_survives_a_restart() {
 }
 
 #[test]
-fn a_relapse_during_the_climb_does_not_forget_what_was_healthy() {
+fn a_relapse_during_the_climb_keeps_the_healthy_rate() {
     let mut caller = Caller::new(settings());
     caller.fall_and_return(50);
     caller.call_all(SECOND, &mut well);
@@ -229,7 +229,7 @@ fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
 }
 
 #[test]
-fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_what_has_waited() {
+fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_its_backlog() {
     let mut taken: VecDeque<Timestamp> = VecDeque::new();
     let down = std::rc::Rc::new(std::cell::Cell::new(false));
     let is_down = std::rc::Rc::clone(&down);

@@ -1,4 +1,4 @@
-//! When an endpoint is left alone.
+//! Probation: when an endpoint is suspended.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::{
     plain,
 };
 
-/// Twelve events in twelve requests at once: ten failures suspend.
+/// Twelve events in twelve concurrent requests: ten failures suspend.
 fn check(script: Vec<RequestResult>, wait: Duration, expected: Expect) -> Driver {
     let settings = SubscriptionSettings { suspend_after: 10, concurrency_max: 12, ..plain() };
     let mut driver = Driver::new(settings, answers(script));
@@ -85,7 +85,7 @@ fn nine_failures_and_a_success_begin_the_count_again() {
 }
 
 #[test]
-fn a_subscription_that_is_suspended_asks_for_no_reads() {
+fn a_suspended_subscription_reads_nothing() {
     let _rows = crate::spec::shows(&["S000-039", "S000-040", "S000-041", "S000-146"]);
     let mut driver = check(
         vec![status(404)],
@@ -116,7 +116,7 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
 }
 
 #[test]
-fn the_wait_doubles_with_every_strike_up_to_the_longest() {
+fn the_suspension_doubles_each_time_up_to_the_maximum() {
     let table: ProbationRules = current().probation.clone();
     let minutes = |cause, strikes| duration(&table, cause, strikes).as_secs_f64() / 60.0;
     assert_eq!([1, 2, 3, 6, 7].map(|strikes| minutes(Outcome::NotFound, strikes)), [5.0, 10.0, 20.0, 160.0, 180.0]);
@@ -148,7 +148,7 @@ fn an_answer_from_before_the_suspension_does_not_end_probing() {
     assert_eq!(driver.core.cursor().health, Health::Healthy { failures: 0 });
 }
 
-/// An endpoint that gave these answers, a second apart.
+/// An endpoint after these outcomes, one second apart.
 fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Timestamp) {
     let mut endpoint = Endpoint::recover(settings, &Cursor::default(), std::iter::empty(), START);
     let mut now = START;
@@ -193,7 +193,7 @@ fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line
 }
 
 #[test]
-fn what_failed_before_a_probation_is_not_held_against_the_endpoint_after_it() {
+fn failures_before_a_probation_do_not_count_after_it() {
     let (ok, bad) = (Outcome::Delivered, Outcome::Busy);
     let mut outcomes = [ok, bad].repeat(10);
     // Ten seconds of Busy, then the probe.
@@ -313,7 +313,7 @@ fn impatient() -> SubscriptionSettings {
     SubscriptionSettings { suspend_after: 2, dead_letter_in_probation: true, ..plain() }
 }
 
-/// Outcome and attempts of every dead letter for the probation, in order.
+/// Outcome and attempts of every dead letter caused by probation, in order.
 fn dead(driver: &Driver) -> Vec<(Outcome, u32)> {
     let dead = driver.disk.dead.values();
     dead.filter(|dead| dead.reason == Reason::ProbationCausedByClientError)
@@ -322,9 +322,9 @@ fn dead(driver: &Driver) -> Vec<(Outcome, u32)> {
 }
 
 #[test]
-fn what_is_due_while_an_endpoint_is_left_alone_for_a_clients_error_becomes_a_dead_letter_at_once() {
+fn events_due_in_a_probation_after_a_client_error_become_dead_letters_at_once() {
     let _rows = crate::spec::shows(&["S000-145"]);
-    // 404 is tried again after five minutes; the suspension has five minutes too, and then twice as many.
+    // 404 is tried again after five minutes. The suspension lasts five minutes, and then ten.
     let mut driver = Driver::new(impatient(), answers(vec![status(404)]));
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10), ("no", 1), ("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
@@ -333,7 +333,7 @@ fn what_is_due_while_an_endpoint_is_left_alone_for_a_clients_error_becomes_a_dea
     driver.publish(&[("yes", 10); 300]);
     driver.run_for(Duration::from_secs(1));
     assert_eq!(dead(&driver), [probation; 302]);
-    // The first one is the probe, the second falls due while the endpoint is left alone again.
+    // The first one is the probe; the second is due while the endpoint is suspended again.
     driver.run_for(Duration::from_secs(10 * 60));
     assert_eq!(driver.disk.pending.len(), 0);
     let tried: Vec<_> = dead(&driver).into_iter().filter(|(_, attempts)| *attempts > 0).collect();

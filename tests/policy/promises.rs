@@ -41,7 +41,7 @@ fn attempts(driver: &Driver) -> Vec<Duration> {
 }
 
 #[test]
-fn by_default_what_is_not_delivered_within_a_day_expires() {
+fn by_default_undelivered_events_expire_after_a_day() {
     let _rows = crate::spec::shows(&["S000-035", "S002-019", "S002-026", "S003-055", "S003-062"]);
     for name in EDITIONS {
         // Nobody answers: so each attempt takes the response wait, and the thirtieth would come after a day.
@@ -124,7 +124,7 @@ fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own
 }
 
 #[test]
-fn a_batch_is_what_is_there_and_never_more_than_was_asked_for() {
+fn a_batch_has_available_events_and_never_more_than_requested() {
     let _rows = crate::spec::shows(&[
         "S000-055", "S000-060", "S000-061", "S000-062", "S000-075", "S003-008", "S003-010", "S003-011", "S003-012",
         "S003-013",

@@ -7,7 +7,7 @@ use gridhook::{
 };
 
 #[test]
-fn names_are_http_s_and_belong_to_nobody_else() {
+fn property_names_are_valid_http_headers_and_not_reserved() {
     for name in
         ["Authorization", "X-My_Header.1", "x", "Prefer", "ce-id", "aegis", "User-Agent", &"n".repeat(NAME_BYTES_MAX)]
     {

@@ -104,7 +104,7 @@ fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_i
 }
 
 #[test]
-fn what_takes_connections_and_no_requests_is_probed_no_faster_and_its_suspension_does_not_grow_for_it() {
+fn an_endpoint_that_accepts_only_connections_is_probed_no_faster_and_not_suspended_longer() {
     let mut driver = Driver::new(looking(), answers(vec![unreached(Outcome::SocketError)]));
     driver.reach = Box::new(|| true);
     driver.publish(&[("yes", 10); 1000]);

@@ -72,7 +72,7 @@ fn ended(driver: &Driver) -> &Job {
 }
 
 #[test]
-fn what_is_taken_back_is_delivered_and_counted_in_a_column_of_its_own() {
+fn redriven_dead_letters_are_delivered_and_counted_separately() {
     for pages in [1, 2, 3] {
         let mut driver = given_up(turns(3, status(400), Some(status(200))));
         let own = driver.disk.cursor.counters;
@@ -108,7 +108,7 @@ fn attempts_and_time_to_live_begin_anew() {
 }
 
 #[test]
-fn a_redrive_that_is_canceled_gives_back_what_it_owes() {
+fn a_canceled_redrive_returns_its_pending_deliveries_to_the_dead_letters() {
     let mut driver = given_up(turns(3, status(400), Some(status(503))));
     redrive(&mut driver, 1);
     driver.run_for(Duration::from_secs(5));

@@ -83,7 +83,7 @@ fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
 
 /// What is said of the caller or of the whole endpoint counts, also where it is final for the event.
 #[test]
-fn what_is_final_because_of_the_caller_still_suspends() {
+fn a_final_client_error_still_suspends() {
     for code in [401, 403, 404, 429, 500, 503] {
         let mut driver = Driver::new(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(vec![status(code)]));
         driver.publish(&[("yes", 10); 5]);
@@ -121,7 +121,7 @@ fn no_request_is_sent_before_the_time_that_the_endpoint_asked_for() {
 }
 
 #[test]
-fn what_an_endpoint_may_ask_for_is_bounded_by_the_edition() {
+fn the_requested_wait_is_capped_by_the_edition() {
     let mut edition = (*plain().edition).clone();
     edition.retry.retry_after_max = Duration::from_secs(45);
     let settings = SubscriptionSettings { edition: Arc::new(edition), ..plain() };
@@ -133,7 +133,7 @@ fn what_an_endpoint_may_ask_for_is_bounded_by_the_edition() {
 }
 
 #[test]
-fn a_success_asks_for_nothing() {
+fn retry_after_of_a_success_is_ignored() {
     let mut driver = Driver::new(plain(), answers(vec![asks(200, 120)]));
     driver.publish(&[("yes", 10); 3]);
     expect!["0s ok · 0s ok · 0s ok"].assert_eq(&driver.run());
@@ -202,7 +202,7 @@ fn an_operator_who_probes_or_releases_the_endpoint_does_not_wait() {
 
 /// A process that ends in between, or an actor, knows it afterwards.
 #[test]
-fn what_the_endpoint_asked_for_survives_the_actor() {
+fn the_requested_wait_survives_a_restart_of_the_actor() {
     for lives in [1, 3] {
         let mut driver = Driver::new(plain(), answers(vec![asks(429, 120), status(200)]));
         driver.publish(&[("yes", 10)]);

@@ -84,7 +84,7 @@ fn its_own_rate_is_obeyed_and_used() {
 }
 
 #[test]
-fn what_is_published_leaves_at_once_beside_a_replay() {
+fn published_events_are_sent_at_once_during_a_replay() {
     let settings = SubscriptionSettings { concurrency_max: 8, ..plain() };
     let mut driver = with_history(settings, 100, vec![200]);
     // From here on each request lasts a second.
@@ -123,7 +123,7 @@ fn a_busy_subscription_leaves_a_replay_its_turn() {
 }
 
 #[test]
-fn a_replay_stops_where_the_endpoint_is_left_alone_or_held() {
+fn a_replay_stops_while_the_endpoint_is_suspended_or_held() {
     let settings = SubscriptionSettings { suspend_after: 1, ..plain() };
     let mut driver = with_history(settings, 30, [vec![200; 5], vec![503], vec![200]].concat());
     driver.slow_down(Duration::from_millis(10));
@@ -143,7 +143,7 @@ fn a_replay_stops_where_the_endpoint_is_left_alone_or_held() {
 }
 
 #[test]
-fn a_paused_replay_sends_nothing_not_even_what_it_owes() {
+fn a_paused_replay_sends_nothing_not_even_pending_deliveries() {
     let settings = SubscriptionSettings { edition: without_probation(), ..plain() };
     let mut driver = with_history(settings, 20, [vec![503; 10], vec![200]].concat());
     driver.slow_down(Duration::from_millis(10));
@@ -168,7 +168,7 @@ fn a_paused_replay_sends_nothing_not_even_what_it_owes() {
 }
 
 #[test]
-fn a_canceled_replay_takes_back_what_it_owes_and_leaves_the_rest_alone() {
+fn a_canceled_replay_ends_its_pending_deliveries_and_no_others() {
     let settings = SubscriptionSettings { edition: without_probation(), ..plain() };
     for crash in [false, true] {
         let mut driver = with_history(settings.clone(), 30, vec![503; 500]);

@@ -1,8 +1,8 @@
-//! The model's negative controls: somebody between the core, its world and its disk does wrong, one thing at a time, and
-//! the model must notice. A model that notices nothing would prove nothing.
+//! Negative controls of the model: bugs are injected between policy, endpoint and disk, one at a time, and the model
+//! must notice each. A model that notices nothing proves nothing.
 //!
-//! The bugs are put in at the seams that the model has anyway: what is heard, what is asked to be written, what the store
-//! writes, what a new life is handed. Nothing in the program knows of them.
+//! Bugs are injected where the model intercepts anyway: inputs, requested writes, writes of the store, and the state
+//! handed to a new incarnation. The program contains no code for them.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,62 +25,62 @@ use gridhook::{
 use super::{driver::status, model::tell_sabotaged};
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
-/// What somebody does wrong.
+/// An injected bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    // --- on the disk ---
+    // --- on disk ---
     /// A write is acknowledged before it is synced.
     AcknowledgeBeforeSync,
-    /// A full disk says that it has written.
+    /// A full disk reports success.
     AcknowledgeWhenFull,
     /// Half of a batch is written.
     TearABatch,
-    /// What was published is not in the log.
+    /// Published events are missing in the log.
     LoseAChunk,
-    /// An owed record is not written.
+    /// A pending record is not written.
     ForgetAnOwedRecord,
-    /// A key of the order of falling due is not written.
+    /// A due key is not written.
     LoseADueKey,
     /// A cursor is not written.
     LoseACursor,
-    /// What is owed below the floor is not carried over.
+    /// Pending deliveries below the floor are not carried over.
     CarryNothing,
-    /// A log goes before the floor above it is durable, and then it is not.
+    /// A log is deleted before the floor above it is durable, and the floor is then lost.
     DropTheLogBeforeItsFloor,
     /// A dead letter is not written.
     LoseADeadLetter,
-    // --- between the core and the journal ---
-    /// A cursor is written that stands further than the core is.
+    // --- between policy and journal ---
+    /// The written cursor is ahead of the state machine.
     AdvanceTheCursorTooEarly,
     /// A delivery is counted twice.
     CountTwice,
-    /// What fails is not owed.
+    /// A failed event does not become pending.
     ForgetToOwe,
     /// An attempt is not counted.
     ForgetAnAttempt,
-    /// What is put aside is counted and not written.
+    /// A dead letter is counted and not written.
     ForgetToPutAside,
-    /// What is done stays owed.
+    /// A delivered event stays pending.
     ForgetToSettle,
     /// An outcome counts as durable and is never written.
     DeliverWithoutJournal,
-    /// A flight is struck off before its outcome is durable.
+    /// A request is forgotten before its outcome is durable.
     StrikeBeforeDurable,
-    // --- between the core and its world ---
-    /// An answer is credited to what this life has in the air, whichever attempt it belongs to.
+    // --- between policy and endpoint ---
+    /// A response is credited to the requests of this incarnation, whichever attempt it belongs to.
     CreditByLife,
-    /// Any answer is a success.
+    /// Any response is a success.
     TakeAnyAnswerForSuccess,
-    /// A slice of the log comes without one of its events.
+    /// A slice of the log lacks one of its events.
     LoseAnEventOfASlice,
-    /// The clock of the core is ahead.
+    /// The policy's clock is ahead.
     SendEarly,
     /// The timer never fires.
     LoseTheTimer,
-    // --- between two lives ---
-    /// A new life is not handed the flights.
+    // --- between two incarnations ---
+    /// A new incarnation does not receive the requests in flight.
     ForgetTheFlights,
-    /// An older life writes beside the new one.
+    /// A fenced incarnation writes next to the new one.
     TwoLivesWrite,
 }
 
@@ -112,18 +112,18 @@ const BUGS: [Bug; 25] = [
     Bug::TwoLivesWrite,
 ];
 
-/// Somebody at the seams. By default nobody is there.
+/// Injects bugs. By default none.
 #[derive(Debug, Default)]
 pub(super) struct Saboteur {
     bug: Option<Bug>,
-    /// How often it did wrong.
+    /// How often a bug was injected.
     deeds: AtomicU32,
     /// What the store itself noticed.
     noticed: Mutex<Option<String>>,
 }
 
 impl Saboteur {
-    /// Whether this is done now. It was an occasion.
+    /// Whether to inject this bug now; called at each occasion.
     pub(super) fn does(&self, bug: Bug) -> bool {
         let does = self.bug == Some(bug);
         if does {
@@ -132,16 +132,16 @@ impl Saboteur {
         does
     }
 
-    /// The disk under a store.
+    /// The disk of a store.
     pub(super) fn disk(&self, memory: MemoryStore) -> MemoryStore {
         if self.does(Bug::AcknowledgeBeforeSync) {
-            // But for the one that the story begins with.
+            // Except for the first write.
             memory.fail(1..u64::MAX, WriteFault::Lie);
         }
         memory
     }
 
-    /// What the store does with a batch.
+    /// The store's write.
     pub(super) fn write(&self, batch: &Batch, is_full: bool, memory: &MemoryStore) -> Result<(), StoreError> {
         if is_full {
             return if self.does(Bug::AcknowledgeWhenFull) { Ok(()) } else { Err(StoreError::Full) };
@@ -158,7 +158,7 @@ impl Saboteur {
             _ => None,
         };
         let is_lost = |op: &WriteOp| matches!(op, WriteOp::Put(family, ..) if Some(*family) == lost);
-        // The cursor that a subscription is made with must be there, or there is no story.
+        // The first cursor of a subscription must exist.
         if memory.writes() > 1 && batch.0.iter().any(is_lost) && self.does(bug) {
             batch.0.retain(|op| !is_lost(op));
         }
@@ -172,14 +172,14 @@ impl Saboteur {
             }
             return Err(StoreError::Full);
         }
-        // The writer's thread must not end the process: the store in memory insists on rules that a bug may break.
+        // The in-memory store panics if a bug breaks its rules, which must not end the writer thread.
         catch_unwind(AssertUnwindSafe(|| memory.write(&batch))).unwrap_or_else(|panic| {
             *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(said(&*panic));
             Err(StoreError::Failed("a rule of the store is broken".to_owned()))
         })
     }
 
-    /// What the core hears.
+    /// The policy's inputs.
     pub(super) fn hear(&self, input: &mut Input, unanswered: Option<RequestId>) {
         let Input::Finished { request, answer } = input else { return };
         if let Some(other) = unanswered.filter(|other| other != request)
@@ -192,14 +192,14 @@ impl Saboteur {
         }
     }
 
-    /// What is read of the log.
+    /// Events read from the log.
     pub(super) fn read(&self, events: &mut Vec<Event>) {
         if !events.is_empty() && self.does(Bug::LoseAnEventOfASlice) {
             events.pop();
         }
     }
 
-    /// What the core asks to be written.
+    /// Writes that the policy requests.
     pub(super) fn ask(&self, write: &mut SubscriptionWrite) {
         let forgotten = |change: &RecordChange| match change {
             RecordChange::Defer { .. } => self.bug == Some(Bug::ForgetToOwe),
@@ -241,16 +241,16 @@ fn floor(op: &WriteOp) -> Option<(gridhook::event::PartitionId, Seq)> {
     Some((keys::parse_floor(key)?, FloorRecord::decode(value).ok()?.floor))
 }
 
-/// What a panic said, in one line.
+/// A panic's message in one line.
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
 }
 
-/// So many stories are told before a bug counts as one that nobody notices.
+/// Scenarios per bug. A bug that none of them notices fails the test.
 const STORIES: u64 = 60;
 
-/// In which story it is noticed, how often wrong was done until then, and what was said.
+/// The scenario that notices the bug, the number of injections until then, and the failure.
 fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
     let mut deeds = 0;
     for seed in 0..STORIES {

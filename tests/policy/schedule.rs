@@ -109,7 +109,7 @@ fn chance_adds_a_tenth_at_most_and_never_more_than_half_a_minute() {
 }
 
 #[test]
-fn a_request_that_nobody_heard_of_again_is_lost_and_tried_again() {
+fn a_request_without_an_outcome_counts_as_lost_and_is_tried_again() {
     let mut turn = 0;
     let endpoint = Box::new(move |_: &_| {
         turn += 1;
@@ -121,7 +121,7 @@ fn a_request_that_nobody_heard_of_again_is_lost_and_tried_again() {
 }
 
 #[test]
-fn where_the_clock_was_set_back_nobody_waits_longer_than_the_longest_wait() {
+fn after_the_clock_was_set_back_no_event_waits_longer_than_the_longest_wait() {
     let mut driver = Driver::new(plain(), answers(vec![status(500), status(200)]));
     driver.run_for(Duration::from_secs(5 * 24 * 60 * 60));
     driver.publish(&[("yes", 10); 2]);

@@ -25,7 +25,7 @@ fn event(seq: u64) -> Event {
 }
 
 #[test]
-fn what_cannot_be_read_ends_once_also_where_a_later_life_reads_it_again() {
+fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     let mut lane = LaneReader::recover(&live());
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.answer(Seq(1), Seq(5), 4, vec![event(2)], &[]);
@@ -46,7 +46,7 @@ fn what_cannot_be_read_ends_once_also_where_a_later_life_reads_it_again() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted_and_has_a_line_in_the_ledger() {
+fn unreadable_events_are_counted_and_have_a_ledger_entry() {
     let cursor = Cursor { lanes: vec![live()], ..Cursor::default() };
     let mut core = Subscription::recover(plain(), &cursor, Seq(10), Vec::new(), RequestId(1), START);
     let mut asked = vec![Input::Tick];

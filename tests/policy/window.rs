@@ -51,7 +51,7 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
 }
 
 #[test]
-fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_nothing_out() {
+fn a_stale_answer_of_the_disk_neither_revives_nor_omits_a_key() {
     let mut window = RetryWindow::recover(Some(Timestamp(5)), DAY);
     assert_eq!(window.next_lookup(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
     let seen = [key(5, 1), key(6, 2)];

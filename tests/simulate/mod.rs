@@ -1,5 +1,4 @@
-//! The simulation: what it counts adds up, what it says of tempers is what these are, and a seed tells a story once and
-//! for all.
+//! The simulation: its counts add up, endpoint models behave as described, and a seed is reproducible.
 
 mod command;
 
@@ -18,7 +17,7 @@ fn edition(name: &str) -> Arc<Edition> {
     Editions::load(None, None).expect("the program's own editions are sound").get(name).expect("it has this one")
 }
 
-/// Two days of 20 subscriptions for each temper.
+/// Two days with 20 subscriptions per endpoint model.
 fn plan(tempers: &[EndpointModel]) -> SimulationPlan {
     SimulationPlan {
         edition: edition("current"),
@@ -63,9 +62,9 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     assert_ne!(told, bytes(&SimulationPlan { seed: 8, ..plan }));
 }
 
-/// That each subscription's own books balance is asserted at the end of each run.
+/// Each run asserts at its end that the counters of each subscription add up.
 #[test]
-fn what_was_published_is_delivered_owed_given_up_or_not_read_yet() {
+fn every_published_event_is_delivered_pending_given_up_or_unread() {
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         for (batch, dead_letter) in [(1, true), (50, false)] {
             let plan = SimulationPlan { edition: edition(name), batch, dead_letter, rate: 0.02, ..plan(&all()) };
@@ -92,8 +91,8 @@ fn a_healthy_endpoint_gets_every_event_once() {
     assert!(row.longest_wait_seconds < 1.0, "{row:?}");
 }
 
-/// The most requests that one endpoint which never answers may get within `span`: what is in flight when it is
-/// suspended, and then the probes.
+/// Maximum requests to an endpoint that never responds within `span`: those in flight when it is suspended, and then
+/// the probes.
 fn most_attempts(plan: &SimulationPlan, span: Duration) -> u64 {
     let probation = &plan.edition.probation;
     let first = u64::from(probation.after_failures + plan.concurrency - 1);
@@ -128,10 +127,10 @@ fn an_endpoint_that_was_away_for_five_hours_gets_everything_when_it_is_back() {
         (row.delivered, row.backlog),
         (row.attempts - row.attempts_failed - row.attempts_open, row.attempts_open)
     );
-    // Whoever was asked while it was away failed, and nobody else.
+    // Exactly the attempts made during the outage failed.
     assert_eq!(row.attempts_failed, row.attempts_while_down, "{row:?}");
     assert!(row.attempts_failed <= row.subscriptions * most_attempts(&plan, 5 * HOUR), "{row:?}");
-    // It is probed after the longest suspension at the latest, and then worked off within minutes.
+    // It is probed after the longest suspension at the latest, and the backlog is gone within minutes.
     assert_eq!((row.returns, row.backlog_gone_seconds.count), (20, 20), "{row:?}");
     let latest = (plan.edition.probation.longest + HOUR / 6).as_secs_f64();
     let gone = row.backlog_gone_seconds.max.expect("values");
@@ -144,7 +143,7 @@ fn an_endpoint_that_was_away_for_five_hours_gets_everything_when_it_is_back() {
 
 #[test]
 fn a_return_that_the_end_cuts_short_is_a_return_without_a_recovery() {
-    // It is back for the last minute, and nobody has found out.
+    // It is up for the last minute, which no request has noticed.
     let lasts = 4 * HOUR / 4 * 3 - Duration::from_secs(60);
     let row = row(&SimulationPlan { span: 4 * HOUR, ..plan(&[EndpointModel::Outage(lasts)]) });
     assert_eq!((row.returns, row.backlog_gone_seconds.count), (20, 0), "{row:?}");
@@ -152,7 +151,7 @@ fn a_return_that_the_end_cuts_short_is_a_return_without_a_recovery() {
 }
 
 #[test]
-fn tempers_fail_as_often_as_they_say() {
+fn endpoint_models_fail_as_often_as_configured() {
     let check = |temper, least: f64, most: f64| {
         let row = row(&plan(&[temper]));
         let share = row.attempts_failed as f64 / row.attempts as f64;
@@ -162,7 +161,7 @@ fn tempers_fail_as_often_as_they_say() {
     check(EndpointModel::Faulty(0.3), 0.28, 0.32);
     check(EndpointModel::Faulty(1.0), 1.0, 1.0);
     check(EndpointModel::Slow(0.8), 0.0, 0.0);
-    // The spread reaches from 0.85 to 1.15 of the wait.
+    // The spread is from 0.85 to 1.15 of the latency.
     check(EndpointModel::Slow(1.0), 0.45, 0.55);
     check(EndpointModel::Overloaded(100.0), 0.0, 0.0);
     check(EndpointModel::Overloaded(0.001), 0.5, 1.0);
@@ -188,7 +187,7 @@ fn batches_become_as_small_as_the_endpoint_wants_them() {
     assert_eq!(row.dead_lettered, 0, "{row:?}");
 }
 
-/// What an endpoint refuses is given up at once, and costs no other event more than a request's time.
+/// Rejected events are given up at once, and delay other events by at most one request.
 #[test]
 fn events_that_an_endpoint_refuses_hold_no_others_up() {
     for name in ["2020", "2021", "2023", "current", "namespace"] {
@@ -237,7 +236,7 @@ fn spells_alternate_without_a_gap() {
 }
 
 #[test]
-fn a_temper_is_read_as_it_is_written() {
+fn an_endpoint_model_is_parsed_as_it_is_written() {
     for temper in all().into_iter().chain([
         EndpointModel::Slow(0.25),
         EndpointModel::Overloaded(2.5),
@@ -257,7 +256,7 @@ fn a_spread_is_of_values_that_were_there() {
 }
 
 #[test]
-fn the_picture_has_a_panel_for_each_temper() {
+fn the_plot_has_a_panel_for_each_endpoint_model() {
     let svg = draw(&tell(&SimulationPlan { span: 6 * HOUR, ..plan(&all()) })).expect("a picture");
     for temper in all() {
         assert!(svg.contains(&format!("\n{temper}\n")), "{temper}");

@@ -59,7 +59,7 @@ fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): 
 }
 
 #[test]
-fn what_a_client_has_is_told_with_its_lock_and_ends_with_it_or_with_its_time() {
+fn a_locked_event_is_explained_with_its_lock_and_its_end() {
     check(
         Some((1, 65, Outcome::Delivering)),
         20,
@@ -81,7 +81,7 @@ fn what_a_client_has_is_told_with_its_lock_and_ends_with_it_or_with_its_time() {
 }
 
 #[test]
-fn what_was_given_back_waits_until_its_delay_is_over_and_then_for_a_client() {
+fn a_released_event_waits_for_its_delay_and_then_for_a_client() {
     check(
         Some((1, 60, Outcome::Aborted)),
         20,
@@ -106,7 +106,7 @@ fn what_was_given_back_waits_until_its_delay_is_over_and_then_for_a_client() {
 }
 
 #[test]
-fn what_nobody_has_received_waits_for_a_client_or_for_others_to_end() {
+fn an_unreceived_event_waits_for_a_client_or_for_others_to_end() {
     check(None, 20, (0, false, 0), expect!["behind 0 · nobody waits · TimedOut · 10m TimeToLiveExceeded"]);
     check(None, 20, (1, false, 2), expect!["behind 0 · TimedOut · 10m TimeToLiveExceeded"]);
     check(None, 20, (1, false, 3), expect!["behind 0 · 3 of 3 received · TimedOut · 10m TimeToLiveExceeded"]);

@@ -26,7 +26,7 @@ fn table(filters: &[serde_json::Value], values: &[&str]) -> String {
 }
 
 #[test]
-fn every_operator_on_numbers_takes_what_it_says() {
+fn every_operator_on_numbers_matches_as_documented() {
     let many = |operator: &str| json!({"operatorType": operator, "key": "data.k", "values": [5, 1.5]});
     let one = |operator: &str| json!({"operatorType": operator, "key": "data.k", "value": 5});
     let ranges = |operator: &str| json!({"operatorType": operator, "key": "data.k", "values": [[1.0, 2.0], [5, 7]]});
@@ -68,7 +68,7 @@ fn every_operator_on_numbers_takes_what_it_says() {
 }
 
 #[test]
-fn every_operator_on_strings_takes_what_it_says() {
+fn every_operator_on_strings_matches_as_documented() {
     let make = |operator: &&str| json!({"operatorType": operator, "key": "data.k", "values": ["Ab", "5"]});
     let filters: Vec<_> = [
         "StringContains",

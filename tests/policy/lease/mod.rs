@@ -1,8 +1,9 @@
-//! Clients that pull, against a list of events: they come and go, say things late and twice and never; the actor is killed,
-//! the process crashes between any two writes, the clock is set back. No event is lost, none is with two while a lock holds,
-//! no attempt is forgotten, and each ends once. Each seed is a story; `STORY=<seed>` tells that one only.
+//! Pull delivery against a list of events: clients come and go, settle late, twice or never; the actor restarts; the
+//! process crashes between any two writes; the clock is set back. No event is lost, no two clients hold a lock of the
+//! same event, no attempt is forgotten, and each event ends once. Each seed is a scenario; `STORY=<seed>` runs only
+//! that one.
 //!
-//! And the negative controls: somebody does wrong at a seam, and the model must notice.
+//! The negative controls inject bugs, and the model must notice each.
 
 mod filled;
 mod strayed;
@@ -41,34 +42,34 @@ impl Dice {
     }
 }
 
-/// What somebody does wrong.
+/// An injected bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// A client has its answer before that is durable.
+    /// A client is answered before the result is durable.
     AnswerBeforeDurable,
-    /// What is leased, or comes back, is not owed.
+    /// A leased or returned event is not pending.
     ForgetToOwe,
     /// An attempt is not counted.
     ForgetAnAttempt,
-    /// What is acknowledged stays owed.
+    /// An acknowledged event stays pending.
     ForgetToSettle,
-    /// What is rejected is counted and not put aside.
+    /// A rejected event is counted and not dead-lettered.
     ForgetToPutAside,
-    /// A lock is written down as shorter than it was promised.
+    /// A lock is stored with a shorter time than promised.
     ShortenALock,
-    /// The cursor stands further than the machine is.
+    /// The written cursor is ahead of the state machine.
     AdvanceTheCursorTooEarly,
-    /// Any token will do, whichever attempt it is of.
+    /// Any lock token is accepted, whichever attempt it belongs to.
     TakeAnyToken,
     /// The clock of the machine is ahead.
     ExpireEarly,
     /// The timer never fires.
     LoseTheTimer,
-    /// A slice of the log comes without one of its events.
+    /// A slice of the log lacks one of its events.
     LoseAnEventOfASlice,
-    /// A new life does not know that something is owed.
+    /// A new incarnation does not know that something is pending.
     ForgetWhatIsDue,
-    /// A write is told as durable, and only a part of it is.
+    /// A partial write is reported as durable.
     TearAWrite,
 }
 
@@ -88,7 +89,7 @@ const BUGS: [Bug; 13] = [
     Bug::TearAWrite,
 ];
 
-/// Somebody at the seams; mostly nobody.
+/// Injects bugs; by default none.
 struct Saboteur {
     bug: Option<Bug>,
     deeds: Cell<u32>,
@@ -113,7 +114,7 @@ impl Saboteur {
         self.deeds.get()
     }
 
-    /// What the machine hears.
+    /// The state machine's inputs.
     fn hear(&self, input: &mut Input, memory: &MemoryStore, subscription_key: SubscriptionKey) {
         let Input::Claim(claim) = input else { return };
         if self.is(Bug::TakeAnyToken) {
@@ -127,7 +128,7 @@ impl Saboteur {
         }
     }
 
-    /// What the machine wants written.
+    /// Writes that the state machine requests.
     fn ask(&self, write: &mut SubscriptionWrite) {
         let forgotten = |change: &RecordChange| match change {
             RecordChange::Defer { .. } => self.is(Bug::ForgetToOwe),
@@ -198,13 +199,13 @@ fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     }
 }
 
-/// What a panic said, in one line.
+/// A panic's message in one line.
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
 }
 
-/// So many stories are told before a bug counts as one that nobody notices.
+/// Scenarios per bug. A bug that none of them notices fails the test.
 const STORIES: u64 = 60;
 
 #[test]

@@ -1,7 +1,7 @@
-//! The power goes between any two writes of a story: from every prefix of what was synced a new process must come to the
-//! end of every event, and has what had been promised by then.
+//! Power cuts between any two writes of a scenario: from every prefix of the synced writes a new process must bring
+//! every event to its end, and must keep all guarantees given by then.
 //!
-//! Replays are left out: their columns tell how each event ended, and who starts behind a cut has not seen it.
+//! Replays are left out: their counters say how each event ended, which a process behind a cut has not seen.
 
 use gridhook::{
     cli::fsck::accounts,
@@ -12,7 +12,7 @@ use gridhook::{
 use super::*;
 
 impl Story {
-    /// A new process on what a power cut left of `former`: its first `kept` writes.
+    /// A new process after a power cut: it has the first `kept` writes of `former`.
     fn behind(former: &Self, kept: usize) -> Self {
         let memory = MemoryStore::new();
         for batch in &former.shelf.written.lock().expect("no panic")[..kept] {
@@ -20,7 +20,7 @@ impl Story {
         }
         let floor = memory.get(Family::Meta, &gridhook::store::keys::floor(PARTITION)).expect("readable");
         let floor = FloorRecord::decode(&floor.expect("founded")).expect("whole").floor;
-        // RocksDB finds out about the floor when it opens.
+        // RocksDB reads the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
         let report = fsck::check(&memory, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
         assert!(report.findings.is_empty(), "behind {kept} writes: {report}");
@@ -55,7 +55,7 @@ impl Story {
         story
     }
 
-    /// What was promised when no more than this was written is so.
+    /// The guarantees given by this number of writes hold.
     fn assert_kept(&self, promised: &[(usize, Promised)], kept: usize) {
         for (_, promised) in promised.iter().filter(|(writes, _)| *writes <= kept) {
             match promised {
@@ -66,7 +66,7 @@ impl Story {
     }
 }
 
-/// Answers how many prefixes were tried.
+/// Returns the number of prefixes tried.
 fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usize {
     let mut story = Story::begin(seed, &Arc::default());
     story.without_replays = true;
@@ -86,7 +86,7 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
 }
 
 #[test]
-fn from_every_prefix_of_what_was_synced_everything_ends_and_what_was_promised_is_so() {
+fn from_every_prefix_of_synced_writes_all_events_end_and_guarantees_hold() {
     let (stories, every) = if std::env::var_os("GRIDHOOK_SOAK").is_some() { (100, 1) } else { (40, 3) };
     let tried: usize = (0..stories).map(|seed| recover_from_prefixes(seed, every, 0)).sum();
     println!(
