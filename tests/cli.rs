@@ -1,5 +1,4 @@
-//! The tools for a first hour, as real processes: a webhook that prints, a publisher that sends, and a server that
-//! refuses.
+//! `listen`, `publish`, `serve` and `config check` as real processes.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -19,13 +18,13 @@ fn gridhook(arguments: &[&str]) -> Command {
     command
 }
 
-/// A running `gridhook listen`. It ends with the test.
+/// A running `gridhook listen`. Dropping it stops the process.
 struct Listening {
     child: Child,
     at: SocketAddr,
-    /// Its standard output; [`None`] once nobody reads it.
+    /// Its standard output; [`None`] once it is closed.
     out: Option<BufReader<ChildStdout>>,
-    /// What it said on standard error.
+    /// Its standard error.
     notes: Arc<Mutex<String>>,
 }
 
@@ -37,7 +36,7 @@ impl Listening {
         told.read_line(&mut line).expect("a first line");
         let at = line.trim().trim_start_matches("listening on http://").trim_end_matches('/');
         let at = at.parse().unwrap_or_else(|_| panic!("no address: {line}"));
-        // The rest is read so that the process never waits for us.
+        // The rest is read so that the process never blocks on a full pipe.
         let notes = Arc::<Mutex<String>>::default();
         let heard = Arc::clone(&notes);
         std::thread::spawn(move || {
@@ -56,14 +55,14 @@ impl Listening {
         line
     }
 
-    /// The next line that it prints, the time cut off.
+    /// The next line that it prints, without the time.
     fn line(&mut self) -> String {
         let line = self.whole_line();
         line.trim_end().split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap_or(line)
     }
 
-    /// What it answers to a request with these headers and this body.
-    fn ask(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
+    /// The response to a request with these headers and this body.
+    fn request(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
         let mut answer = String::new();
         self.send(method, headers, body).read_to_string(&mut answer).expect("an answer");
         answer
@@ -81,13 +80,13 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         self.child.kill().ok();
         self.child.wait().expect("a process that ends");
     }
 }
 
-/// A server that answers the requests it gets with these answers, one after another, and hands the requests on.
+/// A server that sends these responses, one for each request, and passes the requests on.
 fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listener.local_addr().expect("its address");
@@ -112,7 +111,7 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).expect("a body");
-            // Which schema the topic has is asked for first, and answered the same each time.
+            // The request for the topic's schema comes first and does not use up a response.
             if head.starts_with("OPTIONS ") {
                 stream.write_all(OK.as_bytes()).expect("an answer that is sent");
                 continue 'answers;
@@ -133,7 +132,7 @@ fn publish(at: SocketAddr, more: &[&str], input: &str) -> Output {
     let arguments = [&["publish", &url], file, more].concat();
     let mut child =
         gridhook(&arguments).env("GRIDHOOK_KEY", "secret").stdin(Stdio::piped()).spawn().expect("a process");
-    // It may end before it has read everything.
+    // The process may end before it has read everything.
     child.stdin.take().expect("its standard input").write_all(input.as_bytes()).ok();
     child.wait_with_output().expect("an end")
 }
@@ -157,7 +156,7 @@ fn lines(count: usize) -> String {
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 #[test]
-fn what_is_published_is_printed_by_the_listener() {
+fn the_listener_prints_published_events() {
     let mut listening = Listening::start(&[]);
     let output = publish(listening.at, &["--batch-events", "2"], &lines(3));
     expect!["0: published 3 events in 2 requests"].assert_eq(&told(&output, listening.at));
@@ -173,7 +172,7 @@ fn what_is_published_is_printed_by_the_listener() {
 fn the_listener_prints_json_for_machines() {
     let mut listening = Listening::start(&["--output", "json"]);
     let headers = [("aeg-delivery-count", "2"), ("aeg-subscription-name", "ALL")];
-    let answer = listening.ask("POST", &headers, &format!("[{}]", event(7)));
+    let answer = listening.request("POST", &headers, &format!("[{}]", event(7)));
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let mut printed: Value = serde_json::from_str(&listening.whole_line()).expect("JSON");
     printed["time"] = json!("now");
@@ -182,28 +181,28 @@ fn the_listener_prints_json_for_machines() {
 }
 
 #[test]
-fn the_listener_answers_both_handshakes_even_where_it_plays_a_bad_endpoint() {
+fn the_listener_answers_both_handshakes_with_a_failing_status() {
     let listening = Listening::start(&["--status", "503"]);
     let validation = json!([{"id": "1", "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
         "data": {"validationCode": "512D38B6", "validationUrl": "http://x/"}}]);
-    let answer = listening.ask("POST", &[("aeg-event-type", "SubscriptionValidation")], &validation.to_string());
+    let answer = listening.request("POST", &[("aeg-event-type", "SubscriptionValidation")], &validation.to_string());
     assert!(
         answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("{\"validationResponse\":\"512D38B6\"}"),
         "{answer}"
     );
 
     let asking = [("WebHook-Request-Origin", "eventgrid.azure.net"), ("WebHook-Request-Rate", "120")];
-    let answer = listening.ask("OPTIONS", &asking, "").to_ascii_lowercase();
+    let answer = listening.request("OPTIONS", &asking, "").to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 200 "), "{answer}");
     assert!(answer.contains("webhook-allowed-origin: eventgrid.azure.net\r\n"), "{answer}");
     assert!(answer.contains("webhook-allowed-rate: *\r\n"), "{answer}");
-    assert!(listening.ask("GET", &[], "").starts_with("HTTP/1.1 405 "));
+    assert!(listening.request("GET", &[], "").starts_with("HTTP/1.1 405 "));
 }
 
 #[test]
-fn the_listener_plays_an_endpoint_that_recovers() {
+fn the_listener_simulates_an_endpoint_that_recovers() {
     let listening = Listening::start(&["--fail-first", "2", "--retry-after", "7s", "--quiet"]);
-    let answers: Vec<_> = (0..3).map(|id| listening.ask("POST", &[], &event(id).to_string())).collect();
+    let answers: Vec<_> = (0..3).map(|id| listening.request("POST", &[], &event(id).to_string())).collect();
     for failure in &answers[..2] {
         assert!(failure.starts_with("HTTP/1.1 503 ") && failure.contains("retry-after: 7\r\n"), "{failure}");
     }
@@ -211,27 +210,27 @@ fn the_listener_plays_an_endpoint_that_recovers() {
 }
 
 #[test]
-fn what_an_event_says_cannot_write_to_the_terminal() {
+fn control_characters_of_an_event_are_escaped() {
     let hostile = "a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n99 forged";
     let event = serde_json::to_string_pretty(&json!({"type": hostile, "source": "s"})).expect("JSON");
     let mut listening = Listening::start(&["--status", "404"]);
-    listening.ask("POST", &[("aeg-delivery-count", "1")], &event);
+    listening.request("POST", &[("aeg-delivery-count", "1")], &event);
     expect![[r#"404 a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n99 forged subject=- id=- delivery-count=1"#]]
         .assert_eq(&listening.line());
     let mut listening = Listening::start(&["--output", "json"]);
-    listening.ask("POST", &[], &event);
+    listening.request("POST", &[], &event);
     let line = listening.whole_line();
     assert!(line.trim_end().chars().all(|c| !gridhook::escape::is_unsafe(c)), "{line:?}");
     assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["event"]["type"], hostile);
 }
 
 #[test]
-fn what_a_handshake_says_cannot_write_to_the_terminal() {
+fn control_characters_of_a_handshake_are_escaped() {
     let listening = Listening::start(&[]);
-    // A header has these bytes as they stand: a control sequence of C1 in UTF-8, and an override.
-    listening.ask("OPTIONS", &[("WebHook-Request-Origin", "evil\u{9b}2J\u{202e}moc.live")], "");
+    // A header may contain these bytes: a C1 control sequence in UTF-8, and a bidirectional override.
+    listening.request("OPTIONS", &[("WebHook-Request-Origin", "evil\u{9b}2J\u{202e}moc.live")], "");
     let farewell = [("aeg-event-type", "SubscriptionDeletion"), ("aeg-subscription-name", "a\u{9b}2Jb")];
-    listening.ask("POST", &farewell, "[]");
+    listening.request("POST", &farewell, "[]");
     let notes = || listening.notes.lock().expect("nobody panicked").clone();
     crate::support::server::wait_for("both notes", Duration::from_secs(30), || notes().lines().count() == 2);
     expect![[r#"
@@ -242,16 +241,16 @@ fn what_a_handshake_says_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn the_listener_ends_when_nobody_reads_what_it_prints() {
+fn the_listener_ends_when_standard_output_is_closed() {
     let mut listening = Listening::start(&[]);
     drop(listening.out.take());
-    // The first event finds the pipe closed. Whether it is answered is nobody's business any more.
+    // The first event finds the pipe closed. Its response does not matter.
     let _stream = listening.send("POST", &[], &event(1).to_string());
     assert_eq!(listening.child.wait().expect("an end").code(), Some(0));
 }
 
 #[test]
-fn a_busy_server_is_asked_again_with_the_same_events() {
+fn a_busy_server_receives_the_same_events_again() {
     const BUSY: &str = "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let (at, requests) = scripted(&[BUSY, OK]);
     let output = publish(at, &[], &event(1).to_string());
@@ -276,7 +275,7 @@ fn cloud_events_go_as_a_batch() {
 }
 
 #[test]
-fn a_refusal_is_told_with_its_code_and_what_was_published_before() {
+fn an_error_response_is_printed_with_the_number_of_published_events() {
     const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 112\r\nconnection: close\r\n\r\n{\"error\":{\"code\":\"Unauthorized\",\"message\":\"The key is wrong.\",\"details\":[{\"code\":\"InvalidSas\",\"message\":\"x\"}]}}\n";
     let (at, _requests) = scripted(&[OK, REFUSED]);
     let output = publish(at, &["--batch-events", "2"], &lines(5));
@@ -287,14 +286,14 @@ fn a_refusal_is_told_with_its_code_and_what_was_published_before() {
 }
 
 #[test]
-fn input_that_is_no_json_is_told_with_its_place() {
+fn input_that_is_not_json_is_reported_with_its_position() {
     let (at, _requests) = scripted(&[OK]);
     let output = publish(at, &["--batch-events", "1"], &format!("{}\n{{\"id\": \n", event(0)));
     expect!["1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; allowed is a JSON array, a JSON object, or one object after another (1 event published before)"].assert_eq(&told(&output, at));
 }
 
 #[test]
-fn a_server_that_is_not_there_and_a_file_that_is_not_there_are_told() {
+fn a_missing_server_and_a_missing_file_are_reported() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
     expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&told(&publish(free, &[], &lines(1)), free));
     expect![
@@ -392,7 +391,7 @@ fn input_is_cut_into_batches_byte_for_byte() {
 }
 
 #[test]
-fn reading_stops_where_nobody_wants_more() {
+fn reading_stops_when_the_receiver_stops() {
     let mut seen = 0;
     let endless = std::iter::repeat_n("{\"a\":1}", 1_000).collect::<String>();
     let read = batches::read(endless.as_bytes(), InputForm::Events, RequestLimits { events: 1, bytes: 100 }, |_| {

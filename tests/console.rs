@@ -1,4 +1,4 @@
-//! What all commands share: help, standard output that nobody reads, contexts, names of flags.
+//! Behaviour that all commands share: help, closed pipes, contexts, names of flags.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ use crate::support::{
     sink::Sink,
 };
 
-/// The binary, without variables and contexts of whoever runs the tests, in a folder.
+/// The binary in a folder, without variables and contexts of the environment.
 fn gridhook(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
@@ -39,7 +39,7 @@ fn run(folder: &Path, arguments: &[&str]) -> String {
     said(&output)
 }
 
-/// All commands, those below others by all their words.
+/// All commands; subcommands with their full names.
 fn walk(command: &clap::Command, above: &str, found: &mut Vec<(String, clap::Command)>) {
     for child in command.get_subcommands() {
         let name = format!("{above} {}", child.get_name()).trim_start().to_owned();
@@ -78,7 +78,7 @@ fn every_command_is_in_one_group_of_the_help() {
 }
 
 #[test]
-fn a_flag_stands_under_the_heading_of_what_it_is_for() {
+fn flags_are_grouped_under_their_headings() {
     const SERVER: [&str; 4] = ["ca_file", "context", "server", "token_file"];
     let mut headed = BTreeSet::new();
     for (name, command) in commands() {
@@ -90,7 +90,7 @@ fn a_flag_stands_under_the_heading_of_what_it_is_for() {
                 Some("Faults") => assert_eq!(name, "chaos", "--{id}"),
                 Some("Which dead letters") => assert!(name.starts_with("dead-letters"), "{name} --{id}"),
                 Some(other) => panic!("{name} --{id} stands under {other}"),
-                // Where a context is made, they say what it is.
+                // In `context add` these flags are properties of the context.
                 None => assert!(!SERVER.contains(&id) || name == "context add", "{name} --{id} has no heading"),
             }
             headed.extend(heading.map(|heading| heading.to_string()));
@@ -100,8 +100,8 @@ fn a_flag_stands_under_the_heading_of_what_it_is_for() {
 }
 
 #[test]
-fn one_thing_has_one_name_in_all_commands() {
-    // These print nothing that has two forms.
+fn flags_have_the_same_names_in_all_commands() {
+    // These commands have no JSON output.
     const WITHOUT: [&str; 4] = ["serve", "help", "completions", "man"];
     let all = commands();
     for (name, command) in &all {
@@ -149,7 +149,7 @@ fn help_explains_commands_and_subjects() {
     }
 }
 
-/// Runs a command whose standard output nobody reads: it ends as it would have ended, and says nothing of it.
+/// Runs a command with a closed standard output. It must succeed without an error.
 fn assert_quiet(mut command: Command) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -212,7 +212,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_told_and_standard_error_may_be_gone() {
+fn a_failed_write_is_reported_and_a_closed_standard_error_is_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let full = File::options().write(true).open("/dev/full").expect("a full device");
     let output = gridhook(folder.path(), &["help", "times"]).stdout(full).output().expect("the binary starts");
@@ -252,7 +252,7 @@ fn contexts_are_kept_and_used() {
     assert!(said(&refused).contains("no operator's token found"), "{}", said(&refused));
     assert!(run(folder, &["topics", "list", "--context", "here"]).contains("orders"));
     assert_eq!(run(folder, &["health", "--context", "here"]), "serving");
-    // The environment goes before the context in use, and a context that is named before the environment.
+    // The environment takes precedence over the context in use, and a named context over the environment.
     let mut by_variable = gridhook(folder, &["topics", "list"]);
     by_variable
         .env("GRIDHOOK_SERVER", &at)
@@ -267,9 +267,9 @@ fn contexts_are_kept_and_used() {
     assert_eq!((&left["current"], left["contexts"].as_object().map(serde_json::Map::len)), (&Value::Null, Some(1)));
 }
 
-/// The health check of the image has no arguments that name a server: an image's user who sets another port sets it there.
+/// The health check of the image has no server argument: it must use the port set in the environment.
 #[test]
-fn commands_ask_the_server_of_their_environment() {
+fn commands_use_the_server_of_their_environment() {
     let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
     let health = |variables: &[(&str, &str)]| {
         let mut command = gridhook(folder.path(), &["health", "--live", "--output", "json"]);
@@ -279,7 +279,7 @@ fn commands_ask_the_server_of_their_environment() {
     let at = server.at().to_string();
     let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", &at)]);
     assert!(is_well, "{text}");
-    // Nobody listens at these; what was asked is told.
+    // No server listens at these addresses; the error names the address.
     for (listen, asked) in [("0.0.0.0:9", "http://127.0.0.1:9/"), ("[::]:9", "http://[::1]:9/")] {
         let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", listen)]);
         assert!(!is_well && text.contains(&format!("\"server\": \"{asked}\"")), "{listen}: {text}");
@@ -344,7 +344,7 @@ fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_
 }
 
 #[test]
-fn an_authority_of_ones_own_is_believed_where_its_file_is_named() {
+fn a_private_certificate_authority_is_trusted_by_ca_file() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     let folder = folder.path();
     authority.issue("127.0.0.1").write(folder, "server");
@@ -400,7 +400,7 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_asked_first() {
+fn irreversible_actions_need_a_confirmation() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
     operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
@@ -419,7 +419,7 @@ fn what_cannot_be_undone_is_asked_first() {
 }
 
 #[test]
-fn namespaces_are_set_up_and_looked_at_as_topics_are() {
+fn commands_manage_namespaces() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let done =
         |arguments: &[&str]| operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
@@ -506,7 +506,7 @@ fn namespaces_are_set_up_and_looked_at_as_topics_are() {
         &["subscriptions", "list", heat],
         &["subscriptions", "list", "namespaces/plant"],
     ] {
-        // Columns are as wide as the sink's address, which differs from run to run.
+        // The sink's address has a varying length, so column widths differ between runs.
         let listed = masked(done(list)).split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
         expect![[r#"
             TOPIC NAME ENDPOINT TYPES SCHEMA STATE

@@ -1,4 +1,4 @@
-//! What is said to an operator who made a mistake, word for word: the input, and the message.
+//! Error messages for wrong input, word for word.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// What the binary says on standard error, without the folder's name.
+/// The binary's standard error.
 fn said(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
@@ -40,7 +40,7 @@ fn said(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String
 }
 
 #[test]
-fn mistakes_that_need_no_server_are_told_with_what_to_do() {
+fn local_errors_say_what_to_do() {
     let folder = folder();
     let check = |line: &str, expected: Expect| {
         let (variables, arguments): (Vec<&str>, Vec<&str>) =
@@ -48,7 +48,7 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
         let variables: Vec<(&str, &str)> = variables.iter().filter_map(|pair| pair.split_once('=')).collect();
         expected.assert_eq(&said(folder.path(), &arguments, &variables));
     };
-    // Which server, and with which token.
+    // Server and token.
     check(
         "topics list --server localhost:8080",
         expect![
@@ -118,7 +118,7 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
             "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); check that the server runs and that this is its address (--server)"
         ],
     );
-    // What is to be done.
+    // Arguments of the commands.
     check("subscriptions create orders billing", expect!["gridhook: no endpoint; name it with --endpoint URL"]);
     check(
         "subscriptions create orders billing --pull",
@@ -178,7 +178,7 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
     );
     check("help topcis", expect!["gridhook: there is no help on topcis; did you mean topics?"]);
     check("help topics craete", expect!["gridhook: there is no help on craete; did you mean create?"]);
-    // Settings: all that are wrong.
+    // All wrong settings are reported.
     check(
         "config check --listen here --log-format xml",
         expect![[r#"
@@ -196,7 +196,7 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
     let told = said(folder.path(), &["config", "check", "--listen", "here"], &three);
     assert!(told.starts_with("gridhook: 3 settings cannot be used:\n") && told.lines().count() == 4, "{told}");
     assert!(told.contains("unknown key publish.eventbytes"), "{told}");
-    // Files, each named once.
+    // Each file is named once.
     check(
         "apply -f topics.yaml",
         expect!["gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and JSON (.json)"],
@@ -221,7 +221,7 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
 }
 
 #[test]
-fn what_a_server_refuses_is_told_with_what_to_do() {
+fn server_errors_say_what_to_do() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let check = |line: &str, expected: Expect| {
         let arguments: Vec<&str> = line.split(' ').collect();
@@ -274,7 +274,7 @@ fn what_a_server_refuses_is_told_with_what_to_do() {
     expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server does not use TLS: use http://SERVER"].assert_eq(&said(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
 }
 
-/// Ids and times differ from run to run.
+/// Masks ids and times.
 fn masked(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let bare = word.trim_matches(['\'', ',', '.', '"', '(']);

@@ -96,7 +96,7 @@ fn a_file_is_applied_and_a_second_time_nothing_changes() {
 
         done: create 0, change 1, delete 0"#]]
     .assert_eq(&changed);
-    assert!(applied(&server, &file, &["--yes"]).starts_with("nothing changes"));
+    assert!(applied(&server, &file, &["--yes"]).starts_with("no changes"));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
     server.terminate();
     server.restart();
     assert_eq!(sink.handshakes("/billing?code=hidden").len(), asked);
-    assert!(applied(&server, &file, &["--dry-run"]).starts_with("nothing changes"));
+    assert!(applied(&server, &file, &["--dry-run"]).starts_with("no changes"));
 
     server.terminate();
     file.write(&two(&sink, "{}").replace("/billing", "/another"));

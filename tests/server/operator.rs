@@ -148,15 +148,15 @@ fn a_name_that_is_not_there_is_told_with_those_that_are_like_it() {
         assert!(said.ends_with(end), "{arguments:?}: {said}");
     };
     ends(&["topics", "show", "ordres"], "was not found. Did you mean orders?");
-    ends(&["topics", "show", "zzz"], "was not found. There are invoices, orders.");
+    ends(&["topics", "show", "zzz"], "was not found. Existing names: invoices, orders.");
     ends(&["subscriptions", "show", "orders", "biling"], "was not found. Did you mean billing?");
     ends(&["subscriptions", "list", "order"], "was not found. Did you mean orders?");
-    ends(&["ledger", "orders", "x"], "was not found. There are billing.");
-    ends(&["topics", "show", "domains/shop"], "was not found. There are no domains there.");
+    ends(&["ledger", "orders", "x"], "was not found. Existing names: billing.");
+    ends(&["topics", "show", "domains/shop"], "was not found. There are no domains.");
     let elsewhere = "/subscriptions/local/resourceGroups/other/providers/Microsoft.EventGrid/topics/orders";
     ends(
         &["topics", "show", elsewhere],
-        "name it by its whole id, /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders",
+        "use its resource id, /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders",
     );
 }
 
@@ -168,9 +168,9 @@ fn a_server_that_is_not_there_and_a_token_that_is_wrong_are_told_with_what_to_do
     std::fs::write(&token, "wrong").expect("a file");
     let (token, at) = (token.to_str().expect("text"), format!("http://{}", server.at()));
     let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", token]);
-    assert!(!status.success() && said.contains("401") && said.contains("--token-file names another"), "{said}");
+    assert!(!status.success() && said.contains("401") && said.contains("use --token-file for another"), "{said}");
     let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", "nowhere"]);
     assert!(!status.success() && said.contains("nowhere cannot be read"), "{said}");
     let (status, said) = say(&["topics", "list", "--server", "http://127.0.0.1:9", "--token-file", token]);
-    assert!(!status.success() && said.contains("is the server running"), "{said}");
+    assert!(!status.success() && said.contains("check that the server runs"), "{said}");
 }
