@@ -1,11 +1,11 @@
-//! What the operator's commands share: how a resource is named, and what a table looks like.
+//! Resource names and tables of the commands.
 
-use gridhook::cli::client::{ResourceName, TextTable};
+use gridhook::cli::{client::ResourceName, output::TextTable};
 
 const SCOPE: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid";
 
 #[test]
-fn a_resource_is_named_shortly_or_in_full() {
+fn a_resource_has_a_short_and_a_full_name() {
     let whole = "/subscriptions/a/resourceGroups/b/providers/Microsoft.EventGrid/topics/orders";
     let table = [
         ("orders", format!("{SCOPE}/topics/orders")),
@@ -24,7 +24,7 @@ fn a_resource_is_named_shortly_or_in_full() {
 }
 
 #[test]
-fn what_names_no_resource_says_what_does() {
+fn a_wrong_resource_name_lists_the_allowed_forms() {
     for named in ["", "/", "a/b", "domains/shop/eu", "subscriptions/a"] {
         let error = named.parse::<ResourceName>().expect_err(named);
         assert!(error.contains("domains/NAME/topics/NAME"), "{error}");

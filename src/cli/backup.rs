@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    client::{OutputArgs, OutputFormat, ServerArgs},
+    client::ServerArgs,
     control_records::control_records,
     fsck::{accounts, store_options},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
     print,
     spinner::Spinner,
     stream::{self, follow},
@@ -99,6 +100,12 @@ struct BackupView {
     bytes: u64,
 }
 
+impl From<Outcome> for CommandOutcome {
+    fn from(Outcome { text, is_sound }: Outcome) -> Self {
+        Self::new(text, is_sound)
+    }
+}
+
 impl Backup {
     /// Requests a backup. Needs a running actix system.
     pub async fn run(&self) -> Result<Outcome, BackupCommandError> {
@@ -168,4 +175,16 @@ pub(super) fn is_sound(report: &Value) -> bool {
 /// Formats a report in JSON as text.
 pub(super) fn report(report: &Value) -> String {
     CheckReport::deserialize(report).map_or_else(|_| print::json(report), |report| report.to_string())
+}
+
+impl Command for Backup {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
+}
+
+impl Command for Restore {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        Ok(self.run()?.into())
+    }
 }

@@ -4,7 +4,7 @@
 //! it. An error shows the server's own message.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -15,7 +15,6 @@ use awc::{
     error::SendRequestError,
     http::{Method, StatusCode, header},
 };
-use clap::ValueEnum;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -23,9 +22,10 @@ use url::Url;
 
 use super::{
     context::{ContextFile, ServerContext},
-    http, print, suggestion,
+    http,
+    output::OutputArgs,
+    suggestion,
 };
-use crate::escape;
 
 /// The flags that name the server.
 #[derive(Clone, Debug, clap::Args)]
@@ -166,24 +166,6 @@ pub(super) fn secret_in(file: &Path) -> Result<String, ClientError> {
     secret(&text, &file.display().to_string())
 }
 
-/// The output format of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
-    /// Text and tables, for people
-    #[default]
-    Table,
-    /// JSON, for scripts
-    Json,
-}
-
-/// The output format, as a flag.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct OutputArgs {
-    /// Output format
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub output: OutputFormat,
-}
-
 /// The flags of a command that sends requests: server, token and output format.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
@@ -196,10 +178,7 @@ pub struct ClientArgs {
 impl ClientArgs {
     /// Formats a response: as `table` formats it, or as JSON.
     pub(super) fn print(&self, answer: &Value, table: impl FnOnce(&Value) -> String) -> Result<String, ClientError> {
-        Ok(match self.printed.output {
-            OutputFormat::Table => table(answer),
-            OutputFormat::Json => print::json(answer),
-        })
+        Ok(self.printed.format(answer, table))
     }
 }
 
@@ -521,40 +500,6 @@ pub(super) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
 
 /// One minute, longer than every request that is not a job.
 const WAIT: Duration = Duration::from_secs(60);
-
-/// A table with a header; each column is as wide as its widest cell.
-pub struct TextTable {
-    lines: Vec<Vec<String>>,
-}
-
-impl TextTable {
-    /// A table without rows.
-    pub fn new<const N: usize>(header: [&str; N]) -> Self {
-        Self { lines: vec![header.map(str::to_owned).to_vec()] }
-    }
-
-    /// Adds a row. Control characters in a cell are escaped, so a cell stays on one line.
-    pub fn line<const N: usize>(&mut self, cells: [String; N]) {
-        self.lines.push(cells.iter().map(|cell| escape::text(cell).into_owned()).collect());
-    }
-}
-
-impl fmt::Display for TextTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.lines.first().map_or(0, Vec::len);
-        let width = |column: usize| {
-            self.lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..columns).map(width).collect();
-        for (at, line) in self.lines.iter().enumerate() {
-            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            let text = cells.collect::<Vec<_>>().join("  ");
-            let end = if at + 1 < self.lines.len() { "\n" } else { "" };
-            write!(f, "{}{end}", text.trim_end())?;
-        }
-        Ok(())
-    }
-}
 
 /// Reads a JSON object from a file or standard input; without a file it is empty.
 pub(super) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {

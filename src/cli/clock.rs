@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{ClientArgs, ClientError};
+use crate::cli::output::{Command, CommandOutcome, Program, block_on};
 
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,4 +62,10 @@ fn table(view: &Value) -> String {
         text("time"),
         text("wallClock")
     )
+}
+
+impl Command for Clock {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    client::{OutputArgs, OutputFormat, TextTable},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, TextTable},
     print,
 };
 use crate::{
@@ -85,5 +85,11 @@ impl ConfigArgs {
                 table.to_string()
             }
         })
+    }
+}
+
+impl Command for ConfigArgs {
+    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
+        Ok(self.run(program.check)?.into())
     }
 }

@@ -17,8 +17,10 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    client::{ClientError, OutputArgs, OutputFormat, TextTable, server_url},
-    format, print, suggestion,
+    client::{ClientError, server_url},
+    format,
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, TextTable},
+    print, suggestion,
 };
 
 /// The flags of `context`.
@@ -232,4 +234,10 @@ fn table(contexts_file: &ContextFile) -> String {
         table.line([name.clone(), used.to_owned(), server.clone(), file(token_file), file(ca_file)]);
     }
     table.to_string()
+}
+
+impl Command for Contexts {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        Ok(self.run()?.into())
+    }
 }

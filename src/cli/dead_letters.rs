@@ -7,8 +7,10 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{self, ClientError, OutputArgs, OutputFormat, ResourceName, ServerArgs, ServerClient, TextTable, segment},
-    format, print, prompt,
+    client::{self, ClientError, ResourceName, ServerArgs, ServerClient, segment},
+    format,
+    output::{Command, CommandOutcome, OutputArgs, Program, TextTable, block_on},
+    print, prompt,
     time::past,
 };
 
@@ -182,10 +184,7 @@ impl RedriveArgs {
             body["rate"] = rate.into();
         }
         let begun: Value = session.post(&path, &body).await?;
-        Ok(match target.printed.output {
-            OutputFormat::Json => print::json(&begun),
-            OutputFormat::Table => format!("redrive {} started", begun["job"]),
-        })
+        Ok(target.printed.format(&begun, |begun| format!("redrive {} started", begun["job"])))
     }
 }
 
@@ -222,14 +221,10 @@ impl SubscriptionArgs {
     }
 
     fn format_result(&self, done: &Value, result: &str) -> String {
-        match self.printed.output {
-            OutputFormat::Json => print::json(done),
-            OutputFormat::Table => {
-                let lines =
-                    std::iter::once(format!("{} dead letters {result}", done["deadLetters"])).chain(problems(done));
-                lines.collect::<Vec<_>>().join("\n")
-            }
-        }
+        self.printed.format(done, |done| {
+            let first = format!("{} dead letters {result}", done["deadLetters"]);
+            std::iter::once(first).chain(problems(done)).collect::<Vec<_>>().join("\n")
+        })
     }
 }
 
@@ -254,10 +249,7 @@ impl ListArgs {
             }
         };
         let all = json!({"value": value, "problems": all_problems, "complete": is_complete});
-        Ok(match target.printed.output {
-            OutputFormat::Json => print::json(&all),
-            OutputFormat::Table => table(&all),
-        })
+        Ok(target.printed.format(&all, table))
     }
 }
 
@@ -306,5 +298,11 @@ async fn in_parts(session: &ServerClient, path: &str, mut body: Value) -> Result
             Value::String(next) => body["after"] = next.as_str().into(),
             _ => return Ok(json!({"deadLetters": count, "dryRun": body["dryRun"], "problems": all_problems})),
         }
+    }
+}
+
+impl Command for DeadLetters {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
     }
 }

@@ -10,6 +10,7 @@ use super::{
     client::{ClientArgs, ClientError, ResourceName},
     format,
 };
+use crate::cli::output::{Command, CommandOutcome, Program, block_on};
 use crate::clock::Clock;
 
 /// The flags of `explain`.
@@ -156,4 +157,10 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
 fn received(answer: &Value, at: &impl Fn(&Value) -> String) -> String {
     let (times, last) = (format::count(&answer["deliveryCount"]), format::text(&answer["lastOutcome"]));
     format!("received {times} times, the last at {} with outcome {last}", at(&answer["lastReceived"]))
+}
+
+impl Command for Explain {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run(&Clock::system()))
+    }
 }

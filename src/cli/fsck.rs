@@ -10,8 +10,8 @@ use serde_json::json;
 use super::{
     Serve,
     backup::{self, Outcome},
-    client::{OutputArgs, OutputFormat, ServerArgs},
-    print,
+    client::ServerArgs,
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -79,19 +79,13 @@ impl Fsck {
     pub async fn run(&self) -> Result<Outcome, FsckError> {
         if !self.online {
             let report = self.check_offline()?;
-            let text = match self.printed.output {
-                OutputFormat::Table => report.to_string(),
-                OutputFormat::Json => print::json(&report),
-            };
+            let text = self.printed.format(&report, ToString::to_string);
             return Ok(Outcome { text, is_sound: report.is_sound() });
         }
         let session = self.control.session().map_err(stream::StreamError::from)?;
         let view = follow(&session, "/store/check", &json!({})).await?;
         let report = &view["report"];
-        let text = match self.printed.output {
-            OutputFormat::Table => backup::report(report),
-            OutputFormat::Json => print::json(report),
-        };
+        let text = self.printed.format(report, backup::report);
         Ok(Outcome { text, is_sound: backup::is_sound(report) })
     }
 
@@ -153,5 +147,11 @@ pub fn store_options(journal: &config::Journal) -> RocksOptions {
         buffers_bytes: journal.write_buffer_bytes,
         wal_bytes: journal.max_total_wal_bytes,
         ..RocksOptions::default()
+    }
+}
+
+impl Command for Fsck {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
     }
 }

@@ -9,7 +9,8 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    client::{ClientError, OutputArgs, OutputFormat, ServerAddressArgs, not_reached},
+    client::{ClientError, ServerAddressArgs, not_reached},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
     print,
 };
 use crate::escape;
@@ -54,6 +55,12 @@ struct ReadinessView {
     problems: Vec<String>,
 }
 
+impl From<HealthView> for CommandOutcome {
+    fn from(HealthView { is_healthy, text }: HealthView) -> Self {
+        Self::new(text, is_healthy)
+    }
+}
+
 impl Health {
     /// Runs the check. Needs a running actix system.
     ///
@@ -89,5 +96,11 @@ impl Health {
         };
         let text = state.map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
         Ok((status == StatusCode::OK, text))
+    }
+}
+
+impl Command for Health {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
     }
 }

@@ -5,7 +5,8 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs},
+    client::{self, ResourceName, ServerArgs},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
     print,
     time::past,
     trace::LedgerLine,
@@ -95,4 +96,10 @@ fn format_lines(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<Str
         text.push_str("\n  more lines exist; raise --limit to show them");
     }
     Ok(text)
+}
+
+impl Command for Ledger {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
 }

@@ -24,6 +24,7 @@ pub mod ledger;
 mod list;
 pub mod listen;
 pub mod manual;
+pub mod output;
 pub mod print;
 mod prompt;
 pub mod publish;
@@ -43,8 +44,10 @@ pub mod trace;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::output::{CommandOutcome, Program};
 use crate::config::{SettingFlag, SettingSources};
 
 /// A self-hosted Azure Event Grid.
@@ -56,9 +59,26 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// A command with its flags.
-#[derive(Debug, Subcommand)]
-pub enum Command {
+/// Declares the commands, and runs each by its [`output::Command`].
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $name:ident($arguments:ty) $(if $gate:meta)?,)+) => {
+        /// A command with its flags.
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[$attribute])* $(#[cfg($gate)])? $name($arguments),)+
+        }
+
+        impl output::Command for Command {
+            fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
+                match self {
+                    $($(#[cfg($gate)])? Self::$name(command) => output::Command::execute(command, program),)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
     /// Run the server
     Serve(Serve),
     /// Check whether a server accepts events; the exit status is the answer
@@ -104,8 +124,7 @@ pub enum Command {
     /// Inject faults into a running server under load, and verify that no acknowledged event is lost
     Chaos(Box<chaos::ChaosCommand>),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
-    #[cfg(feature = "simulate")]
-    Simulate(simulate::Simulate),
+    Simulate(simulate::Simulate) if feature = "simulate",
     /// Show the help of a command or a subject
     Help(help::Help),
     /// Print a shell completion script
@@ -187,5 +206,30 @@ impl Serve {
         ];
         let given = flags.into_iter().filter_map(|(name, key, value)| Some(SettingFlag { name, key, value: value? }));
         SettingSources { file: config, environment: std::env::vars_os().collect(), flags: given.collect() }
+    }
+}
+
+impl output::Command for Serve {
+    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
+        (program.serve)(self.sources()).map(Into::into)
+    }
+}
+
+impl output::Command for help::Help {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        Ok(self.run()?.into())
+    }
+}
+
+impl output::Command for manual::Manual {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        let pages = self.run().context("cannot write the manual pages")?;
+        Ok(format!("{pages} pages written").into())
+    }
+}
+
+impl<C: output::Command> output::Command for Box<C> {
+    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
+        output::Command::execute(*self, program)
     }
 }

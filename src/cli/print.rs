@@ -78,7 +78,7 @@ pub fn error(error: &anyhow::Error) -> String {
 }
 
 /// Indented JSON, for scripts.
-pub(super) fn json(value: &impl Serialize) -> String {
+pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
     let text = serde_json::to_string_pretty(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::json(&text).into_owned()
 }

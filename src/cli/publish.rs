@@ -29,8 +29,10 @@ use url::Url;
 use crate::{
     cli::{
         batches::{self, Batch, InputForm, RequestLimits},
-        client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
-        http, print, suggestion,
+        client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
+        http,
+        output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+        print, suggestion,
     },
     clock::Clock,
     event::Timestamp,
@@ -373,5 +375,11 @@ impl PublishProgress {
         }
         self.bar.set_position(bytes);
         self.bar.set_message(counted(done.events, "event"));
+    }
+}
+
+impl Command for Publish {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run(Clock::system()))
     }
 }

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::{
-    client::{self, ClientArgs, ClientError, ResourceName, ServerClient, TextTable},
+    client::{self, ClientArgs, ClientError, ResourceName, ServerClient},
+    output::{Command, CommandOutcome, Program, TextTable, block_on},
     print,
     time::past,
 };
@@ -247,4 +248,10 @@ fn text(value: &Value, key: &str) -> String {
 
 fn number(value: &Value, at: &str) -> u64 {
     value.pointer(at).and_then(Value::as_u64).unwrap_or_default()
+}
+
+impl Command for Replay {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
 }

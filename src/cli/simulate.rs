@@ -14,8 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::{
     cli::{
         Serve,
-        client::{OutputArgs, OutputFormat},
-        print,
+        output::{Command, CommandOutcome, OutputArgs, Program},
     },
     clock::Clock,
     config::{self, Config, Policy},
@@ -132,10 +131,7 @@ impl Simulate {
     }
 
     fn format_report(&self, report: &SimulationReport) -> String {
-        match self.printed.output {
-            OutputFormat::Table => report.to_string().trim_end().to_owned(),
-            OutputFormat::Json => print::json(report),
-        }
+        self.printed.format(report, |report| report.to_string().trim_end().to_owned())
     }
 
     fn plan(&self) -> Result<SimulationPlan, SimulateError> {
@@ -233,5 +229,11 @@ impl<'a> SimulationProgress<'a> {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position((share * 1000.0) as u64);
+    }
+}
+
+impl Command for Simulate {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        Ok(self.run(&Clock::system())?.into())
     }
 }

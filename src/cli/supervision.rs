@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    client::{ClientError, OutputArgs, OutputFormat, ServerArgs, TextTable, segment},
-    print,
+    client::{ClientError, ServerArgs, segment},
+    output::{Command, CommandOutcome, OutputArgs, Program, TextTable, block_on},
 };
 
 /// The flags of `supervision`.
@@ -27,10 +27,7 @@ impl Supervision {
     pub async fn run(self) -> Result<String, ClientError> {
         let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
         let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
-        Ok(match self.printed.output {
-            OutputFormat::Json => print::json(&report),
-            OutputFormat::Table => format_report(&report),
-        })
+        Ok(self.printed.format(&report, format_report))
     }
 }
 
@@ -78,4 +75,10 @@ fn format_report(report: &Value) -> String {
         ]);
     }
     format!("{all}\n\n{table}")
+}
+
+impl Command for Supervision {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
 }

@@ -8,8 +8,9 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs, short},
+    client::{self, ResourceName, ServerArgs, short},
     format, http,
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
     print::{self, PipeState},
     suggestion,
 };
@@ -199,5 +200,11 @@ fn format_line(line: &Value) -> String {
         }
         "missed" => format!("… lost {} lines: the reader was too slow", format::count(&line["count"])),
         _ => print::json_line(line),
+    }
+}
+
+impl Command for TailCommand {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
     }
 }

@@ -7,8 +7,10 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs, ServerClient},
-    list, print,
+    client::{self, ResourceName, ServerArgs, ServerClient},
+    list,
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+    print,
 };
 use crate::escape;
 
@@ -232,5 +234,11 @@ impl LedgerLine {
             1 => format!("event {}", self.first_sequence),
             events => format!("{events} events from {}", self.first_sequence),
         }
+    }
+}
+
+impl Command for Trace {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
     }
 }

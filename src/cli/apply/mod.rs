@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use self::plan::{ApplyPlan, PlanAction};
 use super::{
-    client::{self, OutputArgs, OutputFormat, ServerArgs, ServerClient},
+    client::{self, ServerArgs, ServerClient},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
     print, prompt,
     spinner::Spinner,
 };
@@ -153,5 +154,11 @@ impl Apply {
             ),
         };
         format!("{plan}\n\n{end}")
+    }
+}
+
+impl Command for Apply {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
     }
 }

@@ -24,7 +24,10 @@ pub use self::{
     ledger::{AccountSummary, DeliveryAccount},
     verdict::ChaosVerdict,
 };
-use super::client::{self, OutputArgs, OutputFormat, ServerArgs};
+use super::{
+    client::{self, ServerArgs},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+};
 
 /// The flags of `chaos`.
 #[derive(Clone, Debug, clap::Args)]
@@ -193,4 +196,15 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 /// Whether the server refused the request, as opposed to a failure.
 fn is_refusal(error: &client::ClientError) -> bool {
     matches!(error, client::ClientError::Refused { status, .. } if status.is_client_error())
+}
+
+impl Command for ChaosCommand {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(async {
+            let output = self.output();
+            let verdict = self.run(crate::clock::Clock::system()).await?;
+            let outcome = CommandOutcome::new(verdict.format_verdict(output), verdict.is_ok());
+            Ok::<_, ChaosError>(outcome)
+        })
+    }
 }

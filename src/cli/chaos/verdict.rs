@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::AccountSummary;
 use crate::cli::{
-    client::{OutputFormat, TextTable},
     format::number as counted,
+    output::{OutputFormat, TextTable},
     print,
 };
 

@@ -5,10 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    cli::{
-        client::{self, TextTable},
-        format,
-    },
+    cli::{client, format, output::TextTable},
     clock::Clock,
 };
 

@@ -15,6 +15,7 @@ use super::{
     list, prompt,
     topics::exists,
 };
+use crate::cli::output::{Command, CommandOutcome, Program, block_on};
 use crate::clock::Clock;
 
 /// The flags of `subscriptions`.
@@ -257,5 +258,11 @@ impl SubscriptionArgs {
         }
         let report: Value = self.client.control.session()?.post(&self.path("/testFilter"), &body).await?;
         self.client.print(&report, format::tested)
+    }
+}
+
+impl Command for Subscriptions {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run(&Clock::system()))
     }
 }

@@ -5,10 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    cli::{
-        client::{TextTable, short},
-        format,
-    },
+    cli::{client::short, format, output::TextTable},
     clock::Clock,
 };
 

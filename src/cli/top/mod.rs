@@ -14,7 +14,8 @@ use tokio::{
 
 use self::screen::Screen;
 use super::{
-    client::{self, OutputArgs, OutputFormat, ServerArgs, ServerClient},
+    client::{self, ServerArgs, ServerClient},
+    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
     print,
 };
 
@@ -180,4 +181,10 @@ fn keys() -> mpsc::Receiver<u8> {
         }
     });
     keys
+}
+
+impl Command for Top {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
 }

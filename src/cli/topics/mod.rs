@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use self::spec::TopicSpecArgs;
 pub(super) use self::spec::pair;
 use super::{
-    client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient, TextTable},
-    format, list, prompt,
+    client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient},
+    format, list,
+    output::{Command, CommandOutcome, Program, TextTable, block_on},
+    prompt,
 };
 
 /// The flags of `topics`.
@@ -277,4 +279,10 @@ fn facts(topic: &Value) -> String {
     ];
     let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
     shown.map(|(name, value)| format!("{name:19}  {value}")).collect::<Vec<_>>().join("\n")
+}
+
+impl Command for Topics {
+    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
+        block_on(self.run())
+    }
 }

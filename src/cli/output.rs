@@ -1,0 +1,171 @@
+//! The output layer of all commands: the [`Command`] trait, the outcome of a command, text or JSON, tables.
+//!
+//! A command returns its text in a [`CommandOutcome`]; only `tail`, `listen` and `top` print while they run. Everything is
+//! printed by [`print`], which escapes control characters and accepts closed pipes.
+
+use std::{fmt, future::Future, process::ExitCode};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::print::{self, PipeState};
+use crate::{
+    config::{self, SettingSources},
+    escape,
+};
+
+/// A command of the binary.
+pub trait Command {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The command failed; the error is printed and the exit status is 1.
+    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome>;
+}
+
+/// The parts of the binary that commands may not import.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Runs the server.
+    pub serve: fn(SettingSources) -> anyhow::Result<()>,
+    /// Reads the files that the settings name, as a start would.
+    pub check: fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The outcome of a command.
+#[derive(Clone, Debug)]
+pub struct CommandOutcome {
+    output: CommandOutput,
+    is_success: bool,
+}
+
+/// What is left to print at the end of a command.
+#[derive(Clone, Debug)]
+enum CommandOutput {
+    /// The command printed everything while it ran.
+    Nothing,
+    /// Text, with control characters to be escaped.
+    Text(String),
+    /// Text of the program itself, such as a shell script.
+    Raw(String),
+}
+
+impl CommandOutcome {
+    /// A text, and whether the exit status is 0.
+    pub(super) fn new(text: String, is_success: bool) -> Self {
+        Self { output: CommandOutput::Text(text), is_success }
+    }
+
+    /// A text of the program itself, printed without escaping.
+    pub(super) fn raw(text: String) -> Self {
+        Self { output: CommandOutput::Raw(text), is_success: true }
+    }
+
+    /// Prints the outcome. A closed pipe does not change the exit status.
+    fn print(self) -> Result<ExitCode, print::PrintError> {
+        let (PipeState::Open | PipeState::Closed) = match &self.output {
+            CommandOutput::Nothing => PipeState::Open,
+            CommandOutput::Text(text) => print::out(text)?,
+            CommandOutput::Raw(text) => print::raw(text)?,
+        };
+        Ok(if self.is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl From<()> for CommandOutcome {
+    fn from((): ()) -> Self {
+        Self { output: CommandOutput::Nothing, is_success: true }
+    }
+}
+
+impl From<String> for CommandOutcome {
+    fn from(text: String) -> Self {
+        Self::new(text, true)
+    }
+}
+
+impl From<Option<String>> for CommandOutcome {
+    fn from(text: Option<String>) -> Self {
+        text.map_or_else(|| ().into(), Into::into)
+    }
+}
+
+/// Runs a command, prints its outcome or its error, and returns the exit status.
+pub fn run(command: impl Command, program: &Program) -> ExitCode {
+    let printed = command.execute(program).and_then(|outcome| Ok(outcome.print()?));
+    printed.unwrap_or_else(|error| {
+        print::note(&format!("gridhook: {}", print::error(&error)));
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs the future of a command in an actix system.
+pub(super) fn block_on<T, E>(run: impl Future<Output = Result<T, E>>) -> anyhow::Result<CommandOutcome>
+where
+    T: Into<CommandOutcome>,
+    E: Into<anyhow::Error>,
+{
+    actix_rt::System::new().block_on(run).map(Into::into).map_err(Into::into)
+}
+
+/// The output format of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// Text and tables, for people
+    #[default]
+    Table,
+    /// JSON, for scripts
+    Json,
+}
+
+/// The output format, as a flag.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct OutputArgs {
+    /// Output format
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub output: OutputFormat,
+}
+
+impl OutputArgs {
+    /// Formats a value: as `text` formats it, or as JSON.
+    pub(super) fn format<T: Serialize + ?Sized>(self, value: &T, text: impl FnOnce(&T) -> String) -> String {
+        match self.output {
+            OutputFormat::Table => text(value),
+            OutputFormat::Json => print::json(value),
+        }
+    }
+}
+
+/// A table with a header; each column is as wide as its widest cell.
+pub struct TextTable {
+    lines: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    /// A table without rows.
+    pub fn new<const N: usize>(header: [&str; N]) -> Self {
+        Self { lines: vec![header.map(str::to_owned).to_vec()] }
+    }
+
+    /// Adds a row. Control characters in a cell are escaped, so a cell stays on one line.
+    pub fn line<const N: usize>(&mut self, cells: [String; N]) {
+        self.lines.push(cells.iter().map(|cell| escape::text(cell).into_owned()).collect());
+    }
+}
+
+impl fmt::Display for TextTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.lines.first().map_or(0, Vec::len);
+        let width = |column: usize| {
+            self.lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..columns).map(width).collect();
+        for (at, line) in self.lines.iter().enumerate() {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            let text = cells.collect::<Vec<_>>().join("  ");
+            let end = if at + 1 < self.lines.len() { "\n" } else { "" };
+            write!(f, "{}{end}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
