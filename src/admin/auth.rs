@@ -1,11 +1,11 @@
-//! Who may operate the server: the holder of the admin token, or of an access token of the issuer with the admin role.
+//! Authentication of operators: by the admin token, or by an access token of the issuer with the admin role.
 //!
-//! There is one admin token, given by the operator or made at the first start. It is compared in constant time, never logged, and the
-//! file that it is kept in is nobody else's business:
-//! - a file that others may *read* is narrowed to mode 0600 with a warning: the token may be known, but nobody forged it;
-//! - a file that others may *write* is refused, because the token in it may be somebody else's.
+//! There is one admin token, configured or generated at the first start. It is compared in constant time and never logged.
+//! Its file is private:
+//! - a file that others may *read* gets mode 0600 and a warning, because the token may be known;
+//! - a file that others may *write* is refused, because the token may have been replaced.
 //!
-//! Absent on purpose: users, and roles that may do a part. An operator may do everything.
+//! Not implemented: users, and roles with a part of the permissions. An operator may do everything.
 
 use std::{
     fmt,
@@ -35,31 +35,31 @@ use crate::{
     publish::auth::bearer::{BearerProblem, TokenHolder},
 };
 
-/// 256 bits: nobody guesses it. Who tries is slowed down all the same, by address.
+/// 256 bits cannot be guessed; wrong tokens are delayed by address all the same.
 const TOKEN_BYTES: usize = 32;
 
-/// No token is longer. A file that is, is not a token.
+/// Maximum length of a token; the rest of a longer file is ignored.
 const TOKEN_LEN_MAX: u64 = 4096;
 
-/// Nobody but the server's own user.
+/// Mode of files that only the server's user may read.
 const PRIVATE: u32 = 0o600;
 
-/// Readable by the group, too.
+/// Mode of files that the group may read, too.
 const SHARED: u32 = 0o640;
 
-/// Who makes a request, or a change.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminCaller {
-    /// The holder of the admin token.
+    /// A holder of the admin token.
     Admin,
-    /// The holder of an access token with the admin role.
+    /// A holder of an access token with the admin role.
     Holder(TokenHolder),
-    /// The server itself, from the file that `declared.file` names.
+    /// The server, for the configuration file `server.apply`.
     Declared,
 }
 
 impl AdminCaller {
-    /// The identity, as `systemData` has it.
+    /// The identity for `systemData`.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin => ("admin", IdentityType::Key),
@@ -69,27 +69,27 @@ impl AdminCaller {
         }
     }
 
-    /// The caller of a request that was let through.
+    /// The caller of an authenticated request.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
-        request.extensions().get().cloned().ok_or(AdminError::Broken("nobody noted who calls"))
+        request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
     }
 }
 
-/// Where a token came from.
+/// Origin of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenOrigin {
-    /// The operator gave it.
+    /// The settings.
     Configured,
-    /// It stood in the data folder.
-    Kept,
-    /// It was made just now, and is in the data folder.
-    Made,
+    /// The file in the data folder.
+    Stored,
+    /// Generated now, and written to the data folder.
+    Generated,
 }
 
 /// The admin token.
 #[derive(Clone)]
 pub struct AdminToken {
-    /// Shared by all clones, so that another one can take its place.
+    /// Shared by all clones, so that it can be replaced.
     text: Arc<RwLock<String>>,
     origin: TokenOrigin,
 }
@@ -101,10 +101,10 @@ impl fmt::Debug for AdminToken {
 }
 
 impl AdminToken {
-    /// A token that an operator gave for something else than operating.
+    /// A token for another purpose than operating.
     ///
     /// # Errors
-    /// Where no header can carry it.
+    /// If a header cannot carry it.
     pub fn given(text: &str) -> io::Result<Self> {
         Self::new(text, TokenOrigin::Configured)
     }
@@ -120,17 +120,17 @@ impl AdminToken {
         Ok(Self { text: Arc::new(RwLock::new(text.to_owned())), origin })
     }
 
-    /// Where it came from.
+    /// The origin of the token.
     pub fn origin(&self) -> TokenOrigin {
         self.origin
     }
 
-    /// Whether `given` is this token. How long it takes tells nothing of where they differ, nor of the length.
+    /// Whether `given` is this token. Comparing digests takes the same time for all inputs.
     pub fn is(&self, given: &str) -> bool {
         Sha256::digest(given).ct_eq(&Sha256::digest(self.text())).into()
     }
 
-    /// Takes the text of `fresh`, for all clones. Answers whether it is another one.
+    /// Replaces the token of all clones. Returns whether it changed.
     pub fn replace(&self, fresh: &Self) -> bool {
         let (old, fresh) = (self.text(), fresh.text());
         let changed = old != fresh;
@@ -143,13 +143,13 @@ impl AdminToken {
     }
 }
 
-/// Where the token is kept that was made at the first start.
+/// File of the generated token.
 pub fn token_path(data_dir: &Path) -> PathBuf {
     data_dir.join("admin-token")
 }
 
-/// The admin token: `configured`, or what is kept in `data_dir`, or a new one that is kept there from now on. The data
-/// folder is there and is ours alone.
+/// The admin token: `configured`, or the one stored in `data_dir`, or a new one that is written there. The data folder
+/// exists and belongs to the server alone.
 pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
     if let Some(given) = configured.filter(|given| !given.is_empty()) {
         return AdminToken::new(given, TokenOrigin::Configured);
@@ -162,8 +162,8 @@ pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Admi
     }
 }
 
-/// Writes the token where the operators of this machine may read it: `folder` is the service's runtime folder, which only
-/// its group may enter, so that its members need no other rights.
+/// Writes the token to `folder` for the operators of this machine. It is the service's runtime folder, which only members
+/// of its group may enter.
 pub fn share(token: &AdminToken, folder: &Path) -> io::Result<()> {
     write(token, folder, SHARED)
 }
@@ -177,27 +177,27 @@ fn kept(file: File, path: &Path) -> io::Result<AdminToken> {
     }
     if mode & 0o022 != 0 {
         let text = format!(
-            "others may write it (mode {mode:04o}), so that the token in it may be theirs; allowed is 0600. Remove the \
-             file to have a new one made, or narrow its mode if you know what is in it"
+            "others may write it (mode {mode:04o}), so the token may have been replaced; allowed is 0600. Remove the file to \
+             generate a new token, or change its mode if you trust its content"
         );
         return Err(with_path(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
     }
     if mode & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(about)?;
-        warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin token; its file is private now");
+        warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin token; its file is now private");
     }
     let mut text = String::new();
     file.take(TOKEN_LEN_MAX).read_to_string(&mut text).map_err(about)?;
-    AdminToken::new(text.trim(), TokenOrigin::Kept).map_err(about)
+    AdminToken::new(text.trim(), TokenOrigin::Stored).map_err(about)
 }
 
 fn make(data_dir: &Path) -> io::Result<AdminToken> {
-    let token = AdminToken::new(&secret(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, TokenOrigin::Made)?;
+    let token = AdminToken::new(&secret(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, TokenOrigin::Generated)?;
     write(&token, data_dir, PRIVATE)?;
     Ok(token)
 }
 
-/// Written beside and then renamed: a crash leaves a whole token or none.
+/// Written to a temporary file and renamed: a crash leaves a complete token or none.
 fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
     let path = token_path(folder);
     let draft = path.with_extension("new");
@@ -216,7 +216,7 @@ fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
     written.map_err(|error| with_path(&path, &error))
 }
 
-/// So many random bytes, as text.
+/// Random bytes, encoded as text.
 pub(crate) fn secret(bytes: usize, form: &impl Engine) -> io::Result<String> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
@@ -227,9 +227,8 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
 }
 
-/// Lets a request through that only wants to see figures: also with a token that is good for nothing else, or with none
-/// where everybody may see them.
-pub(crate) async fn require_to_watch<B: MessageBody + 'static>(
+/// Authenticates a request for metrics: the metrics token suffices, and no token if `metrics.public` is set.
+pub(crate) async fn require_metrics_access<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> actix_web::Result<ServiceResponse<B>> {
@@ -241,8 +240,8 @@ pub(crate) async fn require_to_watch<B: MessageBody + 'static>(
     require(request, next).await
 }
 
-/// Lets a request through that has the admin token, or an access token with the admin role; asked before a byte of the body
-/// is read. The request's extensions then have the [`AdminCaller`].
+/// Authenticates a request by the admin token, or by an access token with the admin role, before the body is read. The
+/// request's extensions then have the [`AdminCaller`].
 pub(crate) async fn require<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,

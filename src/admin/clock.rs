@@ -1,4 +1,4 @@
-//! `/clock`: what time it is for the server, and the operator's word that the wall clock is right.
+//! `/clock`: the time of the server, and the operator's confirmation that the machine's clock is right.
 
 use actix_web::{HttpResponse, http::Method, web};
 use serde::Serialize;
@@ -6,26 +6,26 @@ use utoipa::ToSchema;
 
 use super::Control;
 
-/// What time it is.
+/// The clocks of the server and the machine.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Clock)]
 pub(super) struct ClockView {
-    /// By the clock that counts the ages of events.
+    /// Time of the server's clock, by which events age.
     time: String,
-    /// By the clock of the machine.
+    /// Time of the machine's clock.
     wall_clock: String,
-    /// By how many seconds the clock of the machine is ahead; negative where it is behind.
+    /// Seconds by which the machine's clock is ahead of the server's; negative if it is behind.
     wall_clock_ahead_seconds: f64,
-    /// Whether nothing is given up for its age, because the clock of the machine was set or the server was off for long.
+    /// Whether expiry is held, because the machine's clock jumped or the server was off for long.
     expiry_held: bool,
 }
 
-/// `GET /clock`, and `POST /clock`, which confirms the wall clock.
+/// `GET /clock`, and `POST /clock`, which confirms the machine's clock.
 pub(super) async fn answer(method: Method, control: web::Data<Control>) -> HttpResponse {
     if method == Method::POST {
         control.clock.confirm();
-        tracing::info!("an operator confirmed the wall clock");
+        tracing::info!("clock confirmed by an operator");
     }
     let (time, wall) = (control.clock.now(), control.clock.wall());
     let ahead = wall.since(time).as_secs_f64() - time.since(wall).as_secs_f64();

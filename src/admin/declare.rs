@@ -1,5 +1,5 @@
-//! What a file declares is made so: at the start, before anybody is served. What is so already is not touched, so that a
-//! start asks no endpoint that agreed before; what the file does not speak of stays as it is.
+//! Applies the configuration file `server.apply` at the start, before requests are served. Unchanged resources are not
+//! written, so that their endpoints are not validated again. Resources that the file does not declare are kept.
 
 use tracing::info;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::declared::{Declared, DeclaredResource};
 
-/// A resource could not be made as it is declared; those before it were.
+/// A resource could not be applied; those before it in the file were.
 #[derive(Debug, thiserror::Error)]
 #[error("the {resource}: {error}")]
 pub struct ApplyError {
@@ -19,26 +19,26 @@ pub struct ApplyError {
     error: Box<AdminError>,
 }
 
-/// Makes what is declared, in its order.
+/// Applies the declared resources in their order.
 pub async fn declare(control: &Control, declared: &Declared) -> Result<(), ApplyError> {
-    let (mut made, mut changed) = (0, 0);
+    let (mut created, mut changed) = (0, 0);
     for resource in &declared.resources {
-        let undone = |error: AdminError| ApplyError { resource: resource.display_name(), error: Box::new(error) };
-        match put(control, resource).await.map_err(undone)? {
-            Applied::Made => made += 1,
+        let failed = |error: AdminError| ApplyError { resource: resource.display_name(), error: Box::new(error) };
+        match put(control, resource).await.map_err(failed)? {
+            Applied::Created => created += 1,
             Applied::Changed => changed += 1,
-            Applied::Nothing => {}
+            Applied::Unchanged => {}
         }
     }
-    let unchanged = declared.resources.len() - made - changed;
-    info!(made, changed, unchanged, "what is declared is there");
+    let unchanged = declared.resources.len() - created - changed;
+    info!(created, changed, unchanged, "configuration file applied");
     Ok(())
 }
 
 enum Applied {
-    Made,
+    Created,
     Changed,
-    Nothing,
+    Unchanged,
 }
 
 async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, AdminError> {
@@ -47,7 +47,7 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let target = path::parse(&path).ok_or_else(unknown)?;
     let difference = arm::difference(control, target.clone(), body.as_bytes())?;
     if difference.exists && difference.changes.is_empty() {
-        return Ok(Applied::Nothing);
+        return Ok(Applied::Unchanged);
     }
     match target {
         path::ResourcePath::Namespace(namespace, _) => {
@@ -68,5 +68,5 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
         }
         _ => return Err(unknown()),
     };
-    Ok(if difference.exists { Applied::Changed } else { Applied::Made })
+    Ok(if difference.exists { Applied::Changed } else { Applied::Created })
 }

@@ -1,4 +1,4 @@
-//! What a client of the control plane is told when it does not get what it asked for: ARM's statuses and error body.
+//! Errors of the control plane, with ARM's statuses and error body.
 
 use std::time::Duration;
 
@@ -15,80 +15,80 @@ use utoipa::ToSchema;
 use super::model::InvalidRequest;
 use crate::control::registry::ValidationRefusal;
 
-/// Room on a full disk is made by people: asking more often than this tells them nothing new.
+/// Retry interval while the store cannot be written: a full disk is freed by people.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
-/// Why a request of the control plane was not done. Nothing was changed by it, except where it says otherwise.
+/// Error of a request of the control plane. Nothing was changed, except where the error says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The body, or a name, is not what is allowed.
+    /// The body or a name is invalid.
     #[error("{0}.")]
     Invalid(#[from] InvalidRequest),
-    /// The body is well formed, and what it asks for is refused.
+    /// The body is valid, and the change is refused.
     #[error("{0}")]
     Refused(String),
-    /// There is no token.
+    /// The token is missing.
     #[error(
         "Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'."
     )]
     NoToken,
-    /// There is a token and it is another.
+    /// The token is wrong.
     #[error("The access token is invalid.")]
     WrongToken,
-    /// There is an access token of the issuer, and it is not good.
+    /// The access token of the issuer is invalid.
     #[error("{0}.")]
     RefusedToken(&'static str),
-    /// The access token is good, and its holder may not operate the server.
+    /// The access token is valid and lacks the admin role.
     #[error("The access token does not have the role that the setting auth.admin_role names.")]
     NoRole,
-    /// No resource names this subscription of Azure's.
+    /// No resource is in this Azure subscription.
     #[error("The subscription '{0}' could not be found.")]
     NoSubscription(String),
-    /// No resource names this resource group.
+    /// No resource is in this resource group.
     #[error("Resource group '{0}' could not be found.")]
     NoResourceGroup(String),
-    /// Nothing answers at this path.
+    /// The path is unknown.
     #[error("No HTTP resource was found that matches the request URI '{0}'.")]
     NoSuchPath(String),
-    /// The path is one of ours and the resource is not there.
+    /// The resource does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The path is one of ours and is asked in another way.
+    /// The path does not support the method.
     #[error("The method {method} is not allowed here; allowed: {}.", listed(.allowed))]
     Method {
-        /// How it was asked.
+        /// The method of the request.
         method: String,
-        /// How it can be.
+        /// The methods of the path.
         allowed: &'static [Method],
     },
-    /// The name is taken by a resource somewhere else.
+    /// The change conflicts with the present state.
     #[error("{0}")]
     Conflict(String),
-    /// An endpoint did not agree to be called.
+    /// The endpoint failed validation.
     #[error("{}", refused(.0))]
     Validation(Box<ValidationRefusal>),
-    /// It was there, and its time has passed.
+    /// The validation expired.
     #[error("{0}")]
     Gone(String),
-    /// The body is larger than this.
+    /// The body is larger than this many bytes.
     #[error("The maximum size ({0}) has been exceeded.")]
     TooLarge(usize),
-    /// The body did not come in time.
+    /// The body was not received in time.
     #[error("The request's body was not received within {} seconds.", .0.as_secs())]
     Slow(Duration),
-    /// The body broke off.
+    /// The body ended early.
     #[error("The body could not be read: {0}.")]
     Body(String),
-    /// The store takes no changes now, and will again.
+    /// The store cannot be written at present.
     #[error("{0}")]
     Unavailable(String),
-    /// The store did not do it; whether it was done is not known.
+    /// The store failed, and it is unknown whether the change was stored.
     #[error("The change may or may not have been made: {0}.")]
     Journal(String),
-    /// A mistake of ours.
+    /// A bug of the server.
     #[error("The server is not set up: {0}.")]
     Broken(&'static str),
-    /// The system has no random bytes for us.
+    /// The system returned no random bytes.
     #[error("No access key could be made: {0}.")]
     NoRandomness(#[from] std::io::Error),
 }
@@ -193,7 +193,7 @@ fn listed(methods: &[Method]) -> String {
     methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Begins as Azure's message, so that programs that look for it find it, and then says what happened.
+/// Begins with Azure's message, which programs may search for.
 fn refused(refusal: &ValidationRefusal) -> String {
     let ValidationRefusal { endpoint, handshake, status, cause, at, activity } = refusal;
     let method = handshake.method();

@@ -1,5 +1,5 @@
-//! `GET …/explain`: why an event waits, and when its next attempts are. By `sequence` it is found exactly; by `id` it is
-//! searched for, and an answer that finds nothing says where it has looked.
+//! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event; `id` is searched for,
+//! and a 404 reports the searched range.
 
 use actix_web::HttpResponse;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::{
 pub(super) struct ExplainView {
     topic: String,
     subscription: String,
-    /// `Push`, or `Queue` where clients pull.
+    /// `Push`, or `Queue` for clients that pull.
     delivery_mode: &'static str,
     now: String,
     sequence: u64,
@@ -52,7 +52,7 @@ pub(super) enum StateView {
         last_status: Option<u16>,
         last_attempt: String,
     },
-    /// A client that pulls has it.
+    /// Locked by a pulling client
     #[serde(rename_all = "camelCase")]
     Locked {
         delivery_count: u32,
@@ -60,7 +60,7 @@ pub(super) enum StateView {
         locked_until: String,
         renewable_until: String,
     },
-    /// A client gave it back: nobody receives it before.
+    /// Released by a client, and not available before `until`
     #[serde(rename_all = "camelCase")]
     Released {
         until: String,
@@ -68,7 +68,7 @@ pub(super) enum StateView {
         last_outcome: String,
         last_received: String,
     },
-    /// The lock ended or the event was released: it can be received again.
+    /// Available to clients again after a release or an expired lock
     #[serde(rename_all = "camelCase")]
     Available {
         since: String,
@@ -111,15 +111,15 @@ enum ObstacleView {
         since: String,
         consecutive_suspensions: u32,
     },
-    /// The endpoint asked with `Retry-After` for no request before then.
+    /// Time until which `Retry-After` of the endpoint holds back requests
     RetryAfter {
         until: String,
     },
-    /// Requests in a second, at most.
+    /// The endpoint's rate limit is reached
     Paced {
         rate: f64,
     },
-    /// The limit of received events that have not ended is reached.
+    /// The limit of locked, released and expired events is reached
     Full {
         pending: u64,
         limit: u32,
@@ -128,7 +128,7 @@ enum ObstacleView {
     NoReceiver,
 }
 
-/// The attempts to come if every attempt fails.
+/// The next attempts if each of them fails.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Forecast)]
@@ -298,22 +298,22 @@ pub(super) async fn explain(
     }
 }
 
-/// Which event is asked about: one of the two, and once.
+/// The event that the query names, by `id` or by `sequence`.
 pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
-    let mut asked = Vec::new();
+    let mut selectors = Vec::new();
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match key.as_ref() {
             "id" if value.is_empty() => {
-                return Err(InvalidRequest::new("id", "is empty; allowed is an event's id").into());
+                return Err(InvalidRequest::new("id", "is empty; allowed is the id of an event").into());
             }
-            "id" => asked.push(EventSelector::Id(value.into_owned())),
+            "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
                 let allowed =
-                    || InvalidRequest::new("sequence", format!("is '{value}'; allowed is a number from 1 on"));
+                    || InvalidRequest::new("sequence", format!("is '{value}'; allowed is a number of 1 or more"));
                 let seq = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0).ok_or_else(allowed)?;
-                asked.push(EventSelector::Seq(Seq(seq)));
+                selectors.push(EventSelector::Seq(Seq(seq)));
             }
-            // Azure's clients put it everywhere.
+            // Azure's clients send it with every request.
             "api-version" => {}
             other => {
                 let problem = format!("has '{other}'; allowed are id and sequence");
@@ -321,8 +321,8 @@ pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
             }
         }
     }
-    match <[EventSelector; 1]>::try_from(asked) {
+    match <[EventSelector; 1]>::try_from(selectors) {
         Ok([wanted]) => Ok(wanted),
-        Err(_) => Err(InvalidRequest::new("the query", "must say once which event: id=EVENT_ID or sequence=N").into()),
+        Err(_) => Err(InvalidRequest::new("the query", "must name one event; allowed is id=EVENT_ID or sequence=N").into()),
     }
 }

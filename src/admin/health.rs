@@ -1,8 +1,8 @@
-//! Is it alive, and does it take events? For whoever restarts processes and whoever spreads load; no token is asked.
+//! Liveness and readiness probes; no token is needed.
 //!
-//! `/healthz` says no more than that somebody answers: a server that reads its store, or waits for room on its disk, must not
-//! be restarted.
-//! `/readyz` says whether a publisher would be served, and if not, why. Neither tells names or numbers of what is kept.
+//! `/healthz` only shows that the process responds: a server that reads its store, or whose disk is full, must not be
+//! restarted.
+//! `/readyz` shows whether events are accepted, and if not, why. Neither shows names or numbers of resources.
 
 use std::{
     borrow::Cow,
@@ -26,59 +26,59 @@ use crate::{
     store::damage::{DamageSummary, LogGap},
 };
 
-/// Where in its life the server is.
+/// Phase of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StartPhase {
     /// The store is being opened and read.
     Recovering,
-    /// It takes events and delivers them.
+    /// The server accepts and delivers events.
     Serving,
-    /// It finishes what is in flight.
+    /// Requests in flight are completed.
     Stopping,
 }
 
-/// What the two answers are made of.
+/// The state that both probes report.
 pub struct ServerHealth {
     phase: AtomicU8,
-    /// Asked through a function: health needs one word of the journal and no handle that can write. Not there before the
-    /// store is open.
+    /// The state of the journal, through a function, so that health has no handle that can write. Unset until the store is
+    /// open.
     journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
     step: Mutex<StartStep>,
 }
 
-/// What a start is doing, as it is told.
+/// The current step of a start.
 pub struct StartStep {
     what: &'static str,
-    far: Box<dyn Fn() -> Option<StepProgress> + Send + Sync>,
+    progress: Box<dyn Fn() -> Option<StepProgress> + Send + Sync>,
 }
 
-/// How far it is with that, in bytes.
+/// Progress of a step, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepProgress {
-    /// So much is done …
+    /// Bytes that are read.
     pub done: u64,
-    /// … of so much.
+    /// Bytes to read.
     pub of: u64,
 }
 
 impl StartStep {
-    /// It does this.
+    /// A step without progress.
     pub fn new(what: &'static str) -> Self {
         Self::with(what, || None)
     }
 
-    /// It does this, and `far` tells how far it is.
-    pub fn with(what: &'static str, far: impl Fn() -> Option<StepProgress> + Send + Sync + 'static) -> Self {
-        Self { what, far: Box::new(far) }
+    /// A step whose progress `progress` returns.
+    pub fn with(what: &'static str, progress: impl Fn() -> Option<StepProgress> + Send + Sync + 'static) -> Self {
+        Self { what, progress: Box::new(progress) }
     }
 }
 
 impl fmt::Display for StartStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
-        match (self.far)() {
+        match (self.progress)() {
             Some(StepProgress { done, of }) => write!(f, ", {done} of {of} bytes"),
             None => Ok(()),
         }
@@ -86,38 +86,38 @@ impl fmt::Display for StartStep {
 }
 
 impl ServerHealth {
-    /// Of a server that is still recovering; `journal` tells the state of its journal.
+    /// The health of a server that is still recovering; `journal` returns the state of its journal.
     pub fn new(journal: impl Fn() -> journal::JournalState + Send + Sync + 'static) -> Self {
-        let vitals = Self::starting();
-        vitals.attach(journal);
-        vitals
+        let health = Self::starting();
+        health.attach(journal);
+        health
     }
 
-    /// Of a server whose store is not open yet.
+    /// The health of a server whose store is not open yet.
     pub fn starting() -> Self {
         let step = Mutex::new(StartStep::new("the start begins"));
         Self { phase: AtomicU8::new(0), journal: OnceLock::new(), damage: OnceLock::new(), step }
     }
 
-    /// The store is open: `journal` tells the state of its journal from now on.
+    /// Attaches the journal when the store is open.
     pub fn attach(&self, journal: impl Fn() -> journal::JournalState + Send + Sync + 'static) {
-        // A second one would tell of the same.
+        // A second call would attach the same.
         self.journal.set(Box::new(journal)).ok();
     }
 
-    /// The store is open: `damage` tells what of it cannot be read.
+    /// Attaches the damage of the store when it is open.
     pub fn attach_damage(&self, damage: impl Fn() -> DamageSummary + Send + Sync + 'static) {
-        // A second one would tell of the same.
+        // A second call would attach the same.
         self.damage.set(Box::new(damage)).ok();
     }
 
-    /// The start does this now.
+    /// Sets the current step of the start.
     pub fn at(&self, step: StartStep) {
         tracing::info!(step = step.what, "starting");
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 
-    /// The server is now in `phase`. It never goes back.
+    /// Enters `phase`. An earlier phase is ignored.
     pub fn enter(&self, phase: StartPhase) {
         let number = match phase {
             StartPhase::Recovering => 0,
@@ -127,7 +127,7 @@ impl ServerHealth {
         self.phase.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Whether events are taken now.
+    /// The present readiness.
     pub fn readiness(&self) -> Readiness {
         let phase = self.phase();
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
@@ -144,21 +144,21 @@ impl ServerHealth {
         readiness
     }
 
-    fn alive(&self) -> Liveness {
+    fn liveness(&self) -> Liveness {
         if self.phase() != StartPhase::Recovering {
             return Liveness { status: "ok", step: None, done_bytes: None, total_bytes: None };
         }
         let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
-        let far = (step.far)();
+        let progress = (step.progress)();
         Liveness {
             status: "starting",
             step: Some(step.what),
-            done_bytes: far.map(|far| far.done),
-            total_bytes: far.map(|far| far.of),
+            done_bytes: progress.map(|progress| progress.done),
+            total_bytes: progress.map(|progress| progress.of),
         }
     }
 
-    /// Where the server is.
+    /// The present phase.
     pub fn phase(&self) -> StartPhase {
         match self.phase.load(Ordering::Relaxed) {
             0 => StartPhase::Recovering,
@@ -168,16 +168,16 @@ impl ServerHealth {
     }
 }
 
-/// The answer of `/readyz`.
+/// The response of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Readiness {
-    /// Whether events are taken.
+    /// Whether the server accepts events.
     pub ready: bool,
-    /// Where in its life the server is.
+    /// Phase of the server.
     pub phase: StartPhase,
-    /// The state of the journal in one word.
+    /// State of the journal: `opening`, `writable`, `full` or `closed`.
     pub journal: &'static str,
-    /// Events that cannot be read because a table of the store is damaged. New events are taken all the same.
+    /// Events that cannot be read because a table of the store is damaged. New events are accepted all the same.
     #[serde(rename = "lostEvents")]
     pub lost_events: u64,
     /// Problems, in sentences
@@ -185,12 +185,12 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// What follows from the two.
+    /// The readiness that follows from phase, journal and damage.
     pub fn of(phase: StartPhase, journal: &journal::JournalState, damage: &DamageSummary) -> Self {
         let (journal, of_journal) = match journal {
             journal::JournalState::Writable => ("writable", None),
             journal::JournalState::Full => {
-                ("full", Some("the disk of the data folder is full: publishers are refused until there is room"))
+                ("full", Some("the disk of the data folder is full: publishes are refused until there is space"))
             }
             journal::JournalState::Closed => ("closed", Some("the journal is closed: nothing can be stored any more")),
         };
@@ -206,65 +206,65 @@ impl Readiness {
     }
 }
 
-/// So many gaps are told one by one.
-const GAPS_TOLD: usize = 20;
+/// Maximum number of listed gaps.
+const GAPS_MAX: usize = 20;
 
-/// What of the store cannot be read, and what to do.
+/// The damage of the store, and what to do about it.
 fn of_damage(damage: &DamageSummary) -> Vec<String> {
-    let mut told: Vec<String> = damage
+    let mut problems: Vec<String> = damage
         .gaps
         .iter()
-        .take(GAPS_TOLD)
+        .take(GAPS_MAX)
         .map(|LogGap { partition, first, count }| {
             let last = first + count - 1;
             format!("lost to damage: {count} events, sequences {first} to {last} of partition {partition}")
         })
         .collect();
-    if damage.gaps.len() > GAPS_TOLD {
-        told.push(format!("lost to damage: {} more ranges of events", damage.gaps.len() - GAPS_TOLD));
+    if damage.gaps.len() > GAPS_MAX {
+        problems.push(format!("lost to damage: {} more ranges of events", damage.gaps.len() - GAPS_MAX));
     }
     let families: Vec<_> = damage.families.iter().map(|family| family.name()).collect();
     if !families.is_empty() {
-        told.push(format!(
+        problems.push(format!(
             "the store is damaged: a table of {} cannot be read in part; stop the server, and restore a backup or accept the \
              loss with gridhook restore --accept-loss",
             families.join(", ")
         ));
     }
-    told
+    problems
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Liveness {
-    /// `starting` while the store is read, and `ok` from then on.
+    /// `starting` while the store is read, then `ok`.
     status: &'static str,
-    /// What the start is doing.
+    /// Current step of the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<&'static str>,
-    /// How many bytes it has done of that, where it can be counted.
+    /// Bytes that the current step has read, if they can be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     done_bytes: Option<u64>,
-    /// Of how many.
+    /// Bytes that the current step has to read, if they can be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     total_bytes: Option<u64>,
 }
 
 /// `GET /healthz`.
-pub(super) async fn healthz(vitals: web::Data<ServerHealth>) -> HttpResponse {
-    HttpResponse::Ok().json(vitals.alive())
+pub(super) async fn healthz(health: web::Data<ServerHealth>) -> HttpResponse {
+    HttpResponse::Ok().json(health.liveness())
 }
 
 /// `GET /readyz`.
-pub(super) async fn readyz(vitals: web::Data<ServerHealth>) -> HttpResponse {
-    let readiness = vitals.readiness();
+pub(super) async fn readyz(health: web::Data<ServerHealth>) -> HttpResponse {
+    let readiness = health.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     HttpResponse::build(status).json(readiness)
 }
 
-/// What everybody else is told while the server starts.
-pub(super) async fn not_yet(vitals: web::Data<ServerHealth>) -> HttpResponse {
-    let message = vitals.readiness().problems.join("; ");
+/// The response to all other requests while the server starts.
+pub(super) async fn not_yet(health: web::Data<ServerHealth>) -> HttpResponse {
+    let message = health.readiness().problems.join("; ");
     HttpResponse::ServiceUnavailable()
         .insert_header((header::RETRY_AFTER, "1"))
         .force_close()

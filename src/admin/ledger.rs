@@ -1,4 +1,4 @@
-//! `GET …/ledger`: the lines of a subscription by their time, those of one kind or with one outcome only if somebody asks.
+//! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step, outcome or reason.
 
 use std::{fmt::Write as _, num::ParseIntError, str::FromStr, time::Duration};
 
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    ledger_line::{LineContext, LineView, WORDS, is_called},
+    ledger_line::{LineContext, LineView, STEPS, matches_outcome},
     model::{InvalidRequest, instant},
     trace::Paging,
 };
@@ -19,13 +19,13 @@ use crate::{
     policy::{outcome::Outcome, record::LedgerEntry},
 };
 
-/// So many lines are in one answer, unless it is asked for fewer or more.
+/// Default number of lines in a response.
 const TOP: usize = 100;
 
-/// An hour is looked at where nobody says from when.
-const LATELY: Duration = Duration::from_secs(3600);
+/// Default time range.
+const DEFAULT_RANGE: Duration = Duration::from_secs(3600);
 
-/// A part of a ledger.
+/// A page of the ledger.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Ledger)]
@@ -33,17 +33,16 @@ pub(super) struct LedgerPageView {
     subscription: String,
     from: String,
     to: String,
-    /// When the oldest line was written that is still kept.
+    /// Time of the oldest line that is still stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest: Option<String>,
     lines: Vec<LineView>,
-    /// To be sent back as `continue`, with the same question; absent where that was all. There may be more even where an
-    /// answer has no lines.
+    /// Value of `continue` for the next request; missing at the end. A page without lines may have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     r#continue: Option<String>,
 }
 
-/// Where a list goes on: a key of the ledger in hexadecimal digits.
+/// Start of the next page: a key of the ledger in hexadecimal digits.
 struct LedgerToken(Vec<u8>);
 
 impl FromStr for LedgerToken {
@@ -63,21 +62,21 @@ pub(super) async fn ledger(
     name: &str,
     query: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let Paging { from: place, top, rest } = Paging::<LedgerToken>::read(query, TOP)?;
+    let Paging { from: start, top, rest } = Paging::<LedgerToken>::read(query, TOP)?;
     let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, control.clock.now())?;
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| is_called(&entry.what, outcome));
-    let place = place.map(|LedgerToken(key)| key);
-    let found = topic.ledger(subscription.number, (from, to), place, top, wanted).await;
+    let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| matches_outcome(&entry.what, outcome));
+    let start = start.map(|LedgerToken(key)| key);
+    let found = topic.ledger(subscription.number, (from, to), start, top, wanted).await;
     let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
-    let beside = LineContext { filters: None, excerpts: Some(&excerpts) };
+    let context = LineContext { filters: None, excerpts: Some(&excerpts) };
     Ok(HttpResponse::Ok().json(LedgerPageView {
         subscription: subscription.name.to_string(),
         from: from.to_string(),
         to: to.to_string(),
         oldest: oldest.map(|oldest| oldest.to_string()),
-        lines: lines.iter().map(|line| LineView::new(line, beside)).collect(),
+        lines: lines.iter().map(|line| LineView::new(line, context)).collect(),
         r#continue: next.map(|key| {
             key.iter().fold(String::new(), |mut text, byte| {
                 // Writing to a string does not fail.
@@ -88,7 +87,7 @@ pub(super) async fn ledger(
     }))
 }
 
-/// A request for a replay.
+/// The query of a request.
 struct LedgerRequest {
     from: Timestamp,
     to: Timestamp,
@@ -103,7 +102,7 @@ impl LedgerRequest {
                 "from" => from = Some(instant("from", &value)?),
                 "to" => to = Some(instant("to", &value)?),
                 "outcome" => outcome = Some(check_outcome(&value)?),
-                // Azure's clients put it everywhere.
+                // Azure's clients send it with every request.
                 "api-version" => {}
                 other => {
                     let problem = format!("has '{other}'; allowed are from, to, outcome, top and continue");
@@ -112,17 +111,17 @@ impl LedgerRequest {
             }
         }
         let to = to.unwrap_or_else(|| now.after(Duration::from_micros(1)));
-        Ok(Self { from: from.unwrap_or_else(|| to.before(LATELY)), to, outcome })
+        Ok(Self { from: from.unwrap_or_else(|| to.before(DEFAULT_RANGE)), to, outcome })
     }
 }
 
 fn check_outcome(text: &str) -> Result<String, AdminError> {
-    let is_word = WORDS.iter().any(|word| word.eq_ignore_ascii_case(text));
+    let is_step = STEPS.iter().any(|step| step.eq_ignore_ascii_case(text));
     let is_outcome = Outcome::all().any(|outcome| outcome.to_string().eq_ignore_ascii_case(text));
-    if is_word || is_outcome {
+    if is_step || is_outcome {
         return Ok(text.to_owned());
     }
     let outcomes: Vec<String> = Outcome::all().map(|outcome| outcome.to_string()).collect();
-    let allowed = format!("{}, or the outcome of an attempt: {}", WORDS.join(", "), outcomes.join(", "));
+    let allowed = format!("{}, or the outcome of an attempt: {}", STEPS.join(", "), outcomes.join(", "));
     Err(InvalidRequest::new("outcome", format!("is '{text}'; allowed are {allowed}")).into())
 }

@@ -1,4 +1,4 @@
-//! A line of the ledger as it is told: its parts for programs, and a sentence for people.
+//! A line of the ledger as JSON: its parts for programs, and a sentence for people.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct LineView {
     at: String,
     lane: String,
-    /// `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
+    /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
     /// `written`, `lost` or `redriven`.
     pub(super) step: &'static str,
     /// The whole line as a sentence.
@@ -74,7 +74,7 @@ struct ResponseView {
     text: String,
 }
 
-/// What is known beside a line.
+/// Records that belong to lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineContext<'a> {
     pub(super) filters: Option<&'a BTreeMap<u32, FilterResult>>,
@@ -82,14 +82,14 @@ pub(super) struct LineContext<'a> {
 }
 
 impl LineView {
-    pub(super) fn new(line: &LedgerLine, beside: LineContext<'_>) -> Self {
+    pub(super) fn new(line: &LedgerLine, context: LineContext<'_>) -> Self {
         let LedgerLine { lane, attempt, entry } = line;
-        let LedgerEntry { at, covers, what } = entry;
-        let excerpt = line.excerpt_key().and_then(|key| beside.excerpts?.get(&key));
+        let LedgerEntry { at, covers, what: event } = entry;
+        let excerpt = line.excerpt_key().and_then(|key| context.excerpts?.get(&key));
         let mut view = Self {
             at: at.to_string(),
             lane: lane_name(*lane),
-            step: line_kind(what),
+            step: step_name(event),
             text: String::new(),
             attempt: Some(*attempt).filter(|attempt| *attempt > 0),
             outcome: None,
@@ -99,18 +99,18 @@ impl LineView {
             reason: None,
             file: None,
             filter: None,
-            response: excerpt.map(|Excerpt { answered, said }| ResponseView {
+            response: excerpt.map(|Excerpt { answered, said: text }| ResponseView {
                 by_endpoint: *answered,
-                text: String::from_utf8_lossy(said).into_owned(),
+                text: String::from_utf8_lossy(text).into_owned(),
             }),
             events: covers.iter().map(|(_, count)| u64::from(*count)).sum(),
             first_sequence: covers.first().map_or(0, |(first, _)| first.0),
             last_sequence: covers.last().map_or(0, |(first, count)| first.0 + u64::from(*count) - 1),
         };
-        match what {
+        match event {
             LedgerEvent::Filtered { version } => {
-                let verdict = beside.filters.and_then(|filters| filters.get(version));
-                view.filter = Some(FilterView::new(*version, verdict));
+                let result = context.filters.and_then(|filters| filters.get(version));
+                view.filter = Some(FilterView::new(*version, result));
             }
             LedgerEvent::Attempted { outcome, status, latency, next, excerpt: _ } => {
                 view.outcome = Some(outcome.to_string());
@@ -129,70 +129,68 @@ impl LineView {
             | LedgerEvent::Redriven { .. }
             | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
         }
-        view.text = match what {
+        view.text = match event {
             LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(covers),
-            _ => view.sentence(what),
+            _ => view.sentence(event),
         };
         view
     }
 
-    fn sentence(&self, what: &LedgerEvent) -> String {
+    fn sentence(&self, event: &LedgerEvent) -> String {
         let attempt = self.attempt.map_or_else(|| "an attempt".to_owned(), |attempt| format!("attempt {attempt}"));
-        match what {
+        match event {
             LedgerEvent::Filtered { .. } => self.filter.as_ref().map(FilterView::sentence).unwrap_or_default(),
             LedgerEvent::Attempted { outcome, status, .. } => {
                 let status = status.map(|status| format!("{status} ")).unwrap_or_default();
                 let took = self.milliseconds.unwrap_or_default();
                 let next = match &self.next_attempt {
-                    Some(next) => format!("; the next one not before {next}"),
+                    Some(next) => format!("; next attempt at {next} or later"),
                     None => String::new(),
                 };
                 format!("{attempt}: {status}{outcome} after {took} ms{next}")
             }
-            LedgerEvent::GivenUp { reason, dead_lettered: true } => {
-                format!("given up: {reason}; becomes a dead letter")
-            }
+            LedgerEvent::GivenUp { reason, dead_lettered: true } => format!("given up: {reason}; dead-lettered"),
             LedgerEvent::GivenUp { reason, dead_lettered: false } => format!("given up: {reason}; dropped"),
             LedgerEvent::Late { settled: true } => {
-                format!("{attempt}: a success after the response wait, which counts")
+                format!("{attempt}: success after the response timeout, counted as delivered")
             }
-            LedgerEvent::Late { settled: false } => format!("{attempt}: a success after the event had ended"),
+            LedgerEvent::Late { settled: false } => format!("{attempt}: success after the event was given up or delivered"),
             LedgerEvent::Canceled => "canceled: the subscription was deleted".to_owned(),
             LedgerEvent::Filed { file } => format!("dead letter written: {file}"),
             LedgerEvent::Lost { why } => format!("dead letter lost: {why}"),
             LedgerEvent::Lease(step) => lease_sentence(&attempt, *step),
             LedgerEvent::Redriven { into } => {
-                format!("taken out of the dead letters, sent again in {}", lane_name(*into))
+                format!("dead letter redriven in {}", lane_name(*into))
             }
         }
     }
 }
 
-/// So many runs of lost events are told one by one.
-const RUNS_TOLD: usize = 20;
+/// Maximum number of listed ranges of lost events.
+const RANGES_MAX: usize = 20;
 
-/// Which events are lost, run by run.
+/// The ranges of lost events.
 fn lost(covers: &[(Seq, u32)]) -> String {
     let events: u64 = covers.iter().map(|(_, count)| u64::from(*count)).sum();
-    let run = |(first, count): &(Seq, u32)| format!("{} to {}", first.0, first.0 + u64::from(*count) - 1);
-    let runs: Vec<String> = covers.iter().take(RUNS_TOLD).map(run).collect();
-    let more = if covers.len() > RUNS_TOLD { ", and more" } else { "" };
-    format!("lost to damage of the store: {events} events, sequences {}{more}", runs.join(", "))
+    let range = |(first, count): &(Seq, u32)| format!("{} to {}", first.0, first.0 + u64::from(*count) - 1);
+    let ranges: Vec<String> = covers.iter().take(RANGES_MAX).map(range).collect();
+    let more = if covers.len() > RANGES_MAX { ", and more" } else { "" };
+    format!("lost to damage of the store: {events} events, sequences {}{more}", ranges.join(", "))
 }
 
 fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
     match step {
         LeaseStep::Received { until } => format!("{attempt}: received by a client, locked until {until}"),
-        LeaseStep::Renewed { until } => format!("{attempt}: the lock was renewed until {until}"),
+        LeaseStep::Renewed { until } => format!("{attempt}: lock renewed until {until}"),
         LeaseStep::Acknowledged => format!("{attempt}: acknowledged"),
-        LeaseStep::Released { until } => format!("{attempt}: released; not received again before {until}"),
-        LeaseStep::Expired => format!("{attempt}: the lock expired without a word"),
+        LeaseStep::Released { until } => format!("{attempt}: released; available again at {until}"),
+        LeaseStep::Expired => format!("{attempt}: the lock expired"),
     }
 }
 
 impl FilterView {
-    fn new(version: u32, verdict: Option<&FilterResult>) -> Self {
-        match verdict {
+    fn new(version: u32, result: Option<&FilterResult>) -> Self {
+        match result {
             Some(FilterResult::Stopped { clause, why, seen }) => {
                 Self { version, stopped_by: Some(clause.clone()), reason: Some(why), value: seen.clone() }
             }
@@ -201,16 +199,16 @@ impl FilterView {
     }
 
     fn sentence(&self) -> String {
-        let stopped = format!("stopped by the filter, version {}", self.version);
+        let filtered = format!("filtered out by version {} of the filter", self.version);
         match (&self.stopped_by, self.reason, &self.value) {
-            (Some(clause), Some(why), Some(seen)) => format!("{stopped}: {clause}: {why}: {seen}"),
-            (Some(clause), Some(why), None) => format!("{stopped}: {clause}: {why}"),
-            _ => stopped,
+            (Some(clause), Some(why), Some(seen)) => format!("{filtered}: {clause}: {why}: {seen}"),
+            (Some(clause), Some(why), None) => format!("{filtered}: {clause}: {why}"),
+            _ => filtered,
         }
     }
 }
 
-/// What a lane is called.
+/// The name of a lane.
 fn lane_name(lane: Lane) -> String {
     match lane {
         Lane::LIVE => "live".to_owned(),
@@ -221,8 +219,8 @@ fn lane_name(lane: Lane) -> String {
     }
 }
 
-/// The words that lines are told by and asked for.
-pub(super) const WORDS: [&str; 17] = [
+/// The steps, as lines have them and requests name them.
+pub(super) const STEPS: [&str; 17] = [
     "filtered",
     "delivered",
     "deferred",
@@ -242,9 +240,9 @@ pub(super) const WORDS: [&str; 17] = [
     "lockExpired",
 ];
 
-/// The word for a line.
-pub(super) fn line_kind(what: &LedgerEvent) -> &'static str {
-    match what {
+/// The step of a line.
+pub(super) fn step_name(event: &LedgerEvent) -> &'static str {
+    match event {
         LedgerEvent::Filtered { .. } => "filtered",
         LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => "delivered",
         LedgerEvent::Attempted { next: Some(_), .. } => "deferred",
@@ -261,12 +259,12 @@ pub(super) fn line_kind(what: &LedgerEvent) -> &'static str {
     }
 }
 
-/// Whether a line is one that is asked for by its word, or by the name of an outcome or a reason.
-pub(super) fn is_called(what: &LedgerEvent, wanted: &str) -> bool {
-    let name = match what {
+/// Whether a line matches `outcome` of a request: the name of its step, outcome or reason.
+pub(super) fn matches_outcome(event: &LedgerEvent, wanted: &str) -> bool {
+    let name = match event {
         LedgerEvent::Attempted { outcome, .. } => outcome.to_string(),
         LedgerEvent::GivenUp { reason, .. } => reason.to_string(),
         _ => String::new(),
     };
-    line_kind(what).eq_ignore_ascii_case(wanted) || name.eq_ignore_ascii_case(wanted)
+    step_name(event).eq_ignore_ascii_case(wanted) || name.eq_ignore_ascii_case(wanted)
 }

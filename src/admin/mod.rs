@@ -247,7 +247,7 @@ pub fn configure_side(
                 cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require)))
             }
             GridhookPath::Metrics => {
-                cfg.service(resource.route(route.to(metrics::scrape)).wrap(from_fn(auth::require_to_watch)))
+                cfg.service(resource.route(route.to(metrics::scrape)).wrap(from_fn(auth::require_metrics_access)))
             }
             GridhookPath::Supervision => {
                 cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))

@@ -1,4 +1,4 @@
-//! What operators ask of topics and subscriptions that Azure has no word for: how they are, and whether endpoints are called.
+//! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe` and `release`.
 
 use actix_web::HttpResponse;
 use serde::Serialize;
@@ -32,10 +32,10 @@ pub struct SubscriptionStatusView {
     health: HealthView,
     endpoint: PaceView,
     counters: CountersView,
-    /// The same of what jobs sent once more, which is not in `counters`.
+    /// Counters of events that jobs sent again; they are not in `counters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<CountersView>,
-    /// The jobs that have not ended.
+    /// Jobs that have not ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     jobs: Vec<JobView>,
     backlog: u64,
@@ -69,7 +69,7 @@ pub(super) enum HealthView {
     },
 }
 
-/// Within which limits it is called at present. Rates are requests in a second.
+/// Present limits of requests to the endpoint. Rates are in requests a second.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusEndpoint)]
@@ -97,7 +97,7 @@ struct CountersView {
     late: u64,
 }
 
-/// A replay or a redrive, and how far it has come.
+/// A replay or a redrive, and its progress.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = StatusJob)]
@@ -131,12 +131,12 @@ impl JobView {
 #[schema(as = TopicStatus)]
 pub struct TopicStatusView {
     topic: String,
-    /// Whether its publishers are refused because its backlog is at its bound.
+    /// Whether publishes are refused because the backlog has reached `journal.backlog_max`.
     full: bool,
-    /// Told where the backlog is at its bound, or close to it and being made smaller.
+    /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     largest_backlog: Option<BacklogView>,
-    /// The lives of its own actor, which keeps those of its subscriptions.
+    /// Incarnations of the topic's own actor.
     actor: IncarnationsView,
 }
 
@@ -149,7 +149,7 @@ struct BacklogView {
 }
 
 impl SubscriptionStatusView {
-    /// What is told of `status`.
+    /// The view of `status`.
     pub fn new(topic: &str, subscription: &SubscriptionRecord, status: &SubscriptionStatus, now: Timestamp) -> Self {
         let SubscriptionStatus {
             cursor,
@@ -267,8 +267,8 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
     Ok(HttpResponse::Ok().json(view))
 }
 
-/// `POST …/hold`, `…/resume`, `…/probe` and `…/release`; durable when answered, with how the subscription is then. What is in
-/// flight is finished.
+/// `POST …/hold`, `…/resume`, `…/probe` and `…/release`. The response has the new status, after the command is durable.
+/// Requests in flight are completed.
 pub(super) async fn command(
     control: &Control,
     path: &TopicPath,
@@ -277,6 +277,6 @@ pub(super) async fn command(
 ) -> Result<HttpResponse, AdminError> {
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     control.registry.command(&path.key(), name, command).await?;
-    info!(topic = path.key(), subscription = name, ?command, "operator's command done");
+    info!(topic = path.key(), subscription = name, ?command, "operator command done");
     status(control, path, name).await
 }

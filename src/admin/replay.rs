@@ -1,4 +1,4 @@
-//! Replays: events that are stored, sent to one event subscription once more.
+//! Replays: stored events are sent to one event subscription again.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// A million events in a second is no bound at all.
+/// Maximum rate limit of a job, in events a second.
 const RATE_MAX: f64 = 1e6;
 
 /// A request for a replay.
@@ -33,34 +33,34 @@ const RATE_MAX: f64 = 1e6;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = ReplayBody)]
 pub(super) struct ReplayBody {
-    /// Events that were appended at this time or later, as `2040-01-01T00:00:00Z`.
+    /// Events published at this time or later, such as `2040-01-01T00:00:00Z`.
     #[schema(example = "2026-01-01T00:00:00Z")]
     from: Option<String>,
-    /// Events that were appended before this time.
+    /// Events published before this time.
     to: Option<String>,
-    /// Events from this sequence on, instead of `from`.
+    /// First sequence number, instead of `from`.
     from_sequence: Option<u64>,
-    /// Events up to this sequence, with it, instead of `to`.
+    /// Last sequence number, instead of `to`.
     to_sequence: Option<u64>,
-    /// At most so many events in a second, repeated attempts counted; without it the endpoint's own limits hold.
+    /// Maximum events a second, repeated attempts included; default the limits of the endpoint.
     events_per_second: Option<f64>,
-    /// Counts what would be sent, and sends nothing.
+    /// Whether to count without a replay.
     #[serde(default)]
     dry_run: bool,
 }
 
 impl ReplayBody {
-    fn part(&self) -> Result<ReplayRange, InvalidRequest> {
-        let place = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
+    fn range(&self) -> Result<ReplayRange, InvalidRequest> {
+        let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
             (Some(_), Some(_)) => {
-                Err(InvalidRequest::new(time.0, format!("and {} say the same; allowed is one of them", seq.0)))
+                Err(InvalidRequest::new(time.0, format!("and {} are both given; allowed is one of them", seq.0)))
             }
             (Some(given), None) => Ok(Some(ReplayPoint::Since(instant(time.0, given)?))),
             (None, seq) => Ok(seq.map(ReplayPoint::At)),
         };
         Ok(ReplayRange {
-            from: place(("from", self.from.as_deref()), ("fromSequence", self.from_sequence.map(Seq)))?,
-            to: place(
+            from: point(("from", self.from.as_deref()), ("fromSequence", self.from_sequence.map(Seq)))?,
+            to: point(
                 ("to", self.to.as_deref()),
                 ("toSequence", self.to_sequence.map(|last| Seq(last.saturating_add(1)))),
             )?,
@@ -95,12 +95,12 @@ impl DryRun {
     }
 }
 
-/// A job, as it is told.
+/// A replay or redrive job.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
 pub(super) struct JobView {
-    /// The header `aeg-replay-job` of its requests has it too, or `aeg-redrive-job` of a redrive's.
+    /// Also in the header `aeg-replay-job` or `aeg-redrive-job` of its requests.
     id: String,
     kind: String,
     state: String,
@@ -123,7 +123,7 @@ struct JobProgress {
     passed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<u64>,
-    /// Seconds until all is passed, at the pace so far.
+    /// Seconds until the end at the present rate.
     eta_seconds: Option<u64>,
 }
 
@@ -147,14 +147,14 @@ impl JobView {
     fn new(job: &Job, now: Timestamp) -> Self {
         let range = match job.kind {
             JobKind::Replay { from, end } => Some((from.0, end.0)),
-            // How many it will find nobody knows before it has looked.
+            // The number of dead letters is not known in advance.
             JobKind::Redrive { .. } => None,
         };
         let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
             job.counters;
         let Counters { requests, requests_failed, .. } = job.counters;
-        let of = range.map(|(from, end)| end.saturating_sub(from));
-        let left = of.filter(|_| job.state == JobState::Running).and_then(|of| eta(now.since(job.began), passed, of));
+        let total = range.map(|(from, end)| end.saturating_sub(from));
+        let left = total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
         Self {
             id: job.lane.0.to_string(),
             kind: job.kind.to_string(),
@@ -164,7 +164,7 @@ impl JobView {
             events_per_second: job.rate.map(Rate::per_second),
             started: job.began.to_string(),
             changed: job.changed.to_string(),
-            progress: JobProgress { passed, total: of, eta_seconds: left.map(|left| left.as_secs()) },
+            progress: JobProgress { passed, total, eta_seconds: left.map(|left| left.as_secs()) },
             counters: JobCounters {
                 matched,
                 filtered,
@@ -180,24 +180,24 @@ impl JobView {
     }
 }
 
-/// How long the rest takes, if it goes on as it went so far.
-fn eta(so_far: Duration, passed: u64, of: u64) -> Option<Duration> {
-    let left = of.saturating_sub(passed) as f64 / Some(passed).filter(|passed| *passed > 0)? as f64;
+/// Time for the rest at the average rate so far.
+fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
+    let left = total.saturating_sub(passed) as f64 / Some(passed).filter(|passed| *passed > 0)? as f64;
     Duration::try_from_secs_f64(so_far.as_secs_f64() * left).ok()
 }
 
-/// `…/replays`, asked with GET or POST, and `…/replays/{replayId}` with what may be said of one.
+/// `GET` and `POST …/replays`, `GET …/replays/{replayId}`, and `POST` of `pause`, `resume` and `cancel` below it.
 pub(super) async fn answer(
     control: &Control,
     request: &HttpRequest,
     path: &TopicPath,
     name: &str,
-    verb: ReplayAction,
+    action: ReplayAction,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let (key, registry) = (path.key(), &control.registry);
-    let command: fn(Lane) -> JobCommand = match verb {
+    let command: fn(Lane) -> JobCommand = match action {
         ReplayAction::All if *request.method() == Method::POST => return start(control, path, name, body).await,
         ReplayAction::All => {
             let jobs = registry.jobs(&key, name).await?;
@@ -211,7 +211,7 @@ pub(super) async fn answer(
     };
     let command = command(lane(request)?);
     registry.command(&key, name, Command::Job(command)).await?;
-    info!(topic = key, subscription = name, ?command, "operator's command done");
+    info!(topic = key, subscription = name, ?command, "operator command done");
     one(control, path, name, lane(request)?).await
 }
 
@@ -224,17 +224,17 @@ async fn one(control: &Control, path: &TopicPath, name: &str, lane: Lane) -> Res
 fn lane(request: &HttpRequest) -> Result<Lane, AdminError> {
     let id = path::name_behind(request.path(), "replays").unwrap_or_default();
     let lane = id.parse().ok().map(Lane).filter(|lane| lane.is_job());
-    lane.ok_or_else(|| AdminError::NotFound(format!("there is no replay '{id}'")))
+    lane.ok_or_else(|| AdminError::NotFound(format!("There is no replay '{id}'.")))
 }
 
 async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, AdminError> {
     let body: ReplayBody = if body.is_empty() { ReplayBody::default() } else { read(parse(body)?)? };
-    let (key, part, rate) = (path.key(), body.part()?, body.rate()?);
+    let (key, range, rate) = (path.key(), body.range()?, body.rate()?);
     if body.dry_run {
-        let content = control.registry.preview_replay(&key, name, part).await?;
+        let content = control.registry.preview_replay(&key, name, range).await?;
         return Ok(HttpResponse::Ok().json(DryRun::new(content)));
     }
-    let job = control.registry.replay(&key, name, part, rate).await?;
-    info!(topic = key, subscription = name, job = job.lane.0, "a replay begins");
+    let job = control.registry.replay(&key, name, range, rate).await?;
+    info!(topic = key, subscription = name, job = job.lane.0, "replay started");
     Ok(HttpResponse::Created().json(JobView::new(&job, control.clock.now())))
 }

@@ -1,8 +1,8 @@
-//! The store of the running server looked at, and backed up. Operators only: what is written is where the server can write.
+//! Check and backup of the store of the running server.
 //!
-//! Both take long, so that the answer comes as lines of JSON while it happens: `{"progress": "…"}` now and then, and in the
-//! end one with `report`, with `backup` too where one was made, or with `error`. The work is done on a thread of its own,
-//! one at a time, and is called off when whoever asked goes: the first line that cannot be handed over ends it.
+//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` every 250 ms, and at the end one line with
+//! `report`, with `backup` too after a backup, or with `error`. The work runs on its own thread, one operation at a time. It
+//! is canceled when the client disconnects: the first line that cannot be sent ends it.
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -31,13 +31,13 @@ use crate::{
     },
 };
 
-/// Lines of JSON.
+/// Content type of JSON lines.
 const LINES: &str = "application/x-ndjson";
 
-/// So often is progress told. It is also what tells that nobody listens any more.
-const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// Interval of progress lines, which also detect a disconnected client.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Lines that wait for a slow reader; more progress than this is left out.
+/// Maximum number of lines that wait for a slow reader; further progress lines are dropped.
 const LINES_MAX: usize = 4;
 
 /// The folder of a backup.
@@ -45,11 +45,11 @@ const LINES_MAX: usize = 4;
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
 pub(super) struct BackupBody {
-    /// An absolute path on the server's machine, of a folder that is empty or not there yet.
+    /// Absolute path on the server of a folder that is empty or does not exist.
     folder: String,
 }
 
-/// A line of the answer.
+/// A line of the response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = StoreLine)]
 pub(super) struct ProgressLine {
@@ -62,7 +62,7 @@ pub(super) struct ProgressLine {
     /// Backup that was made
     #[serde(skip_serializing_if = "Option::is_none")]
     backup: Option<Value>,
-    /// Why it was not done.
+    /// Cause of a failure of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -72,11 +72,11 @@ const NOTHING: ProgressLine = ProgressLine { progress: None, report: None, backu
 /// `POST /store/check`.
 pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let backups = backups(&control)?;
-    let turn = backups.turn().map_err(refused)?;
-    info!("the store is looked at");
+    let permit = backups.turn().map_err(refused)?;
+    info!("store check started");
     Ok(work(control.clock.clone(), move |watch| {
-        let report = backups.look(&turn, watch)?;
-        done(turn, report.is_sound(), "the store was looked at");
+        let report = backups.look(&permit, watch)?;
+        log_end(permit, report.is_sound(), "store check ended");
         Ok(ProgressLine { report: Some(value_of(&report)), ..NOTHING })
     }))
 }
@@ -86,14 +86,14 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
     let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
     let backups = backups(&control)?;
     let folder = PathBuf::from(body.folder);
-    let turn = backups.turn().map_err(refused)?;
-    let (looked, asked) = (Arc::clone(&backups), folder.clone());
-    let checked = web::block(move || looked.check_target(&asked)).await;
-    checked.map_err(|_| AdminError::Broken("there is no thread to look at a folder"))?.map_err(refused)?;
-    info!(folder = %folder.display(), "a backup is begun");
+    let permit = backups.turn().map_err(refused)?;
+    let (checker, target) = (Arc::clone(&backups), folder.clone());
+    let checked = web::block(move || checker.check_target(&target)).await;
+    checked.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?.map_err(refused)?;
+    info!(folder = %folder.display(), "backup started");
     Ok(work(control.clock.clone(), move |watch| {
-        let made = backups.make(&turn, &folder, watch)?;
-        done(turn, made.report.is_sound(), "a backup was made");
+        let made = backups.make(&permit, &folder, watch)?;
+        log_end(permit, made.report.is_sound(), "backup ended");
         let files = made.manifest.files.len();
         let backup = json!({
             "folder": folder,
@@ -111,9 +111,9 @@ fn backups(control: &Control) -> Result<Arc<Backups>, AdminError> {
     backups.ok_or_else(|| AdminError::Unavailable(backup::BackupError::Closed.to_string()))
 }
 
-fn done(turn: BackupPermit, is_sound: bool, what: &'static str) {
-    drop(turn);
-    if is_sound { info!("{what}") } else { warn!("{what}, and it is not sound") }
+fn log_end(permit: BackupPermit, is_sound: bool, message: &'static str) {
+    drop(permit);
+    if is_sound { info!(is_sound, "{message}") } else { warn!(is_sound, "{message}") }
 }
 
 fn refused(error: backup::BackupError) -> AdminError {
@@ -129,17 +129,17 @@ fn refused(error: backup::BackupError) -> AdminError {
     }
 }
 
-/// Answers with what `work` tells while it runs on a thread of its own.
+/// Runs `work` on its own thread and streams its lines.
 fn work(
     clock: Clock,
     work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError> + Send + 'static,
 ) -> HttpResponse {
-    let (lines, told) = mpsc::channel(LINES_MAX);
+    let (lines, received) = mpsc::channel(LINES_MAX);
     let run = move || {
         let mut last = Timestamp::default();
         let mut watch = |progress: BackupProgress| {
             let now = clock.now();
-            if now < last.after(TOLD_EVERY) {
+            if now < last.after(PROGRESS_INTERVAL) {
                 return ControlFlow::Continue(());
             }
             last = now;
@@ -152,22 +152,22 @@ fn work(
             Ok(line) => line,
             Err(error) => {
                 match &error {
-                    backup::BackupError::Stop(CheckStop::Canceled) => info!("canceled: the client disconnected"),
-                    error => warn!(%error, "the store was not looked at, or not backed up"),
+                    backup::BackupError::Stop(CheckStop::Canceled) => info!("store operation canceled: the client disconnected"),
+                    error => warn!(%error, "store operation failed"),
                 }
                 ProgressLine { error: Some(error.to_string()), ..NOTHING }
             }
         };
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         lines.blocking_send(last).ok();
     };
     if let Err(error) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
-        warn!(%error, "there is no thread for it");
+        warn!(%error, "cannot start a thread for the store operation");
     }
-    let lines = stream::unfold(told, |mut told| async move {
-        let line = told.recv().await?;
+    let lines = stream::unfold(received, |mut received| async move {
+        let line = received.recv().await?;
         let text = format!("{}\n", value_of(&line));
-        Some((Ok::<_, actix_web::Error>(Bytes::from(text)), told))
+        Some((Ok::<_, actix_web::Error>(Bytes::from(text)), received))
     });
     HttpResponse::Ok().content_type(LINES).streaming(Box::pin(lines))
 }

@@ -1,4 +1,4 @@
-//! The incarnations of actors, told: how often each was built again, why, and how long that took.
+//! Restarts of actors: how often, why, and how long each recovery took.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     supervision::{IncarnationEnds, RecoveryTimes, Supervision},
 };
 
-/// So many actors are told where nobody says how many …
+/// Default number of listed actors …
 const TOP: usize = 100;
 
-/// … and so many at the most.
+/// … and the maximum.
 const TOP_MAX: usize = 1_000;
 
 /// The incarnations of an actor.
@@ -28,9 +28,9 @@ pub(super) struct IncarnationsView {
     ends: EndsView,
     last_cause: Option<String>,
     last_end: Option<String>,
-    /// From a death to the end of the next life's first work.
+    /// Time from an end to the end of the first work of the next incarnation.
     recovery: RecoveryView,
-    /// What was put aside because it killed the actor again and again: told of subscriptions.
+    /// Events quarantined because processing them ended the actor repeatedly; only of event subscriptions.
     #[serde(skip_serializing_if = "Option::is_none")]
     quarantined: Option<QuarantinedView>,
 }
@@ -44,7 +44,7 @@ struct EndsView {
     orphaned: u64,
 }
 
-/// In milliseconds; the percentiles are those of the newest.
+/// Recovery times in milliseconds; the percentiles are those of the newest.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[schema(as = ActorRecovery)]
 struct RecoveryView {
@@ -59,7 +59,7 @@ struct RecoveryView {
 #[schema(as = ActorQuarantined)]
 struct QuarantinedView {
     count: u64,
-    /// The newest of them, oldest first.
+    /// Newest events in quarantine, oldest first.
     newest: Vec<QuarantinedEvent>,
 }
 
@@ -98,11 +98,11 @@ pub(super) struct SupervisionReport {
     ends: EndsView,
     quarantined: u64,
     recovery: RecoveryView,
-    /// Those that died most often, most often first.
+    /// Actors with the most restarts, most first.
     most_restarted: Vec<ActorView>,
 }
 
-/// What may stand in the query of `GET /supervision`.
+/// The query of `GET /supervision`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SupervisionQuery {
@@ -150,7 +150,7 @@ impl RecoveryView {
         let mut sorted: Vec<Duration> = newest.collect();
         let last = sorted.last().copied();
         sorted.sort_unstable();
-        // The smallest that so many hundredths of them do not exceed.
+        // Nearest-rank percentile.
         let percentile = |hundredths: usize| sorted.get((sorted.len() * hundredths).div_ceil(100).saturating_sub(1));
         let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
         Self {
@@ -163,7 +163,7 @@ impl RecoveryView {
     }
 }
 
-/// `GET /supervision`: which actors died, how often, and how soon they were at work again.
+/// `GET /supervision`: restarts and recovery times of actors.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let wrong = |error: &dyn std::fmt::Display| {
         InvalidRequest::new("the query", format!("cannot be read: {error}; allowed are top and topic"))
@@ -188,48 +188,48 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
         let name = topic.record().key();
         all.add(ActorOwner::Topic(name.clone()), &topic.history().supervision(), None);
         for (subscription, supervision, quarantined) in topic.supervised() {
-            let whose = ActorOwner::Subscription(name.clone(), subscription);
-            all.add(whose, &supervision, Some(&quarantined));
+            let owner = ActorOwner::Subscription(name.clone(), subscription);
+            all.add(owner, &supervision, Some(&quarantined));
         }
     }
-    for undertaker in control.queue.targets.dead_letters.iter().filter(|_| query.topic.is_none()) {
-        let whose = ActorOwner::Store(undertaker.store.clone());
-        all.add(whose, &undertaker.history.supervision(), None);
+    for dead_letters in control.queue.targets.dead_letters.iter().filter(|_| query.topic.is_none()) {
+        let owner = ActorOwner::Store(dead_letters.store.clone());
+        all.add(owner, &dead_letters.history.supervision(), None);
     }
     Ok(HttpResponse::Ok().json(all.report(top)))
 }
 
-/// Whose actor.
+/// Owner of an actor.
 enum ActorOwner {
     Topic(String),
     Subscription(String, String),
     Store(String),
 }
 
-/// What was gathered of all actors.
+/// Totals of all actors.
 #[derive(Default)]
 struct ActorHistory {
     actors: usize,
     quarantined: u64,
     recoveries: RecoveryTimes,
-    /// Those that died, by how often, and by their place, which keeps them apart.
-    died: BTreeMap<(u64, usize), ActorView>,
+    /// Actors that ended, by number of ends and a unique number.
+    ended: BTreeMap<(u64, usize), ActorView>,
 }
 
 impl ActorHistory {
-    fn add(&mut self, whose: ActorOwner, supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) {
+    fn add(&mut self, owner: ActorOwner, supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
         let incarnations = IncarnationsView::new(supervision, quarantined);
-        let deaths = incarnations.ends.sum();
-        if deaths == 0 {
+        let ends = incarnations.ends.sum();
+        if ends == 0 {
             return;
         }
         let RecoveryTimes { count, longest, newest } = &supervision.recoveries;
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
-        let view = match whose {
+        let view = match owner {
             ActorOwner::Topic(topic) => {
                 ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, incarnations }
             }
@@ -244,20 +244,20 @@ impl ActorHistory {
                 ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), incarnations }
             }
         };
-        self.died.insert((deaths, self.actors), view);
+        self.ended.insert((ends, self.actors), view);
     }
 
     fn report(self, top: usize) -> SupervisionReport {
         let RecoveryTimes { count, longest, newest } = self.recoveries;
         let mut ends = EndsView::default();
-        self.died.values().for_each(|actor| ends.add(&actor.incarnations.ends));
+        self.ended.values().for_each(|actor| ends.add(&actor.incarnations.ends));
         SupervisionReport {
             actors: self.actors,
-            ended: self.died.len(),
+            ended: self.ended.len(),
             ends,
             quarantined: self.quarantined,
             recovery: RecoveryView::new(count, longest, newest.into_iter()),
-            most_restarted: self.died.into_values().rev().take(top).collect(),
+            most_restarted: self.ended.into_values().rev().take(top).collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `GET /tail`: events as they are published, and what becomes of them as it happens, line by line.
+//! `GET /tail`: published events and outcomes as they happen, as lines of JSON.
 //!
-//! Lines of JSON, told from what goes on and not from the store: whoever reads too slowly misses some, and is told how
-//! many. An empty line now and then shows that the connection lives.
+//! Lines come from the event feed, not from the store. A slow reader loses lines, and a `missed` line has their number. An
+//! empty line is sent every 5 s without an event, so that a closed connection is noticed.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -28,17 +28,17 @@ use crate::{
     policy::record::{LedgerEvent, LedgerLine},
 };
 
-/// So often something is written, be it nothing: a reader that is gone is noticed so.
-const BEAT: Duration = Duration::from_secs(5);
+/// Interval of empty lines, which detect a closed connection.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// A line of the answer.
+/// A line of the response.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 #[schema(as = TailLine)]
 pub(super) enum TailLine {
     /// An event was published.
     Event(Published),
-    /// This became of events.
+    /// An outcome of events.
     Outcome(Box<Ended>),
     /// Number of lines that were lost here
     Missed(MissedLines),
@@ -55,7 +55,7 @@ pub(super) struct Published {
     event_type: String,
     subject: String,
     bytes: usize,
-    /// The event itself, where `data=true` asks for it.
+    /// The event, if the request has `data=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     event: Option<Box<RawValue>>,
@@ -73,18 +73,18 @@ pub(super) struct Ended {
 #[derive(Serialize, ToSchema)]
 #[schema(as = TailMissed)]
 pub(super) struct MissedLines {
-    /// Events and outcomes of all topics.
+    /// Lines of all topics.
     count: u64,
 }
 
-/// What is to be told.
+/// The query of a request.
 #[derive(Debug, Default)]
 struct TailQuery {
     events: bool,
     outcomes: bool,
     data: bool,
-    /// Of this topic only, and of this topic of it if it is a domain.
-    of: Option<(PartitionId, Option<String>)>,
+    /// Only this topic or domain, and only this domain topic.
+    topic: Option<(PartitionId, Option<String>)>,
     subscription: Option<String>,
     event_type: Option<String>,
     outcome: Option<String>,
@@ -93,51 +93,51 @@ struct TailQuery {
 
 /// `GET /tail`.
 pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let asked = TailQuery::of(&control, request.query_string())?;
+    let query = TailQuery::of(&control, request.query_string())?;
     let subscriber = control.registry.feed().subscribe().ok_or_else(|| {
-        AdminError::Unavailable("As many listen as may, or the server stops. Try again later.".to_owned())
+        AdminError::Unavailable("Too many clients follow events, or the server is stopping. Try again later.".to_owned())
     })?;
-    let telling = TailStream { asked, subscriber, control, ready: VecDeque::new() };
-    let lines = stream::unfold(telling, |mut telling| async move {
-        let text = telling.next().await?;
-        Some((Ok::<_, actix_web::Error>(Bytes::from(text)), telling))
+    let state = TailStream { query, subscriber, control, ready: VecDeque::new() };
+    let lines = stream::unfold(state, |mut state| async move {
+        let text = state.next().await?;
+        Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
     });
     Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines)))
 }
 
 struct TailStream {
-    asked: TailQuery,
+    query: TailQuery,
     subscriber: FeedSubscriber,
     control: web::Data<Control>,
     ready: VecDeque<String>,
 }
 
 impl TailStream {
-    /// Lines, or an empty one where nothing happens.
+    /// The next lines, or an empty one.
     async fn next(&mut self) -> Option<String> {
         loop {
             if !self.ready.is_empty() {
                 return Some(self.ready.drain(..).collect());
             }
-            match tokio::time::timeout(BEAT, self.subscriber.next()).await {
+            match tokio::time::timeout(HEARTBEAT, self.subscriber.next()).await {
                 Err(_) => return Some("\n".to_owned()),
-                Ok(heard) => {
-                    let (missed, heard) = heard?;
+                Ok(received) => {
+                    let (missed, event) = received?;
                     if missed > 0 {
                         self.push_line(&TailLine::Missed(MissedLines { count: missed }));
                     }
-                    match &*heard {
-                        FeedEvent::Published(partition, chunks) if self.asked.events => {
+                    match &*event {
+                        FeedEvent::Published(partition, chunks) if self.query.events => {
                             for event in chunks.iter().filter_map(|chunk| chunk.events().ok()).flatten() {
                                 self.published(*partition, &event);
                             }
                         }
-                        FeedEvent::Ended(subscription_key, record, lines) if self.asked.outcomes => {
-                            let is_asked = self.asked.is_subscription(record.name.as_str())
-                                && self.asked.is_of(subscription_key.partition, record.filter.domain_topic.as_deref());
+                        FeedEvent::Ended(subscription_key, record, lines) if self.query.outcomes => {
+                            let is_wanted = self.query.is_subscription(record.name.as_str())
+                                && self.query.is_of(subscription_key.partition, record.filter.domain_topic.as_deref());
                             let topic = self.name_of(subscription_key.partition);
                             for line in lines {
-                                if is_asked && self.asked.is_outcome(line) {
+                                if is_wanted && self.query.is_outcome(line) {
                                     let line = LineView::new(line, LineContext::default());
                                     let (topic, subscription) = (topic.clone(), record.name.to_string());
                                     self.push_line(&TailLine::Outcome(Box::new(Ended { topic, subscription, line })));
@@ -152,11 +152,11 @@ impl TailStream {
     }
 
     fn published(&mut self, partition: PartitionId, event: &Event) {
-        let TailQuery { event_type, data, .. } = &self.asked;
+        let TailQuery { event_type, data, .. } = &self.query;
         let domain_topic = event.domain_topic();
-        let is_asked = self.asked.is_of(partition, Some(&domain_topic))
+        let is_wanted = self.query.is_of(partition, Some(&domain_topic))
             && event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type());
-        if !is_asked {
+        if !is_wanted {
             return;
         }
         let whole = || RawValue::from_string(String::from_utf8_lossy(event.wire_bytes()).into_owned()).ok();
@@ -183,31 +183,31 @@ impl TailStream {
 
 fn text(line: &TailLine) -> String {
     let line = serde_json::to_string(line).unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
-    // An event may be written over several lines, and may have what a terminal obeys.
+    // An event may contain line breaks and control characters.
     format!("{}\n", escape::json_line(&line))
 }
 
 impl TailQuery {
-    fn of(control: &Control, query: &str) -> Result<Self, AdminError> {
-        let mut asked = Self { events: true, outcomes: true, ..Self::default() };
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+    fn of(control: &Control, text: &str) -> Result<Self, AdminError> {
+        let mut query = Self { events: true, outcomes: true, ..Self::default() };
+        for (key, value) in form_urlencoded::parse(text.as_bytes()) {
             let flag = || match &*value {
                 "true" => Ok(true),
                 "false" => Ok(false),
                 _ => Err(InvalidRequest::new(key.as_ref(), format!("is \"{value}\"; allowed are true and false"))),
             };
             match key.as_ref() {
-                "events" => asked.events = flag()?,
-                "outcomes" => asked.outcomes = flag()?,
-                "data" => asked.data = flag()?,
-                "topic" => asked.of = Some(place(control, &value)?),
-                "subscription" => asked.subscription = Some(value.to_lowercase()),
-                "type" => asked.event_type = Some(value.into_owned()),
-                "outcome" => asked.outcome = Some(value.into_owned()),
+                "events" => query.events = flag()?,
+                "outcomes" => query.outcomes = flag()?,
+                "data" => query.data = flag()?,
+                "topic" => query.topic = Some(topic_of(control, &value)?),
+                "subscription" => query.subscription = Some(value.to_lowercase()),
+                "type" => query.event_type = Some(value.into_owned()),
+                "outcome" => query.outcome = Some(value.into_owned()),
                 "status" => {
                     let problem =
                         || InvalidRequest::new("status", format!("is \"{value}\"; allowed is a status such as 503"));
-                    asked.status = Some(value.parse().map_err(|_| problem())?);
+                    query.status = Some(value.parse().map_err(|_| problem())?);
                 }
                 other => {
                     let allowed = "events, outcomes, data, topic, subscription, type, outcome and status";
@@ -217,11 +217,11 @@ impl TailQuery {
                 }
             }
         }
-        Ok(asked)
+        Ok(query)
     }
 
     fn is_of(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
-        let Some((wanted, of_domain)) = &self.of else { return true };
+        let Some((wanted, of_domain)) = &self.topic else { return true };
         *wanted == partition
             && of_domain
                 .as_ref()
@@ -233,17 +233,17 @@ impl TailQuery {
     }
 
     fn is_outcome(&self, LedgerLine { entry, .. }: &LedgerLine) -> bool {
-        let is_called = self.outcome.as_ref().is_none_or(|wanted| ledger_line::is_called(&entry.what, wanted));
+        let is_named = self.outcome.as_ref().is_none_or(|wanted| ledger_line::matches_outcome(&entry.what, wanted));
         let status = match entry.what {
             LedgerEvent::Attempted { status, .. } => status,
             _ => None,
         };
-        is_called && (self.status.is_none() || self.status == status)
+        is_named && (self.status.is_none() || self.status == status)
     }
 }
 
-/// The topic, the domain or the topic of a domain that a resource id names.
-fn place(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
+/// The topic, the domain or the domain topic that a resource id names.
+fn topic_of(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
     let (path::ResourcePath::Topic(path, path::TopicAction::Itself) | path::ResourcePath::DomainTopic(path)) =
         path::parse(id).ok_or_else(|| not_a_topic(id))?
     else {
@@ -256,6 +256,6 @@ fn place(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), A
 fn not_a_topic(id: &str) -> InvalidRequest {
     InvalidRequest::new(
         "topic",
-        format!("is \"{id}\"; allowed is the resource id of a topic, a domain or a domain's topic"),
+        format!("is \"{id}\"; allowed is the resource id of a topic, a domain or a domain topic"),
     )
 }

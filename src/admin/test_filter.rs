@@ -1,8 +1,8 @@
-//! Would it match? A filter is tried on events, and says for each one which part of it stops it: nothing is published,
-//! delivered or changed.
+//! `POST …/testFilter`: tests a filter with events, and reports for each event which condition rejects it. Nothing is
+//! published, delivered or changed.
 //!
-//! The filter is the subscription's own, or one that is only thought of; the events are given in the topic's input schema,
-//! or are the newest of its log.
+//! The filter is that of the event subscription or a draft. The events are in the request, in the topic's input schema, or
+//! are the newest of the log.
 
 use actix_web::HttpResponse;
 use serde::Serialize;
@@ -77,13 +77,13 @@ pub(super) async fn test_filter(
     let record = topic.record();
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let ranges = control.editions.ranges(&record.edition)?;
-    let asked = subscription::test::read(&record, ranges, body)?;
-    // What is only thought of would hang where the subscription does.
+    let test = subscription::test::read(&record, ranges, body)?;
+    // A draft filter gets the domain topic of the event subscription.
     let domain_topic = subscription.filter.domain_topic.clone();
-    let thought = asked.filter.map(|filter| Filter { domain_topic, ..filter });
-    let filter = thought.as_ref().unwrap_or(&subscription.filter);
+    let draft = test.filter.map(|filter| Filter { domain_topic, ..filter });
+    let filter = draft.as_ref().unwrap_or(&subscription.filter);
     let mut report = FilterTestReport::default();
-    match asked.sample {
+    match test.sample {
         FilterTestEvents::Given(events) => {
             for event in given(&record, &events)? {
                 report.add(filter, &event);
@@ -96,7 +96,7 @@ pub(super) async fn test_filter(
     Ok(HttpResponse::Ok().json(report))
 }
 
-/// The events as they would be stored: read by the rules of publishing.
+/// The given events, read by the rules of publishing.
 fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminError> {
     let content_type = match topic.input_schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
@@ -107,7 +107,7 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
     let body = if body.starts_with('[') { body } else { format!("[{body}]") };
     let draft = schema::read(&schema::EventTarget::of(topic), &content, &body.into(), &PublishLimits::default())
         .map_err(|refusal| {
-            InvalidRequest::new("events", format!("would not be taken: {}", refusal.to_string().trim_end_matches('.')))
+            InvalidRequest::new("events", format!("would be refused: {}", refusal.to_string().trim_end_matches('.')))
         })?;
     let mut read = Vec::new();
     for chunk in draft.into_chunks() {
@@ -119,5 +119,5 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
 }
 
 fn unreadable(error: journal::Error) -> AdminError {
-    AdminError::Unavailable(format!("The topic's log could not be read: {error}."))
+    AdminError::Unavailable(format!("The log of the topic could not be read: {error}."))
 }

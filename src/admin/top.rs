@@ -1,8 +1,7 @@
-//! `GET /top`: the figures of all event subscriptions at once, those that do most or are worst off.
+//! `GET /top`: the figures of all event subscriptions, the most active or the least healthy first.
 //!
-//! Rates are those since the figures were taken last, which are kept for that from one question to the next; the first one
-//! has none. Counters and states are what the actors tell of themselves anyway: no actor is asked, nothing is read from the
-//! store but when the oldest unread events of those that are told were appended.
+//! Rates are measured since the previous request; the first response has none. Counters and states come from shared
+//! state: no actor receives a message. The store is read only for the age of the oldest unread events of listed ones.
 
 use std::{
     collections::HashMap,
@@ -21,16 +20,16 @@ use crate::{
     policy::record::{Counters, Health},
 };
 
-/// So many are told where nobody says how many …
+/// Default number of listed event subscriptions …
 const TOP: usize = 50;
 
-/// … and so many at the most.
+/// … and the maximum.
 const TOP_MAX: usize = 500;
 
-/// Rates are taken over no less than this: who asks sooner gets those of the last time.
-const OVER: Duration = Duration::from_millis(500);
+/// Minimum time between two measurements; an earlier request repeats the previous rates.
+const WINDOW_MIN: Duration = Duration::from_millis(500);
 
-/// Figures that are older than this say nothing of now.
+/// Maximum time between two measurements; older ones give no rates.
 const STALE: Duration = Duration::from_secs(60);
 
 /// `GET /top`.
@@ -39,7 +38,7 @@ const STALE: Duration = Duration::from_secs(60);
 #[schema(as = Top)]
 pub(super) struct TopReport {
     now: String,
-    /// Over how many seconds the rates were taken; `null` where the figures were taken for the first time.
+    /// Seconds over which the rates were measured; `null` at the first measurement.
     window_seconds: Option<f64>,
     subscriptions: usize,
     suspended: usize,
@@ -57,7 +56,7 @@ pub(super) struct TopReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopLine)]
 struct TopLine {
-    /// The resource id of its topic, its domain or its domain's topic.
+    /// Resource id of the topic, the domain or the domain topic.
     topic: String,
     subscription: String,
     held_by: Option<String>,
@@ -84,20 +83,20 @@ struct TopRates {
     failed: f64,
 }
 
-/// What was there the last time.
+/// The previous measurement.
 #[derive(Debug, Default)]
 struct RateSample {
     at: Timestamp,
     counters: HashMap<SubscriptionKey, Counters>,
     rates: HashMap<SubscriptionKey, TopRates>,
-    over: Option<Duration>,
+    window: Option<Duration>,
 }
 
-/// Keeps it from one question to the next.
+/// The previous measurement, shared by all requests.
 #[derive(Debug, Default)]
 pub(super) struct RateSamples(Mutex<RateSample>);
 
-/// In which order they are told.
+/// Order of the event subscriptions.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum SortOrder {
@@ -126,7 +125,7 @@ struct SubscriptionSample {
 }
 
 impl SubscriptionSample {
-    /// The larger comes first.
+    /// The largest comes first.
     fn rank(&self, by: SortOrder) -> [f64; 3] {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
         let cursor = &figures.cursor;
@@ -166,8 +165,8 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     };
     let now = control.clock.now();
     let mut all: Vec<SubscriptionSample> = control.registry.topics().iter().flat_map(all_of).collect();
-    let over = control.samples.rate(&mut all, now);
-    let mut report = TopReport::of(&all, over, now);
+    let window = control.samples.rate(&mut all, now);
+    let mut report = TopReport::of(&all, window, now);
     let order = |one: &SubscriptionSample, other: &SubscriptionSample| {
         let (a, b) = (one.rank(by), other.rank(by));
         let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a));
@@ -226,12 +225,12 @@ impl SubscriptionSample {
 }
 
 impl TopReport {
-    fn of(all: &[SubscriptionSample], over: Option<Duration>, now: Timestamp) -> Self {
+    fn of(all: &[SubscriptionSample], window: Option<Duration>, now: Timestamp) -> Self {
         let is_suspended = |one: &&SubscriptionSample| !matches!(one.figures.cursor.health, Health::Healthy { .. });
-        let rate = |of: fn(TopRates) -> f64| over.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
+        let rate = |of: fn(TopRates) -> f64| window.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
         Self {
             now: now.to_string(),
-            window_seconds: over.map(|over| over.as_secs_f64()),
+            window_seconds: window.map(|window| window.as_secs_f64()),
             subscriptions: all.len(),
             suspended: all.iter().filter(is_suspended).count(),
             held: all.iter().filter(|one| one.figures.cursor.held.is_some()).count(),
@@ -246,11 +245,11 @@ impl TopReport {
 }
 
 impl RateSamples {
-    /// Gives each its rates, and keeps the figures for the next time. Over how long they were taken, if they were.
+    /// Sets the rates and stores this measurement. Returns the time that the rates cover, if there are any.
     fn rate(&self, all: &mut [SubscriptionSample], now: Timestamp) -> Option<Duration> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = now.since(last.at);
-        if since >= OVER {
+        if since >= WINDOW_MIN {
             let is_known = since <= STALE;
             let rated = |one: &SubscriptionSample| {
                 let before = last.counters.get(&one.subscription_key)?;
@@ -258,12 +257,12 @@ impl RateSamples {
             };
             let rates = if is_known { all.iter().filter_map(rated).collect() } else { HashMap::new() };
             let counters = all.iter().map(|one| (one.subscription_key, one.figures.cursor.counters)).collect();
-            *last = RateSample { at: now, counters, rates, over: is_known.then_some(since) };
+            *last = RateSample { at: now, counters, rates, window: is_known.then_some(since) };
         }
         for one in all {
             one.rates = last.rates.get(&one.subscription_key).copied();
         }
-        last.over
+        last.window
     }
 }
 

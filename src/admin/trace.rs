@@ -1,7 +1,7 @@
-//! `GET …/trace`: the whole story of an event, for everybody who subscribes to its topic or did. By `sequence` it is found
-//! exactly, by `id` it is searched for, and an id that was published again has several stories.
+//! `GET …/trace`: the delivery history of an event in every event subscription of its topic, deleted ones included.
+//! `sequence` names one event; `id` is searched for, and finds every event that was published with it.
 //!
-//! An answer is bounded. Where there is more, `continue` says with what to ask for it.
+//! Responses are bounded: `continue` is the start of the next page.
 
 use actix_web::HttpResponse;
 use serde::Serialize;
@@ -19,40 +19,40 @@ use crate::{
     policy::{
         delivery_history::{DeadLetterFate, HistoryEnd},
         explain::{EventState, Explanation},
-        filter::FilterResult as Says,
+        filter::FilterResult,
     },
 };
 
-/// So many subscriptions are told of in one answer …
+/// Default number of delivery histories in a response …
 const TOP: usize = 100;
 
-/// … unless it is asked for fewer or more, up to this.
+/// … and the maximum.
 pub(super) const TOP_MAX: usize = 1_000;
 
-/// The stories of an event.
+/// The delivery histories of an event.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Trace)]
 pub(super) struct TraceView {
     topic: String,
     now: String,
-    /// Where the log begins by now: an event before it is found by its id only where somebody still owes it.
+    /// First sequence number of the log. Older events are found by id only while a delivery is pending.
     log_from_sequence: u64,
-    /// Where the log ends.
+    /// Sequence number before which the log ends.
     log_before_sequence: u64,
     events: Vec<EventView>,
-    /// To be sent back as `continue`, with the same question; absent where that was all.
+    /// Value of `continue` for the next request; missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     r#continue: Option<String>,
 }
 
-/// An event's story.
+/// An event and its delivery histories.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TracedEvent)]
 struct EventView {
     sequence: u64,
-    /// Absent, with all that the event says of itself, where the store does not have it any more.
+    /// Missing, with the other fields of the event, if the store no longer has the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,13 +81,13 @@ struct DeliveryHistoryView {
     /// The result as a sentence.
     text: String,
     lines: Vec<LineView>,
-    /// Whether there are more lines than are told.
+    /// Whether the event has more lines than are listed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
-    /// Where it is now, where it is anywhere.
+    /// Present state of a pending event.
     #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<StateView>,
-    /// When the next attempt is, at the earliest.
+    /// Earliest time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_attempt: Option<String>,
 }
@@ -112,39 +112,39 @@ impl DeliveryHistoryView {
             name,
             domain_topic,
             deleted,
-            history: story,
+            history,
             filters,
             excerpts,
             explanation,
             cut,
         } = traced;
-        let beside = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
+        let context = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
         let forecast = explanation.as_ref().and_then(|explanation| explanation.forecast.as_ref());
         let next_attempt = forecast.and_then(|forecast| forecast.attempts.first()).map(|next| next.at.to_string());
         Self {
             subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
             domain_topic: domain_topic.clone(),
             deleted: *deleted,
-            result: history_end_name(&story.verdict),
+            result: history_end_name(&history.verdict),
             text: sentence(traced, next_attempt.as_deref()),
-            lines: story.steps.iter().map(|line| LineView::new(line, beside)).collect(),
+            lines: history.steps.iter().map(|line| LineView::new(line, context)).collect(),
             truncated: *cut,
             now: explanation
                 .as_ref()
                 .map(|Explanation { state, .. }| state)
-                .filter(|state| is_anywhere(state))
+                .filter(|state| is_pending(state))
                 .map(StateView::new),
             next_attempt,
         }
     }
 }
 
-fn is_anywhere(state: &EventState) -> bool {
+fn is_pending(state: &EventState) -> bool {
     !matches!(state, EventState::Filtered | EventState::Passed | EventState::Unpublished)
 }
 
-fn history_end_name(verdict: &HistoryEnd) -> &'static str {
-    match verdict {
+fn history_end_name(end: &HistoryEnd) -> &'static str {
+    match end {
         HistoryEnd::Delivered { .. } => "delivered",
         HistoryEnd::Filtered { .. } => "filtered",
         HistoryEnd::GivenUp { then: DeadLetterFate::Dropped, .. } => "dropped",
@@ -164,36 +164,36 @@ fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
     match &traced.history.verdict {
         HistoryEnd::Delivered { at, attempt, late: false } => format!("delivered at attempt {attempt}, {at}"),
         HistoryEnd::Delivered { at, attempt, late: true } => {
-            format!("delivered at attempt {attempt}, by an answer that came late, {at}")
+            format!("delivered at attempt {attempt} by a late response, {at}")
         }
         HistoryEnd::Filtered { version } => match traced.filters.get(version) {
-            Some(Says::Stopped { clause, .. }) => format!("filtered by {clause} of version {version}"),
-            Some(Says::Match) | None => format!("filtered by version {version}"),
+            Some(FilterResult::Stopped { clause, .. }) => format!("filtered by {clause} of version {version}"),
+            Some(FilterResult::Match) | None => format!("filtered by version {version}"),
         },
         HistoryEnd::GivenUp { reason, then } => match then {
             DeadLetterFate::Dropped => format!("dropped: {reason}; there is no dead-letter destination"),
             DeadLetterFate::Waits => format!("given up: {reason}; waits to be written as a dead letter"),
             DeadLetterFate::Filed(file) => format!("given up: {reason}; dead letter in {file}"),
-            DeadLetterFate::Lost(why) => format!("given up: {reason}; its dead letter is lost: {why}"),
+            DeadLetterFate::Lost(why) => format!("given up: {reason}; dead letter lost: {why}"),
         },
-        HistoryEnd::Canceled => "canceled with its subscription".to_owned(),
+        HistoryEnd::Canceled => "canceled: the event subscription was deleted".to_owned(),
         HistoryEnd::Pending => {
             match (next_attempt, traced.explanation.as_ref().map(|explanation| &explanation.state)) {
-                (Some(at), _) => format!("pending, the next attempt not before {at}"),
-                (None, Some(EventState::Locked { until, .. })) => format!("pending, with a client until {until}"),
-                (None, Some(EventState::Released { until, .. })) => format!("pending, given back until {until}"),
-                (None, Some(EventState::Available { .. })) => "pending, until a client receives it again".to_owned(),
+                (Some(at), _) => format!("pending, next attempt at {at} or later"),
+                (None, Some(EventState::Locked { until, .. })) => format!("pending, locked by a client until {until}"),
+                (None, Some(EventState::Released { until, .. })) => format!("pending, released until {until}"),
+                (None, Some(EventState::Available { .. })) => "pending, available to clients".to_owned(),
                 (None, _) => "pending".to_owned(),
             }
         }
-        HistoryEnd::Unread => "not read yet: it waits its turn in the log".to_owned(),
-        HistoryEnd::Before => "published before the subscription was there".to_owned(),
+        HistoryEnd::Unread => "not read yet".to_owned(),
+        HistoryEnd::Before => "published before the event subscription was created".to_owned(),
         HistoryEnd::Unpublished => "not published yet".to_owned(),
         HistoryEnd::Unknown { ledger_from: Some(from) } => {
-            format!("no longer known: what the ledger keeps of this subscription begins at {from}")
+            format!("unknown: the ledger of this event subscription begins at {from}")
         }
         HistoryEnd::Unknown { ledger_from: None } => {
-            "no longer known: the ledger keeps nothing of this subscription".to_owned()
+            "unknown: the ledger has nothing of this event subscription".to_owned()
         }
     }
 }
@@ -216,11 +216,11 @@ pub(super) async fn trace(control: &Control, path: &TopicPath, query: &str) -> R
     }))
 }
 
-/// How much is asked for, and from where on.
+/// Page size and start of a page.
 pub(super) struct Paging<M> {
     pub(super) from: Option<M>,
     pub(super) top: usize,
-    /// What else is in the query.
+    /// The other parameters of the query.
     pub(super) rest: String,
 }
 
@@ -232,7 +232,7 @@ impl<M: std::str::FromStr> Paging<M> {
             match key.as_ref() {
                 "continue" => {
                     let refused =
-                        |_| InvalidRequest::new("continue", "is none; allowed is what the answer before this one had");
+                        |_| InvalidRequest::new("continue", "is invalid; allowed is `continue` of the previous response");
                     from = Some(value.parse().map_err(refused)?);
                 }
                 "top" => {

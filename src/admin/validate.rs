@@ -1,7 +1,7 @@
-//! The manual way of the handshake: whoever opens the address that an endpoint was told gives the endpoint's word.
+//! Manual endpoint validation: a request to the validation URL confirms the endpoint.
 //!
-//! No admin token is asked for. The address has a token of its own, which nobody but the endpoint was told; it is good
-//! once, and for ten minutes. A wrong token and an unknown id are answered alike, and the query is never repeated.
+//! No admin token is needed. The URL has its own token, which only the endpoint received. It is valid once, for ten
+//! minutes. A wrong token and an unknown id get the same response, and the query never appears in a response or the log.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
@@ -17,19 +17,19 @@ pub(super) async fn answer(request: HttpRequest, control: web::Data<Control>) ->
     let rate = request.headers().get("webhook-allowed-rate").map(|value| String::from_utf8_lossy(value.as_bytes()));
     match control.registry.confirm(given("id"), given("token"), rate.as_deref()).await? {
         ValidationOutcome::Taken(record) => {
-            tracing::info!(subscription = %record.name, version = record.version, "the endpoint gave its word");
+            tracing::info!(subscription = %record.name, version = record.version, "endpoint validated");
             Ok(HttpResponse::Ok().body("Webhook successfully validated as a subscription endpoint."))
         }
         ValidationOutcome::Early => Err(AdminError::Conflict(
-            "The endpoint has not answered its validation request yet; this address is good when it has.".to_owned(),
+            "The endpoint has not answered its validation request yet. Try again afterwards.".to_owned(),
         )),
         ValidationOutcome::Unknown => Err(AdminError::NotFound(
-            "No event subscription waits for this validation: it is done, was replaced by a later change, or the address \
-             is not complete."
+            "No event subscription waits for this validation. It was done or replaced by a later change, or the URL is \
+             incomplete."
                 .to_owned(),
         )),
         ValidationOutcome::Late(until) => Err(AdminError::Gone(format!(
-            "This validation was open until {until}. Put the event subscription again to have its endpoint asked again."
+            "This validation expired at {until}. PUT the event subscription again to start a new one."
         ))),
     }
 }

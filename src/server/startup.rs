@@ -88,7 +88,7 @@ pub(super) fn admin_token(config: &Config) -> Result<auth::AdminToken, ServerErr
     let data_dir = &config.server.data_dir;
     let configured = config.server.admin_token.as_ref().map(Secret::expose);
     let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
-    if let auth::TokenOrigin::Made = token.origin() {
+    if let auth::TokenOrigin::Generated = token.origin() {
         println!("the admin token is in {}", auth::token_path(data_dir).display());
     }
     share_token(&token);

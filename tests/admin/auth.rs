@@ -25,14 +25,14 @@ fn write(path: &Path, text: &str, mode: u32) {
 fn a_token_is_made_at_the_first_start_and_used_again() {
     let folder = folder();
     let made = admin_token(None, folder.path()).expect("it is made");
-    assert_eq!(made.origin(), TokenOrigin::Made);
+    assert_eq!(made.origin(), TokenOrigin::Generated);
     let path = token_path(folder.path());
     assert_eq!(mode(&path), 0o600);
     let text = fs::read_to_string(&path).expect("it is text");
     assert_eq!(text.trim().len(), 43, "32 bytes in base64url without padding");
     assert!(made.is(text.trim()));
     let kept = admin_token(Some(""), folder.path()).expect("it is read");
-    assert_eq!(kept.origin(), TokenOrigin::Kept);
+    assert_eq!(kept.origin(), TokenOrigin::Stored);
     assert!(kept.is(text.trim()));
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing else is left there");
 }
@@ -101,6 +101,6 @@ fn a_file_that_others_can_write_is_refused() {
 fn a_draft_that_a_crash_left_behind_is_in_nobodys_way() {
     let folder = folder();
     write(&folder.path().join("admin-token.new"), "half", 0o600);
-    assert_eq!(admin_token(None, folder.path()).expect("it is made").origin(), TokenOrigin::Made);
+    assert_eq!(admin_token(None, folder.path()).expect("it is made").origin(), TokenOrigin::Generated);
     assert!(!folder.path().join("admin-token.new").exists());
 }

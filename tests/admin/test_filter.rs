@@ -94,9 +94,9 @@ async fn what_cannot_be_tried_is_refused() {
         lines.push(format!("{} {}", answer.status, answer.json()["error"]["message"]));
     }
     expect![[r#"
-        400 "events would not be taken: This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema. Token Expected: StartObject, Actual Token Received: String."
-        400 "events would not be taken: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
-        400 "events would not be taken: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
+        400 "events would be refused: This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema. Token Expected: StartObject, Actual Token Received: String."
+        400 "events would be refused: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
+        400 "events would be refused: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
         400 "the body says on nothing to try it; add events, or last: 1 to 1000 newest events."
         400 "last is 0; allowed is 1 to 1000."
         400 "last is 1001; allowed is 1 to 1000."

@@ -188,7 +188,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 500);
     for (body, why) in [
         (json!({"from": "yesterday"}), "from is \"yesterday\"; allowed is"),
-        (json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}), "say the same"),
+        (json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}), "are both given"),
         (json!({"fromSequence": 501}), "stored events are 1 to 500, appended from"),
         (json!({"toSequence": 0}), "the range contains no event; stored events are"),
         (json!({"eventsPerSecond": 0}), "eventsPerSecond is 0; allowed is"),

@@ -106,16 +106,16 @@ fn the_story_of_an_event_reads_like_this() {
         TIME  published, type Load.Event, subject /a
 
         hook: delivered at attempt 3, TIME
-          TIME  attempt 1: 503 Busy after … ms; the next one not before TIME
+          TIME  attempt 1: 503 Busy after … ms; next attempt at TIME or later
             response: {"error": "busy\u{1b}[31m, come back"}
-          TIME  attempt 2: 503 Busy after … ms; the next one not before TIME
+          TIME  attempt 2: 503 Busy after … ms; next attempt at TIME or later
             response: {"error": "busy\u{1b}[31m, come back"}
           TIME  attempt 3: 200 Delivered after … ms
 
         graves: given up: MaxDeliveryAttemptsExceeded; dead letter in dead/GRAVES/…
-          TIME  attempt 1: 500 GenericError after … ms; the next one not before TIME
+          TIME  attempt 1: 500 GenericError after … ms; next attempt at TIME or later
           TIME  attempt 2: 500 GenericError after … ms
-          TIME  given up: MaxDeliveryAttemptsExceeded; becomes a dead letter
+          TIME  given up: MaxDeliveryAttemptsExceeded; dead-lettered
           TIME  dead letter written: dead/GRAVES/…
 
         gone: dropped: MaxDeliveryAttemptsExceeded; there is no dead-letter destination
@@ -124,12 +124,12 @@ fn the_story_of_an_event_reads_like_this() {
           TIME  given up: MaxDeliveryAttemptsExceeded; dropped
 
         narrow: filtered by subjectBeginsWith of version 1
-          TIME  stopped by the filter, version 1: subjectBeginsWith: the subject begins otherwise: "/a"
+          TIME  filtered out by version 1 of the filter: subjectBeginsWith: the subject begins otherwise: "/a"
 
         short (deleted): delivered at attempt 1, TIME
           TIME  attempt 1: 200 Delivered after … ms
 
-        later: published before the subscription was there
+        later: published before the event subscription was created
     "#]]
     .assert_eq(&masked(&text));
 
@@ -144,7 +144,7 @@ fn the_story_of_an_event_reads_like_this() {
     );
     let failed = operator(&server, &["ledger", TOPIC, "graves", "--outcome", "deferred"]).expect("it answers");
     expect![[r#"
-        TIME  event 1: attempt 1: 500 GenericError after … ms; the next one not before TIME
+        TIME  event 1: attempt 1: 500 GenericError after … ms; next attempt at TIME or later
     "#]]
     .assert_eq(&masked(&failed));
     let refused = operator(&server, &["ledger", TOPIC, "graves", "--outcome", "bad"]).expect_err("there is none");

@@ -1,4 +1,4 @@
-//! The same under the names that Azure Monitor has for it, with its dimensions.
+//! The metrics of an event subscription with the names and dimensions of Azure Monitor.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     policy::record::lease::StepKind,
 };
 
-/// A metric of Azure Monitor's.
+/// A metric of Azure Monitor.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AzureMetric)]
 pub(super) struct AzureMetric {
@@ -35,14 +35,14 @@ impl AzureMetric {
     }
 }
 
-/// The metrics of an event subscription. Those of a namespace have names of their own. There is none for what clients
-/// reject, nor for locks that they renew or let expire.
+/// The metrics of an event subscription. Those of a namespace have other names. Azure has no metric for rejected events,
+/// renewed locks or expired locks.
 pub(super) fn metrics(
     topic: &TopicRecord,
     subscription: &SubscriptionRecord,
     figures: &SubscriptionFigures,
 ) -> Vec<AzureMetric> {
-    // Of a topic they carry the subscription's name, of a domain also that of the domain's topic.
+    // The dimensions of a topic have the event subscription, those of a domain the domain topic too.
     let name = subscription.name.to_string();
     let own: Vec<(&'static str, String)> = match (topic.is_domain(), topic.namespace.is_some()) {
         (true, _) => vec![
@@ -92,11 +92,11 @@ pub(super) fn metrics(
     ];
     if subscription.is_pulled() {
         metrics.push(total("SuccessfulReceivedEvents", sums.stepped(StepKind::Received)));
-        // As Azure spells it.
+        // Azure's spelling.
         metrics.push(total("SuccessfulAcknowlegedEvents", sums.stepped(StepKind::Acknowledged)));
         metrics.push(total("SuccessfulReleasedEvents", sums.stepped(StepKind::Released)));
     } else {
-        // Received by the endpoint, in this word of Azure's for what is pushed.
+        // For push delivery Azure counts delivered events as received.
         metrics.push(total("SuccessfulReceivedEvents", sums.counters.delivered));
         metrics.push(duration("DestinationProcessingDurationMs"));
     }

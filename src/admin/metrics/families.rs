@@ -1,4 +1,4 @@
-//! What is told of subscriptions, as a table: its names, its sentences, and where it is found.
+//! The metric families of event subscriptions, as tables: name, help text, label, and the figure each sample shows.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use crate::{
     },
 };
 
-/// One sample of a subscription.
+/// One sample for each event subscription.
 struct SubscriptionGauge {
     family: MetricFamily,
-    /// [`None`] where there is nothing to tell.
+    /// [`None`] omits the sample.
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 }
 
-/// A sample for each value of a label.
+/// One sample for each value of `label`.
 struct LabelledGauge {
     family: MetricFamily,
     label: &'static str,
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
 }
 
-/// A histogram.
+/// One histogram for each event subscription.
 struct SubscriptionHistogram {
     family: MetricFamily,
     of: fn(&SubscriptionFigures) -> &HistogramCounts,
@@ -51,7 +51,7 @@ const fn gauge(
     SubscriptionGauge { family: MetricFamily { name, kind: MetricKind::Gauge, help }, of }
 }
 
-const fn many(
+const fn labelled(
     name: &'static str,
     label: &'static str,
     help: &'static str,
@@ -60,7 +60,7 @@ const fn many(
     LabelledGauge { family: MetricFamily { name, kind: MetricKind::Counter, help }, label, of }
 }
 
-const fn spread(
+const fn histogram(
     name: &'static str,
     help: &'static str,
     of: fn(&SubscriptionFigures) -> &HistogramCounts,
@@ -68,7 +68,7 @@ const fn spread(
     SubscriptionHistogram { family: MetricFamily { name, kind: MetricKind::Histogram, help }, of }
 }
 
-fn whole(value: u64) -> Option<SampleValue> {
+fn count(value: u64) -> Option<SampleValue> {
     Some(value.into())
 }
 
@@ -81,83 +81,83 @@ fn date(at: Timestamp) -> SampleValue {
 }
 
 #[rustfmt::skip]
-const ONES: [SubscriptionGauge; 31] = [
-    counter("gridhook_subscription_passed_events_total", "Published events that it has passed, whatever became of them.", |f, _| whole(f.sums.counters.passed)),
-    counter("gridhook_subscription_filtered_events_total", "Published events that its filter stopped.", |f, _| whole(f.sums.counters.filtered)),
-    counter("gridhook_subscription_matched_events_total", "Published events that its filter let through.", |f, _| whole(f.sums.counters.matched)),
-    counter("gridhook_subscription_delivered_events_total", "Published events that its endpoint took.", |f, _| whole(f.sums.counters.delivered)),
-    counter("gridhook_subscription_canceled_events_total", "Published events that ended because somebody no longer wanted them.", |f, _| whole(f.sums.counters.canceled)),
-    counter("gridhook_subscription_late_responses_total", "Requests that were answered with success after their wait was over.", |f, _| whole(f.sums.counters.late + f.sums.replayed.late)),
-    counter("gridhook_subscription_replayed_events_total", "Events that replays and redrives sent once more and its endpoint took.", |f, _| whole(f.sums.replayed.delivered)),
-    counter("gridhook_subscription_dead_letters_written_total", "Dead letters that were written to their destination.", |f, _| whole(f.sums.written)),
-    counter("gridhook_subscription_dead_letters_lost_total", "Dead letters that their destination did not take in time.", |f, _| whole(f.sums.lost)),
-    counter("gridhook_subscription_dead_letters_redriven_total", "Dead letters that were sent again before they were in a file.", |f, _| whole(f.sums.redriven)),
-    counter("gridhook_subscription_dead_letters_purged_total", "Dead letters that an operator gave up before they were in a file.", |f, _| whole(f.sums.purged)),
-    counter("gridhook_subscription_dead_letter_files_total", "Files of dead letters that were written.", |f, _| whole(f.sums.files)),
-    counter("gridhook_subscription_quarantined_events_total", "Events that were put aside because they killed its actor again and again, since the process started.", |f, _| whole(f.sums.quarantined)),
-    gauge("gridhook_subscriptions", "How many event subscriptions these series stand for: 1, but for those that are summed up.", |f, _| whole(f.state.subscriptions)),
-    gauge("gridhook_subscription_suspended", "Whether its endpoint is left alone.", |f, _| whole(f.state.suspended)),
-    gauge("gridhook_subscription_probing", "Whether one request is on its way to find out whether its endpoint is back.", |f, _| whole(f.state.probing)),
-    gauge("gridhook_subscription_held", "Whether nothing is sent because an operator, or the endpoint by 410, said so.", |f, _| whole(f.state.held)),
-    gauge("gridhook_subscription_suspension_start_time_seconds", "When the suspension began, where it is suspended or probed.", |f, _| f.state.since.map(date)),
-    gauge("gridhook_subscription_next_probe_time_seconds", "When its endpoint is asked next, where it is suspended.", |f, _| f.state.until.map(date)),
-    gauge("gridhook_subscription_consecutive_suspensions", "How many times in a row it was suspended.", |f, _| Some(f.state.consecutive_suspensions.into())),
-    gauge("gridhook_subscription_consecutive_failures", "Requests that failed since the last success.", |f, _| Some(f.state.failures.into())),
-    gauge("gridhook_subscription_backlog_events", "Events of its topic that it has not passed, before its filter.", |f, _| whole(f.state.backlog)),
-    gauge("gridhook_subscription_backlog_age_seconds", "How old the oldest of these is; 0 where there is none.", |f, now| Some(seconds(f.state.unread_age(now)))),
-    gauge("gridhook_subscription_time_to_live_seconds", "How old an event becomes before it is given up.", |f, _| f.state.time_to_live.map(seconds)),
-    gauge("gridhook_subscription_pending_events", "Events that were tried and failed and are tried again.", |f, _| whole(f.state.pending)),
-    gauge("gridhook_subscription_next_due_time_seconds", "When the first of these is tried again.", |f, _| f.state.next_due.map(date)),
-    gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that are not in a file yet.", |f, _| whole(f.state.waiting)),
-    gauge("gridhook_subscription_in_flight_requests", "Requests on their way, or back and not on disk.", |f, _| whole(f.state.in_flight)),
-    gauge("gridhook_subscription_late_requests", "Requests whose wait is over and that may be answered yet.", |f, _| whole(f.state.late_requests)),
-    gauge("gridhook_subscription_concurrency_limit_requests", "Requests that may be on their way at once, at present.", |f, _| whole(f.state.concurrency)),
-    gauge("gridhook_subscription_actor_incarnation", "The number of the life that its actor is in.", |f, _| whole(f.state.incarnation)),
+const GAUGES: [SubscriptionGauge; 31] = [
+    counter("gridhook_subscription_passed_events_total", "Published events that the event subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
+    counter("gridhook_subscription_filtered_events_total", "Published events that the filter rejected.", |f, _| count(f.sums.counters.filtered)),
+    counter("gridhook_subscription_matched_events_total", "Published events that matched the filter.", |f, _| count(f.sums.counters.matched)),
+    counter("gridhook_subscription_delivered_events_total", "Published events that were delivered.", |f, _| count(f.sums.counters.delivered)),
+    counter("gridhook_subscription_canceled_events_total", "Published events whose delivery was canceled.", |f, _| count(f.sums.counters.canceled)),
+    counter("gridhook_subscription_late_responses_total", "Requests that succeeded after the response timeout.", |f, _| count(f.sums.counters.late + f.sums.replayed.late)),
+    counter("gridhook_subscription_replayed_events_total", "Events that replays and redrives delivered.", |f, _| count(f.sums.replayed.delivered)),
+    counter("gridhook_subscription_dead_letters_written_total", "Dead letters written to the destination.", |f, _| count(f.sums.written)),
+    counter("gridhook_subscription_dead_letters_lost_total", "Dead letters lost because the destination was unavailable for too long.", |f, _| count(f.sums.lost)),
+    counter("gridhook_subscription_dead_letters_redriven_total", "Dead letters redriven before they were written to a file.", |f, _| count(f.sums.redriven)),
+    counter("gridhook_subscription_dead_letters_purged_total", "Dead letters purged before they were written to a file.", |f, _| count(f.sums.purged)),
+    counter("gridhook_subscription_dead_letter_files_total", "Dead-letter files written.", |f, _| count(f.sums.files)),
+    counter("gridhook_subscription_quarantined_events_total", "Events quarantined because processing them ended the actor repeatedly, since the process started.", |f, _| count(f.sums.quarantined)),
+    gauge("gridhook_subscriptions", "Number of event subscriptions in the series: 1, or more for subscription=\"_other\".", |f, _| count(f.state.subscriptions)),
+    gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.", |f, _| count(f.state.suspended)),
+    gauge("gridhook_subscription_probing", "Whether a probe of the suspended endpoint is in flight.", |f, _| count(f.state.probing)),
+    gauge("gridhook_subscription_held", "Whether delivery is held by an operator, or by a 410 response of the endpoint.", |f, _| count(f.state.held)),
+    gauge("gridhook_subscription_suspension_start_time_seconds", "Start of the suspension; missing for a healthy endpoint.", |f, _| f.state.since.map(date)),
+    gauge("gridhook_subscription_next_probe_time_seconds", "Time of the next probe; missing for an endpoint that is not suspended.", |f, _| f.state.until.map(date)),
+    gauge("gridhook_subscription_consecutive_suspensions", "Consecutive suspensions of the endpoint.", |f, _| Some(f.state.consecutive_suspensions.into())),
+    gauge("gridhook_subscription_consecutive_failures", "Consecutive failed requests.", |f, _| Some(f.state.failures.into())),
+    gauge("gridhook_subscription_backlog_events", "Events of the topic that the event subscription has not read yet, before its filter.", |f, _| count(f.state.backlog)),
+    gauge("gridhook_subscription_backlog_age_seconds", "Age of the oldest event of the backlog; 0 for an empty backlog.", |f, now| Some(seconds(f.state.unread_age(now)))),
+    gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.", |f, _| f.state.time_to_live.map(seconds)),
+    gauge("gridhook_subscription_pending_events", "Events that wait for a retry.", |f, _| count(f.state.pending)),
+    gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.", |f, _| f.state.next_due.map(date)),
+    gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that wait to be written to a file.", |f, _| count(f.state.waiting)),
+    gauge("gridhook_subscription_in_flight_requests", "Requests sent whose outcome is not on disk yet.", |f, _| count(f.state.in_flight)),
+    gauge("gridhook_subscription_late_requests", "Requests past the response timeout whose late response is still accepted.", |f, _| count(f.state.late_requests)),
+    gauge("gridhook_subscription_concurrency_limit_requests", "Current limit of requests in flight.", |f, _| count(f.state.concurrency)),
+    gauge("gridhook_subscription_actor_incarnation", "Number of the current incarnation of the actor.", |f, _| count(f.state.incarnation)),
 ];
 
 #[rustfmt::skip]
-const MANIES: [LabelledGauge; 5] = [
-    many("gridhook_subscription_attempts_total", "outcome", "Requests to its endpoint, by how they ended; of what is pulled, those that were answered with events, and as TimedOut each event whose lock expired.", |f| f.sums.attempts()),
-    many("gridhook_subscription_dead_lettered_events_total", "reason", "Events that were given up and put aside, by why.", |f| f.sums.dead_lettered()),
-    many("gridhook_subscription_dropped_events_total", "reason", "Events that were given up without a place for them, by why.", |f| f.sums.dropped()),
-    many("gridhook_subscription_leased_events_total", "step", "What clients that pull did, each counted for one event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.leases()),
-    many("gridhook_subscription_restarts_total", "end", "How often its actor was built again since the process started, by how the life before had ended.", |f| named(by_end(f.sums.ends))),
+const LABELLED: [LabelledGauge; 5] = [
+    labelled("gridhook_subscription_attempts_total", "outcome", "Requests to the endpoint by outcome. For pull delivery: receives that returned events, and each expired lock as TimedOut.", |f| f.sums.attempts()),
+    labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events by reason.", |f| f.sums.dead_lettered()),
+    labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a dead-letter destination, by reason.", |f| f.sums.dropped()),
+    labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, one for each event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.leases()),
+    labelled("gridhook_subscription_restarts_total", "end", "Restarts of the actor by the end of the previous incarnation, since the process started.", |f| named(by_end(f.sums.ends))),
 ];
 
 #[rustfmt::skip]
-const SPREADS: [SubscriptionHistogram; 4] = [
-    spread("gridhook_subscription_response_seconds", "How long its endpoint took, from the first byte of a request to the last of the answer, since the process started.", |f| &f.sums.measured.response),
-    spread("gridhook_subscription_queue_wait_seconds", "How long the oldest event of a request had waited since it could have left, since the process started.", |f| &f.sums.measured.wait),
-    spread("gridhook_subscription_delivery_seconds", "How long it took from the publishing of a request's oldest event to its delivery, since the process started.", |f| &f.sums.measured.delivery),
-    spread("gridhook_subscription_batch_events", "Events in a request, since the process started.", |f| &f.sums.measured.batch),
+const HISTOGRAMS: [SubscriptionHistogram; 4] = [
+    histogram("gridhook_subscription_response_seconds", "Time from the first byte of a request to the last byte of the response, since the process started.", |f| &f.sums.measured.response),
+    histogram("gridhook_subscription_queue_wait_seconds", "Time that the oldest event of a request waited after it was due, since the process started.", |f| &f.sums.measured.wait),
+    histogram("gridhook_subscription_delivery_seconds", "Time from the publish of the oldest event of a request to its delivery, since the process started.", |f| &f.sums.measured.delivery),
+    histogram("gridhook_subscription_batch_events", "Events in a request, since the process started.", |f| &f.sums.measured.batch),
 ];
 
 const PHASE: MetricFamily = MetricFamily {
     name: "gridhook_subscription_phase_seconds",
     kind: MetricKind::Histogram,
-    help: "How long the parts of requests took (dns, connect, tls, first_byte, body), since the process started.",
+    help: "Duration of each phase of a request (dns, connect, tls, first_byte, body), since the process started.",
 };
 
 const CAUSE: MetricFamily = MetricFamily {
     name: "gridhook_subscription_suspension_info",
     kind: MetricKind::Gauge,
-    help: "1, with the outcome that its endpoint is suspended for.",
+    help: "1, with the outcome that caused the suspension.",
 };
 
 fn named(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
     counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Tells all of it.
+/// Writes all families of event subscriptions.
 pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], now: Timestamp) {
-    let own =
+    let labels_of =
         |named: &NamedSubscription| [("topic", named.topic.clone()), ("subscription", named.subscription.clone())];
-    let owned: Vec<(_, &SubscriptionFigures)> = all.iter().map(|named| (own(named), &named.figures)).collect();
+    let owned: Vec<(_, &SubscriptionFigures)> = all.iter().map(|named| (labels_of(named), &named.figures)).collect();
     let all: Vec<([(&str, &str); 2], &SubscriptionFigures)> = owned
         .iter()
         .map(|(labels, figures)| (labels.each_ref().map(|(name, text)| (*name, &**text)), *figures))
         .collect();
-    for SubscriptionGauge { family, of } in &ONES {
+    for SubscriptionGauge { family, of } in &GAUGES {
         text.family(*family);
         for (labels, figures) in &all {
             if let Some(value) = of(figures, now) {
@@ -165,7 +165,7 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
             }
         }
     }
-    for LabelledGauge { family, label, of } in &MANIES {
+    for LabelledGauge { family, label, of } in &LABELLED {
         text.family(*family);
         for ([topic, subscription], figures) in &all {
             for (name, count) in of(figures) {
@@ -179,7 +179,7 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
             text.sample(&[*topic, *subscription, ("cause", &cause.to_string())], 1_u64);
         }
     }
-    for SubscriptionHistogram { family, of } in &SPREADS {
+    for SubscriptionHistogram { family, of } in &HISTOGRAMS {
         text.family(*family);
         for (labels, figures) in &all {
             text.histogram(labels, of(figures));

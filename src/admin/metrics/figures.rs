@@ -1,7 +1,4 @@
-//! What there is to tell of a subscription, or of several together.
-//!
-//! Counts add up; of ages and dates the worst is told. So several subscriptions look like one that is as large as all and
-//! as ill as the worst of them.
+//! The figures of an event subscription, or of several together: counts are added, of ages and states the worst is shown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,22 +16,22 @@ use crate::{
     supervision::IncarnationEnds,
 };
 
-/// Why what was counted before it was counted why: in a store that was mended.
+/// Reason of events that were counted without a reason, as in a repaired store.
 const UNRECORDED: &str = "Unrecorded";
 
-/// Counts that are put together with others, each by itself.
+/// Counts that are combined field by field.
 pub(super) trait Merge: Clone + Default {
-    /// Each count with the same count of another, by `how`.
+    /// Combines each count with the same count of `other`.
     fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64);
 }
 
-/// What is counted, and never falls.
+/// Counters: these never fall.
 #[derive(Clone, Debug)]
 pub(super) struct SubscriptionCounters {
     pub(super) counters: Counters,
     pub(super) replayed: Counters,
     pub(super) counts: OutcomeCounts,
-    /// Of the dead letters: in files, lost, sent again or purged before they were in one, and the files.
+    /// Dead letters that were written, lost, redriven and purged, and the number of files.
     pub(super) written: u64,
     pub(super) lost: u64,
     pub(super) redriven: u64,
@@ -63,7 +60,7 @@ impl Default for SubscriptionCounters {
     }
 }
 
-/// What is counted of a topic.
+/// Counters of a topic.
 #[derive(Clone, Debug)]
 pub(super) struct TopicCounters {
     pub(super) events: u64,
@@ -79,7 +76,7 @@ impl Default for TopicCounters {
 }
 
 impl TopicCounters {
-    /// Of one.
+    /// The counters of `topic`.
     pub(super) fn of(topic: &TopicHandle) -> Self {
         let LogTail { count: events, bytes } = topic.taken();
         Self { events, bytes, publishing: topic.meter().publishing(), ends: topic.history().ends() }
@@ -97,10 +94,10 @@ impl Merge for TopicCounters {
     }
 }
 
-/// How it is now.
+/// The present state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubscriptionGauges {
-    /// How many subscriptions these are.
+    /// Number of event subscriptions.
     pub(super) subscriptions: u64,
     pub(super) suspended: u64,
     pub(super) probing: u64,
@@ -111,7 +108,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) consecutive_suspensions: u32,
     pub(super) failures: u32,
     pub(super) backlog: u64,
-    /// When the oldest event was taken that is not passed.
+    /// When the oldest unread event was published.
     pub(super) unread_since: Option<Timestamp>,
     pub(super) time_to_live: Option<Duration>,
     pub(super) pending: u64,
@@ -125,7 +122,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) incarnation: u64,
 }
 
-/// Both.
+/// Counters and present state.
 #[derive(Clone, Debug)]
 pub(super) struct SubscriptionFigures {
     pub(super) sums: SubscriptionCounters,
@@ -133,10 +130,10 @@ pub(super) struct SubscriptionFigures {
 }
 
 impl SubscriptionFigures {
-    /// Of one subscription, with the account of its dead letters.
+    /// The figures of one event subscription with its dead-letter totals.
     pub(super) fn of(counted: &SubscriptionCensus, account: &DeadLetterTotals) -> Self {
         let cursor = &counted.cursor;
-        let put_aside = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
+        let dead_lettered = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
         let mut state = SubscriptionGauges {
             subscriptions: 1,
             held: cursor.held.is_some().into(),
@@ -144,8 +141,8 @@ impl SubscriptionFigures {
             time_to_live: Some(counted.time_to_live),
             pending: cursor.counters.pending + cursor.replayed.pending,
             next_due: cursor.next_due,
-            // The account is written after the dead letters were counted, and read before that is.
-            waiting: put_aside.saturating_sub(account.dealt_with().unwrap_or_default()),
+            // Totals are written after the cursor and read before it, so the difference is never negative.
+            waiting: dead_lettered.saturating_sub(account.dealt_with().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
             late_requests: counted.late_requests as u64,
             concurrency: counted.endpoint.concurrency.into(),
@@ -156,14 +153,14 @@ impl SubscriptionFigures {
         };
         match cursor.health {
             Health::Healthy { failures } => state.failures = failures,
-            Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
+            Health::Suspended { cause, since, until, consecutive_suspensions } => {
                 state.suspended = 1;
                 (state.cause, state.since, state.until, state.consecutive_suspensions) =
-                    (Some(cause), Some(since), Some(until), strikes);
+                    (Some(cause), Some(since), Some(until), consecutive_suspensions);
             }
-            Health::Probing { cause, since, consecutive_suspensions: strikes } => {
+            Health::Probing { cause, since, consecutive_suspensions } => {
                 state.probing = 1;
-                (state.cause, state.since, state.consecutive_suspensions) = (Some(cause), Some(since), strikes);
+                (state.cause, state.since, state.consecutive_suspensions) = (Some(cause), Some(since), consecutive_suspensions);
             }
         }
         let sums = SubscriptionCounters {
@@ -182,12 +179,12 @@ impl SubscriptionFigures {
         Self { sums, state }
     }
 
-    /// Of none.
+    /// The figures of no event subscription.
     pub(super) fn none() -> Self {
         Self { sums: SubscriptionCounters::default(), state: SubscriptionGauges::default() }
     }
 
-    /// With those of another.
+    /// Adds the figures of another.
     pub(super) fn add(&mut self, other: &Self) {
         self.sums.merge(&other.sums, u64::saturating_add);
         self.state.add(&other.state);
@@ -253,25 +250,25 @@ impl Merge for SubscriptionCounters {
 }
 
 impl SubscriptionCounters {
-    /// Requests, by how they ended: `Delivered` is one of these.
+    /// Requests by outcome, `Delivered` first.
     pub(super) fn attempts(&self) -> Vec<(String, u64)> {
         let (all, failed) = (
             self.counters.requests + self.replayed.requests,
             self.counters.requests_failed + self.replayed.requests_failed,
         );
-        // A lock that expired is one event's, and the request that it came with was answered.
+        // An expired lock counts as a failed request, but the receive that it came from succeeded.
         let all = all + self.stepped(StepKind::Expired);
         let mut attempts = vec![(Outcome::Delivered.to_string(), all.saturating_sub(failed))];
         attempts.extend(by_name(&self.counts.failed, failed));
         attempts
     }
 
-    /// How many events went this step.
+    /// Number of events with this lease operation.
     pub(super) fn stepped(&self, step: StepKind) -> u64 {
         self.counts.leases.get(&step).copied().unwrap_or_default()
     }
 
-    /// What clients that pull did, by what, each counted for one event; nothing where nobody ever received any.
+    /// Operations of pulling clients, one for each event; empty if no event was ever received.
     pub(super) fn leases(&self) -> Vec<(String, u64)> {
         if self.counts.leases.is_empty() {
             return Vec::new();
@@ -282,24 +279,24 @@ impl SubscriptionCounters {
         steps.chain([("rejected".to_owned(), rejected)]).collect()
     }
 
-    /// Events that were put aside, by why.
+    /// Dead-lettered events by reason.
     pub(super) fn dead_lettered(&self) -> Vec<(String, u64)> {
         by_name(&self.counts.dead_lettered, self.counters.dead_lettered + self.replayed.dead_lettered)
     }
 
-    /// Events that were given up without a place, by why.
+    /// Dropped events by reason.
     pub(super) fn dropped(&self) -> Vec<(String, u64)> {
         by_name(&self.counts.dropped, self.counters.dropped + self.replayed.dropped)
     }
 }
 
 impl SubscriptionGauges {
-    /// How old the oldest event is that is not passed.
+    /// Age of the oldest unread event.
     pub(super) fn unread_age(&self, now: Timestamp) -> Duration {
         self.unread_since.map(|since| now.since(since)).unwrap_or_default()
     }
 
-    /// Its health in a word.
+    /// Name of the health.
     pub(super) fn health(&self) -> &'static str {
         match (self.suspended, self.probing) {
             (0, 0) => "healthy",
@@ -315,7 +312,7 @@ fn merge_counters(to: &mut Counters, from: &Counters, how: fn(u64, u64) -> u64) 
         filtered: how(to.filtered, from.filtered),
         matched: how(to.matched, from.matched),
         delivered: how(to.delivered, from.delivered),
-        // It goes up and down: of several, see the state.
+        // A gauge, see SubscriptionGauges.
         pending: 0,
         dead_lettered: how(to.dead_lettered, from.dead_lettered),
         dropped: how(to.dropped, from.dropped),
@@ -335,7 +332,7 @@ fn merge_ends(to: &mut IncarnationEnds, from: IncarnationEnds, how: fn(u64, u64)
     };
 }
 
-/// How often lives ended, by how.
+/// Ends of incarnations by cause.
 pub(super) fn by_end(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
     let IncarnationEnds { panicked, killed, stopped, orphaned } = ends;
     [("panicked", panicked), ("killed", killed), ("stopped", stopped), ("orphaned", orphaned)]
@@ -348,7 +345,7 @@ fn merge_map<K: Ord + Copy>(to: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>, 
     }
 }
 
-/// A name for each of them, and one for what is missing to `all`.
+/// Counts by name; the difference to `all` is `Unrecorded`.
 fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)> {
     let sum: u64 = known.values().sum();
     let mut named: Vec<(String, u64)> = known.iter().map(|(key, count)| (key.to_string(), *count)).collect();
@@ -358,7 +355,7 @@ fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)
     named
 }
 
-/// Whose fault a failure is, as Azure's metrics sort them: the client's is what will not go away by waiting.
+/// Azure Monitor's `ErrorType`: client errors are those that do not go away with time.
 pub(super) fn error_type(outcome: &str) -> &'static str {
     let client = [
         Outcome::NotFound,

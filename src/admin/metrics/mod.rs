@@ -1,16 +1,15 @@
-//! Figures for those who watch: `GET /metrics` for all of the server, `GET …/eventSubscriptions/{name}/metrics` for one
-//! event subscription.
+//! Metrics: `GET /metrics` for the server, `GET …/eventSubscriptions/{name}/metrics` for one event subscription.
 //!
-//! Both are the same figures, gathered when they are asked for (`scrape`, `figures`) and told as a table says (`families`,
-//! `server`): as Prometheus' text, as OpenMetrics, and of a subscription also as JSON, under the names that Azure Monitor
-//! has for them (`azure`). How many have series of their own in `/metrics` is bounded (`series`).
+//! A request collects the figures (`scrape`, `figures`) and writes them by tables of metric families (`families`,
+//! `server`) as Prometheus text or OpenMetrics. For one event subscription JSON is available too, with Azure Monitor's
+//! names (`azure`). `series` bounds how many topics and event subscriptions have series of their own in `/metrics`.
 //!
-//! Counts come from the records that a subscription writes with every step, so that they are exact and go on after a
-//! restart; where that is not so, the help text says "since the process started". A scrape takes no lock that an actor
-//! holds for longer than a moment, sends no message, and runs on a thread where it may wait.
+//! Counters come from the stored records, so they are exact and survive a restart. Where they do not, the help text says
+//! "since the process started". A scrape sends no message to an actor, takes no lock that an actor holds for long, and
+//! runs on a blocking thread.
 //!
-//! Absent on purpose: `AdvancedFilterEvaluationCount`, which nothing here costs by; and averages over minutes, which are
-//! for those who collect.
+//! Not implemented: `AdvancedFilterEvaluationCount`, because advanced filters are not billed here; and averages over
+//! minutes, which the collector computes.
 
 mod azure;
 mod families;
@@ -54,44 +53,44 @@ use crate::{
     store::keys::MetaKind,
 };
 
-/// What has become of spans, by what.
+/// Counts of spans by result.
 pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
 
-/// Where figures come from, beside the registry.
+/// Sources of figures other than the registry.
 #[derive(Default)]
 pub struct MetricSources {
     /// The journal.
     pub journal: Option<Journal>,
-    /// Whoever takes what is published.
+    /// The publish endpoint.
     pub publisher: Option<web::Data<Publisher>>,
-    /// The addresses that the server listens on.
+    /// The listeners of the server.
     pub listeners: Vec<Arc<ListenerCounters>>,
-    /// Whether events are taken.
+    /// Whether events are accepted.
     pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     /// The clock of the server.
     pub clock: Option<Clock>,
-    /// How many more requests to endpoints may leave as far as descriptors go, and how many subscriptions wait for that.
+    /// Further requests to endpoints that the file descriptors allow, and the number of subscriptions that wait for one.
     pub sockets: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
-    /// The tracer's; [`None`] where no spans are recorded.
+    /// Counts of spans; [`None`] if tracing is off.
     pub spans: Option<Spans>,
 }
 
-/// Who may read `/metrics`.
+/// Access to `/metrics`.
 #[derive(Clone, Debug)]
 pub enum MetricsAccess {
-    /// Everybody.
+    /// No token is needed.
     All,
-    /// Whoever has the admin token, or this one, which is good for nothing else.
+    /// The admin token, or this token, which allows nothing else.
     Token(Option<AdminToken>),
 }
 
-/// What is told, and to whom.
+/// The state of the exposition between scrapes: sources, limits, access, and the selected series.
 pub struct Exposition {
     sources: MetricSources,
     bounds: SeriesLimits,
     readers: RwLock<MetricsAccess>,
     started: Timestamp,
-    board: Mutex<SeriesSelection>,
+    selection: Mutex<SeriesSelection>,
 }
 
 impl fmt::Debug for Exposition {
@@ -101,12 +100,12 @@ impl fmt::Debug for Exposition {
 }
 
 impl Exposition {
-    /// Of a process that was started then.
+    /// `started` is the start of the process.
     pub fn new(sources: MetricSources, bounds: SeriesLimits, readers: MetricsAccess, started: Timestamp) -> Self {
-        Self { sources, bounds, readers: RwLock::new(readers), started, board: Mutex::default() }
+        Self { sources, bounds, readers: RwLock::new(readers), started, selection: Mutex::default() }
     }
 
-    /// Whether whoever shows this token, or none, may read.
+    /// Whether a request with this token, or without one, may read.
     pub(super) fn may_read(&self, given: Option<&str>) -> bool {
         match &*self.readers.read().unwrap_or_else(PoisonError::into_inner) {
             MetricsAccess::All => true,
@@ -127,17 +126,17 @@ impl Exposition {
     }
 }
 
-/// In which form somebody wants figures.
+/// Response format of a metrics request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpositionFormat {
     Json,
     Text(TextFormat),
 }
 
-/// The first form that the request would like best; [`None`] where it has no wish that can be met.
+/// The first acceptable format by preference; [`None`] if `Accept` is missing or names no known format.
 fn negotiate_format(request: &HttpRequest) -> Option<ExpositionFormat> {
     let accept = Accept::parse(request).ok()?;
-    accept.ranked().into_iter().find_map(|wish| match (wish.type_().as_str(), wish.subtype().as_str()) {
+    accept.ranked().into_iter().find_map(|range| match (range.type_().as_str(), range.subtype().as_str()) {
         ("application", "json") => Some(ExpositionFormat::Json),
         ("application", "openmetrics-text") => Some(ExpositionFormat::Text(TextFormat::OpenMetrics)),
         ("text", "plain") => Some(ExpositionFormat::Text(TextFormat::Prometheus)),
@@ -151,17 +150,17 @@ pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) ->
         Some(ExpositionFormat::Text(format)) => format,
         Some(ExpositionFormat::Json) | None => TextFormat::Prometheus,
     };
-    let gone = |_| AdminError::Broken("the threads that may wait have ended");
+    let gone = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let finding = control.clone();
     let found = web::block(move || finding.exposition.find(&finding.registry, finding.clock.now())).await;
     let scrape = found.map_err(gone)?.with_ages().await;
-    let told = web::block(move || {
+    let text = web::block(move || {
         let mut text = MetricsText::new(format);
         server::write_server_families(&mut text, &control.exposition, &scrape);
         families::write_families(&mut text, &scrape.subscriptions, scrape.now);
         text.finish()
     });
-    Ok(HttpResponse::Ok().content_type(format.content_type()).body(told.await.map_err(gone)?))
+    Ok(HttpResponse::Ok().content_type(format.content_type()).body(text.await.map_err(gone)?))
 }
 
 /// `GET …/metrics` of an event subscription.

@@ -1,4 +1,4 @@
-//! What the system says of this process: processor, memory, files. Under the names that every exporter has for them.
+//! Processor time, memory and file descriptors of this process, with the names of the standard process metrics.
 
 use std::{fs, io};
 
@@ -7,7 +7,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-/// A process. What could not be read is not there.
+/// Figures of the process; [`None`] for what could not be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProcessFigures {
     pub(super) cpu_seconds: Option<f64>,
@@ -20,10 +20,10 @@ pub(super) struct ProcessFigures {
 }
 
 impl ProcessFigures {
-    /// This one. Blocks: files are read.
+    /// Reads them. Blocks on files.
     pub(super) fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // Behind the name, which may have spaces and parentheses.
+        // The fields start after the name, which may contain spaces and parentheses.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let seconds = |ticks: u64| ticks as f64 / clock_ticks_per_second() as f64;
@@ -40,13 +40,13 @@ impl ProcessFigures {
     }
 }
 
-/// When the machine was started: seconds since 1970.
+/// Boot time of the machine, in seconds since 1970.
 fn booted() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 fn files() -> io::Result<u64> {
-    // The look itself has one.
+    // Reading the folder takes one descriptor itself.
     Ok((fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1))
 }

@@ -1,4 +1,4 @@
-//! What there is at one moment, gathered from where it stands: no actor is asked, and nobody waits for one.
+//! Collects all figures at one moment from shared state, without a message to an actor.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,17 +20,17 @@ use crate::{
     store::keys::MetaKind,
 };
 
-/// What stands in a label for all those who have no series of their own. No name has an underscore.
+/// Label value of everything without series of its own. No resource name contains an underscore.
 pub(super) const OTHER: &str = "_other";
 
-/// Of so many topics at the most it is looked up how old the oldest event is that a rest has not passed: of those with the
-/// longest backlog.
+/// Maximum number of topics of one rest whose oldest unread event is looked up in the log: those with the largest
+/// backlogs.
 const LOOKS_MAX: usize = 256;
 
-/// And for no longer than this: what the store has not said by then is not told.
+/// Time limit of these lookups; an age that is not known by then is omitted.
 const LOOKS_WAIT: Duration = Duration::from_secs(2);
 
-/// A topic, or the rest of them.
+/// The figures of a topic, or of all topics without series of their own.
 #[derive(Debug, Default)]
 pub(super) struct TopicFigures {
     pub(super) name: String,
@@ -39,7 +39,7 @@ pub(super) struct TopicFigures {
     pub(super) full: u64,
 }
 
-/// A subscription, or the rest of a topic's.
+/// The figures of an event subscription, or of a topic's event subscriptions without series of their own.
 #[derive(Debug)]
 pub(super) struct NamedSubscription {
     pub(super) topic: String,
@@ -47,7 +47,7 @@ pub(super) struct NamedSubscription {
     pub(super) figures: SubscriptionFigures,
 }
 
-/// All that is told.
+/// All figures of one scrape.
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) now: Timestamp,
@@ -58,14 +58,14 @@ pub(super) struct Scrape {
     pub(super) process: ProcessFigures,
 }
 
-/// What was found before it was looked up how old it is.
+/// A scrape whose ages are not looked up yet.
 pub(super) struct ScrapedSubscription {
     scrape: Scrape,
-    /// Whose oldest event is at which place: by the place of the figures.
+    /// Index in `scrape.subscriptions`, and the oldest unread event to look up for it.
     unread: Vec<(usize, Arc<TopicHandle>, Seq)>,
 }
 
-/// One subscription with what it needs to be told.
+/// One event subscription and its sources.
 struct SubscriptionSource {
     who: SubscriptionKey,
     topic: Arc<TopicHandle>,
@@ -74,27 +74,27 @@ struct SubscriptionSource {
 }
 
 impl Exposition {
-    /// Everything but ages. Blocks: the accounts of dead letters are read, and RocksDB is asked.
+    /// Collects everything but ages. Blocks: it reads the dead-letter totals and RocksDB's properties.
     pub(super) fn find(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
         let topics = registry.topics();
         let all = self.all(&topics);
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut selection = self.selection.lock().unwrap_or_else(PoisonError::into_inner);
         let done: Vec<Activity> = all.iter().map(|one| Activity { who: one.who, total: total(&one.counted) }).collect();
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
-        board.choose(&done, &partitions, self.bounds, now);
+        selection.choose(&done, &partitions, self.bounds, now);
 
         let names: HashMap<PartitionId, String> =
             topics.iter().map(|topic| (topic.partition(), topic.record().key())).collect();
         let label = |partition: PartitionId| {
             let name = names.get(&partition)?;
-            Some(if board.is_topic_named(partition) { name.clone() } else { OTHER.to_owned() })
+            Some(if selection.is_topic_named(partition) { name.clone() } else { OTHER.to_owned() })
         };
         let (mut named, mut rests, mut unread) =
             (Vec::new(), BTreeMap::<String, (SubscriptionFigures, Vec<_>)>::new(), Vec::new());
         for SubscriptionSource { who, topic, counted, account } in all {
             let figures = SubscriptionFigures::of(&counted, &account);
             let topic_label = label(who.partition).unwrap_or_default();
-            if board.is_named(who) {
+            if selection.is_named(who) {
                 unread.extend(counted.unread.map(|seq| (named.len(), topic, seq)));
                 named
                     .push((who, NamedSubscription { topic: topic_label, subscription: counted.record.key(), figures }));
@@ -109,11 +109,11 @@ impl Exposition {
             names.keys().filter_map(|partition| Some((*partition, label(*partition)?))).collect();
         let told: Vec<(SubscriptionKey, &SubscriptionFigures)> =
             named.iter().map(|(who, named)| (*who, &named.figures)).collect();
-        board.report_named(&told, |who| labels.get(&who.partition).cloned());
-        board.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
+        selection.report_named(&told, |who| labels.get(&who.partition).cloned());
+        selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
         let mut subscriptions: Vec<NamedSubscription> = named.into_iter().map(|(_, named)| named).collect();
         for (topic, (mut figures, places)) in rests {
-            board.report_rest(&topic, &mut figures);
+            selection.report_rest(&topic, &mut figures);
             unread.extend(firsts(places).into_iter().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
             subscriptions.push(NamedSubscription { topic, subscription: OTHER.to_owned(), figures });
         }
@@ -126,7 +126,7 @@ impl Exposition {
             of.full += u64::from(topic.crowd().is_some_and(|CrowdedPartition { is_full, .. }| is_full));
         }
         if let Some(rest) = told.get_mut(OTHER) {
-            board.report_topics_rest(&mut rest.sums);
+            selection.report_topics_rest(&mut rest.sums);
         }
         let scrape = Scrape {
             now,
@@ -152,13 +152,13 @@ impl Exposition {
         all
     }
 
-    /// The accounts of all who ever had dead letters, by the names of their records.
+    /// The dead-letter totals of all event subscriptions that have some, by the names of their records.
     fn accounts(&self) -> HashMap<String, DeadLetterTotals> {
         let Some(journal) = &self.sources.journal else { return HashMap::new() };
         let records = match journal.reads().all_meta(MetaKind::DeadLetters) {
             Ok(records) => records,
             Err(error) => {
-                tracing::warn!(%error, "the accounts of dead letters cannot be read");
+                tracing::warn!(%error, "dead-letter totals cannot be read");
                 return HashMap::new();
             }
         };
@@ -168,29 +168,29 @@ impl Exposition {
 }
 
 impl ScrapedSubscription {
-    /// The same with ages, which the store has to be asked for.
+    /// Looks up the ages in the log.
     pub(super) async fn with_ages(self) -> Scrape {
         let Self { mut scrape, unread } = self;
-        let asked = async {
+        let lookups = async {
             for (place, topic, seq) in unread {
-                // What cannot be read is told where it is needed, and not here.
+                // Damage is reported by the reads that need the event.
                 let taken = topic.appended_at(seq).await.ok().flatten();
                 let since = &mut scrape.subscriptions[place].figures.state.unread_since;
                 *since = since.iter().copied().chain(taken).min();
             }
         };
-        tokio::time::timeout(LOOKS_WAIT, asked).await.ok();
+        tokio::time::timeout(LOOKS_WAIT, lookups).await.ok();
         scrape
     }
 }
 
-/// What somebody has done, and what waits for him.
+/// Activity of an event subscription: matched events, backlog and requests.
 fn total(counted: &SubscriptionCensus) -> u64 {
     let (counters, replayed) = (&counted.cursor.counters, &counted.cursor.replayed);
     counters.matched + counted.backlog + counters.requests + replayed.requests
 }
 
-/// The first of these places in each topic: in a log what is earlier is older.
+/// The oldest of these events in each topic: the one with the smallest sequence number.
 fn firsts(places: Vec<(Arc<TopicHandle>, Seq, u64)>) -> Vec<(Arc<TopicHandle>, Seq)> {
     let mut firsts: BTreeMap<PartitionId, (u64, Arc<TopicHandle>, Seq)> = BTreeMap::new();
     for (topic, seq, backlog) in places {
@@ -202,7 +202,7 @@ fn firsts(places: Vec<(Arc<TopicHandle>, Seq, u64)>) -> Vec<(Arc<TopicHandle>, S
     firsts.into_iter().take(LOOKS_MAX).map(|(_, topic, seq)| (topic, seq)).collect()
 }
 
-/// How many have series of their own, as the scrape itself tells it.
+/// The series limits, as `gridhook_metrics_named_limit` shows them.
 pub(super) fn bounds_of(bounds: SeriesLimits) -> [(&'static str, u64); 3] {
     [
         ("subscriptions", bounds.subscriptions as u64),
@@ -212,7 +212,7 @@ pub(super) fn bounds_of(bounds: SeriesLimits) -> [(&'static str, u64); 3] {
 }
 
 impl TopicFigures {
-    /// How often its actor was built again, by how the life before had ended.
+    /// Restarts of the actor by the end of the previous incarnation.
     pub(super) fn restarts(&self) -> [(&'static str, u64); 4] {
         by_end(self.sums.ends)
     }

@@ -1,54 +1,54 @@
-//! Whose series stand by themselves, where not everybody's can.
+//! Selects the topics and event subscriptions that have series of their own.
 //!
-//! A scrape has a bound that does not grow with what there is: so many topics, so many subscriptions, of these so many of
-//! one topic. Those with most to do are named; the rest of each topic is told as one, and so are all topics beyond the
-//! bound. What one *does* is what is matched for it, what waits for it and the requests it costs, half of it forgotten
-//! every ten minutes; whoever is named stays until another has twice as much to do, so that names do not come and go.
+//! The size of a scrape is bounded by the number of named topics, named event subscriptions, and named event
+//! subscriptions of one topic. The most active ones are named. The others of each topic are summed in one *rest*, and so
+//! are all topics beyond the limit. Activity is matched events, backlog and requests, with a half-life of ten minutes. A
+//! named one is replaced only by one that is twice as active, so that series do not come and go.
 //!
-//! Invariant: what is counted of a rest never falls, though some leave it: to be named, or for good. To those who collect
-//! it a count that falls is a restart, and all of it would count again.
+//! Invariant: the counters of a rest never fall, although members leave it because they are named or deleted. Prometheus
+//! takes a falling counter for a restart and would count all of it again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::figures::{Merge, SubscriptionCounters, SubscriptionFigures, TopicCounters};
 use crate::event::{PartitionId, SubscriptionKey, Timestamp};
 
-/// Half of what somebody did is forgotten after so long.
+/// Half-life of activity.
 const HALF_LIFE_SECONDS: f64 = 600.0;
 
-/// Whoever is named has to be outdone by so much.
+/// Factor by which another has to be more active to replace a named one.
 const LEAD: f64 = 2.0;
 
-/// How many have series of their own.
+/// Maximum numbers with series of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesLimits {
-    /// Subscriptions of all topics.
+    /// Event subscriptions of all topics.
     pub subscriptions: usize,
-    /// Subscriptions of one topic.
+    /// Event subscriptions of one topic.
     pub subscriptions_per_topic: usize,
     /// Topics.
     pub topics: usize,
 }
 
-/// What one has done.
+/// Total activity of an event subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Activity {
     pub(super) who: SubscriptionKey,
     pub(super) total: u64,
 }
 
-/// Who was named so far, and what everybody had done.
+/// The named ones, and what is needed to select again.
 #[derive(Debug, Default)]
 pub(super) struct SeriesSelection {
     seen: HashMap<SubscriptionKey, LastActivity>,
     looked: Option<Timestamp>,
     named: HashSet<SubscriptionKey>,
     topics: HashSet<PartitionId>,
-    /// What was told last of those who are named …
-    told: HashMap<SubscriptionKey, SubscriptionCounters>,
+    /// Counters of the named ones at the last scrape …
+    last_named: HashMap<SubscriptionKey, SubscriptionCounters>,
     /// … and of each rest, by the name of its topic.
     rests: BTreeMap<String, RestCounters<SubscriptionCounters>>,
-    /// Likewise, of the topics beyond the bound.
+    /// The rest of topics beyond the limit.
     topics_rest: RestCounters<TopicCounters>,
 }
 
@@ -58,18 +58,18 @@ struct LastActivity {
     score: f64,
 }
 
-/// What is counted of a rest beside those who are in it.
+/// Corrections to the sum of a rest's members.
 #[derive(Debug, Default)]
 struct RestCounters<T> {
-    /// Of those who left it.
+    /// Counters of members that left.
     plus: T,
-    /// Of those who came, before they did.
+    /// Counters that members had before they joined.
     minus: T,
     last: Option<T>,
 }
 
 impl SeriesSelection {
-    /// Names those with most to do, and the topics that they may be named with: of all, in their order.
+    /// Selects the most active event subscriptions, and the topics to name.
     pub(super) fn choose(&mut self, all: &[Activity], topics: &[PartitionId], bounds: SeriesLimits, now: Timestamp) {
         let passed = self.looked.map_or(0.0, |looked| now.since(looked).as_secs_f64());
         let kept = 0.5_f64.powf(passed / HALF_LIFE_SECONDS);
@@ -83,7 +83,7 @@ impl SeriesSelection {
             ranks.push((score * lead, *total, *who));
         }
         (self.seen, self.looked) = (seen, Some(now));
-        // Before anybody was seen to do anything it counts what they have done in all.
+        // Before the second scrape there is no recent activity: the total decides.
         ranks.sort_unstable_by(|one, other| {
             other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)).then(one.2.cmp(&other.2))
         });
@@ -102,10 +102,10 @@ impl SeriesSelection {
         self.named = named;
     }
 
-    /// A topic that is named stays so while it is there.
+    /// A named topic stays named as long as it exists.
     fn choose_topics(&mut self, ranked: impl Iterator<Item = PartitionId>, all: &[PartitionId], bounds: SeriesLimits) {
-        let there: HashSet<&PartitionId> = all.iter().collect();
-        self.topics.retain(|topic| there.contains(topic));
+        let existing: HashSet<&PartitionId> = all.iter().collect();
+        self.topics.retain(|topic| existing.contains(topic));
         for topic in ranked {
             if self.topics.len() >= bounds.topics {
                 return;
@@ -114,25 +114,25 @@ impl SeriesSelection {
         }
     }
 
-    /// Whether a subscription has series of its own.
+    /// Whether an event subscription has series of its own.
     pub(super) fn is_named(&self, who: SubscriptionKey) -> bool {
         self.named.contains(&who)
     }
 
-    /// Whether a topic has.
+    /// Whether a topic has series of its own.
     pub(super) fn is_topic_named(&self, topic: PartitionId) -> bool {
         self.topics.contains(&topic)
     }
 
-    /// Those that are told by name: who was so and is not any more has come to its rest, which `rest_of` names.
+    /// Records the named ones of this scrape. One that is no longer named has joined the rest that `rest_of` returns.
     pub(super) fn report_named(
         &mut self,
         named: &[(SubscriptionKey, &SubscriptionFigures)],
         rest_of: impl Fn(SubscriptionKey) -> Option<String>,
     ) {
-        let told = named.iter().map(|(who, figures)| (*who, figures.sums.clone())).collect();
-        for (who, sums) in std::mem::replace(&mut self.told, told) {
-            if !self.told.contains_key(&who)
+        let current = named.iter().map(|(who, figures)| (*who, figures.sums.clone())).collect();
+        for (who, sums) in std::mem::replace(&mut self.last_named, current) {
+            if !self.last_named.contains_key(&who)
                 && let Some(rest) = rest_of(who)
             {
                 self.rests.entry(rest).or_default().minus.merge(&sums, u64::saturating_add);
@@ -140,24 +140,24 @@ impl SeriesSelection {
         }
     }
 
-    /// What is told of a rest.
+    /// Corrects the counters of the rest of a topic.
     pub(super) fn report_rest(&mut self, topic: &str, figures: &mut SubscriptionFigures) {
         self.rests.entry(topic.to_owned()).or_default().report(&mut figures.sums);
     }
 
-    /// The same, of the topics beyond the bound.
+    /// Corrects the counters of the rest of topics.
     pub(super) fn report_topics_rest(&mut self, sums: &mut TopicCounters) {
         self.topics_rest.report(sums);
     }
 
-    /// There are no more rests than these.
+    /// Forgets the rests of other topics than these.
     pub(super) fn keep_rests(&mut self, of: impl Fn(&str) -> bool) {
         self.rests.retain(|topic, _| of(topic));
     }
 }
 
 impl<T: Merge> RestCounters<T> {
-    /// What those who are in it have now is told so that it never falls.
+    /// Turns the sum of the present members into counters that never fall.
     fn report(&mut self, sums: &mut T) {
         sums.merge(&self.plus, u64::saturating_add);
         sums.merge(&self.minus, u64::saturating_sub);

@@ -1,4 +1,4 @@
-//! What is told beside subscriptions: of topics, the journal and its store, listeners, publishers and the process.
+//! The metric families of topics, the journal and its store, listeners, publishers and the process.
 
 use super::{
     Exposition,
@@ -31,14 +31,14 @@ fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into<SampleValu
     text.sample(&[], value);
 }
 
-/// Tells all of it.
+/// Writes all of these families.
 pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposition, scrape: &Scrape) {
-    text.family(gauge("gridhook_build_info", "1, with the version of the program."));
+    text.family(gauge("gridhook_build_info", "1, with the version of the server."));
     text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
     let ready = exposition.sources.ready.as_ref().is_none_or(|ready| ready());
-    one(text, gauge("gridhook_ready", "Whether events are taken, as /readyz has it."), ready);
-    one(text, gauge("gridhook_topics", "Topics and domains that there are."), scrape.topics_there);
-    text.family(gauge("gridhook_metrics_named_limit", "How many have series of their own, at the most."));
+    one(text, gauge("gridhook_ready", "Whether events are accepted, as /readyz reports it."), ready);
+    one(text, gauge("gridhook_topics", "Number of topics and domains."), scrape.topics_there);
+    text.family(gauge("gridhook_metrics_named_limit", "Maximum number of topics or event subscriptions with series of their own."));
     for (of, most) in bounds_of(exposition.bounds) {
         text.sample(&[("of", of)], most);
     }
@@ -46,7 +46,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     publishers(text, exposition);
     listeners(text, &exposition.sources.listeners);
     if let Some(spans) = &exposition.sources.spans {
-        text.family(counter("gridhook_trace_spans_total", "Spans, by what became of them, since the process started."));
+        text.family(counter("gridhook_trace_spans_total", "Spans by result, since the process started."));
         spans().into_iter().for_each(|(end, count)| text.sample(&[("end", end)], count));
     }
     if let Some(sockets) = &exposition.sources.sockets {
@@ -55,7 +55,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
             text,
             gauge(
                 "gridhook_delivery_free_requests",
-                "Requests to endpoints that may leave now, as far as file descriptors go.",
+                "Further requests to endpoints that the file descriptors allow.",
             ),
             free,
         );
@@ -63,7 +63,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
             text,
             gauge(
                 "gridhook_delivery_waiting_subscriptions",
-                "Event subscriptions that wait for a file descriptor to send.",
+                "Event subscriptions that wait for a file descriptor to send a request.",
             ),
             waiting,
         );
@@ -75,7 +75,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
             text,
             gauge(
                 "gridhook_clock_wall_ahead_seconds",
-                "How far the machine's clock is ahead of the one that counts ages; negative where it is behind.",
+                "Seconds by which the machine's clock is ahead of the server's clock; negative if it is behind.",
             ),
             ahead,
         );
@@ -83,7 +83,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
             text,
             gauge(
                 "gridhook_clock_expiry_held",
-                "Whether no event expires because the machine's clock was set or the server was off for long.",
+                "Whether expiry is held because the machine's clock jumped.",
             ),
             clock.holds_expiry(),
         );
@@ -98,11 +98,11 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     type Of = fn(&TopicFigures) -> u64;
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 5] = [
-        (counter("gridhook_topic_published_events_total", "Events that were acknowledged."), |topic| topic.sums.events),
-        (counter("gridhook_topic_published_bytes_total", "Bytes of these events in the log."), |topic| topic.sums.bytes),
-        (counter("gridhook_topic_unmatched_events_total", "Events that nobody's filter matched, since the process started."), |topic| topic.sums.publishing.unmatched),
-        (gauge("gridhook_topic_subscriptions", "Event subscriptions that it has."), |topic| topic.subscriptions),
-        (gauge("gridhook_topic_backlog_full", "Whether its backlog is at its bound, and its publishers are refused."), |topic| topic.full),
+        (counter("gridhook_topic_published_events_total", "Acknowledged events."), |topic| topic.sums.events),
+        (counter("gridhook_topic_published_bytes_total", "Bytes of acknowledged events in the log."), |topic| topic.sums.bytes),
+        (counter("gridhook_topic_unmatched_events_total", "Events that matched no filter, since the process started."), |topic| topic.sums.publishing.unmatched),
+        (gauge("gridhook_topic_subscriptions", "Number of event subscriptions."), |topic| topic.subscriptions),
+        (gauge("gridhook_topic_backlog_full", "Whether publishes are refused because the backlog has reached journal.backlog_max."), |topic| topic.full),
     ];
     for (family, of) in ones {
         text.family(family);
@@ -110,7 +110,7 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     }
     text.family(counter(
         "gridhook_topic_refused_requests_total",
-        "Requests of publishers that were refused, by what they were told, since the process started.",
+        "Refused publish requests by status and error code, since the process started.",
     ));
     for topic in topics {
         for (refused, requests) in &topic.sums.publishing.refused {
@@ -120,7 +120,7 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     }
     text.family(counter(
         "gridhook_topic_restarts_total",
-        "How often its actor was built again since the process started, by how the life before had ended.",
+        "Restarts of the actor by the end of the previous incarnation, since the process started.",
     ));
     for topic in topics {
         for (end, times) in topic.restarts() {
@@ -129,7 +129,7 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     }
     text.family(histogram(
         "gridhook_topic_publish_seconds",
-        "How long requests took that were acknowledged, their body and the disk's sync included, since the process started.",
+        "Duration of acknowledged publish requests, including the body and the disk sync, since the process started.",
     ));
     for topic in topics {
         text.histogram(&[("topic", &topic.name)], &topic.sums.publishing.latency);
@@ -140,7 +140,7 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     let Some(publisher) = &exposition.sources.publisher else { return };
     text.family(counter(
         "gridhook_publish_unknown_topic_requests_total",
-        "Requests of publishers for topics that there are not, since the process started.",
+        "Publish requests for unknown topics, since the process started.",
     ));
     for (refused, requests) in &publisher.unknown_topic_counts().refused {
         text.sample(&[("status", &refused.status.to_string()), ("code", refused.code)], *requests);
@@ -148,12 +148,12 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     let (used, most) = publisher.room();
     one(
         text,
-        gauge("gridhook_publish_in_flight_bytes", "Bytes of publishers that are read or wait for the disk."),
+        gauge("gridhook_publish_in_flight_bytes", "Bytes of publish requests that are being read or wait for the disk."),
         used,
     );
     one(
         text,
-        gauge("gridhook_publish_in_flight_limit_bytes", "How many that may be: beyond it publishers are shed."),
+        gauge("gridhook_publish_in_flight_limit_bytes", "Limit of these bytes (publish.bytes_in_flight); publishers are refused beyond it."),
         most,
     );
 }
@@ -162,8 +162,8 @@ fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounter
     type Of = fn(&ListenerCounters) -> u64;
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 2] = [
-        (gauge("gridhook_http_open_connections", "Connections that are open."), |listener| listener.open.get()),
-        (counter("gridhook_http_admitted_connections_total", "Connections that were let in."), |listener| listener.admitted.get()),
+        (gauge("gridhook_http_open_connections", "Open connections."), |listener| listener.open.get()),
+        (counter("gridhook_http_admitted_connections_total", "Accepted connections."), |listener| listener.admitted.get()),
     ];
     for (family, of) in ones {
         text.family(family);
@@ -179,7 +179,7 @@ fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounter
     }
     text.family(counter(
         "gridhook_http_responses_total",
-        "Requests that were answered, by the first digit of the status.",
+        "Responses by status class.",
     ));
     for listener in listeners {
         for (class, responses) in listener.responses() {
@@ -190,12 +190,12 @@ fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounter
 
 fn journal(text: &mut MetricsText, state: journal::JournalState, figures: &journal::figures::JournalFigures) {
     let writable = state == journal::JournalState::Writable;
-    one(text, gauge("gridhook_journal_writable", "Whether events can be written."), writable);
+    one(text, gauge("gridhook_journal_writable", "Whether the journal can be written."), writable);
     let help =
-        "How long it took to write a group and to sync it: whoever publishes waits for one, since the process started.";
+        "Time to write and sync a group; each publish waits for one. Since the process started.";
     text.family(histogram("gridhook_journal_sync_seconds", help));
     text.histogram(&[], &figures.sync);
-    text.family(histogram("gridhook_journal_group_entries", "Entries that shared a sync, since the process started."));
+    text.family(histogram("gridhook_journal_group_entries", "Entries in a group, which share one sync, since the process started."));
     text.histogram(&[], &figures.group);
     let panics = counter("gridhook_journal_read_panics_total", "Reads that panicked, since the process started.");
     one(text, panics, figures.read_panics);
@@ -210,9 +210,9 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
     #[rustfmt::skip]
     let ones: [(MetricFamily, u64); 4] = [
         (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a table is damaged."), damage.events()),
-        (gauge("gridhook_store_damaged_families", "Column families with a table that cannot be read in part."), damage.families.len() as u64),
-        (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records that were read to find damage, since the process started."), scrubbed.bytes),
-        (counter("gridhook_store_scrub_passes_total", "How often all tables were read to find damage, since the process started."), scrubbed.passes),
+        (gauge("gridhook_store_damaged_families", "Column families with a damaged table."), damage.families.len() as u64),
+        (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records read to find damage, since the process started."), scrubbed.bytes),
+        (counter("gridhook_store_scrub_passes_total", "Complete reads of all tables to find damage, since the process started."), scrubbed.passes),
     ];
     for (family, value) in ones {
         one(text, family, value);
@@ -223,7 +223,7 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
     if let Some(free) = figures.free_bytes {
         one(
             text,
-            gauge("gridhook_store_disk_free_bytes", "Bytes that may still be written to the disk of the store."),
+            gauge("gridhook_store_disk_free_bytes", "Free bytes on the disk of the store."),
             free,
         );
     }
@@ -231,33 +231,33 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
     #[rustfmt::skip]
     let ones: [(MetricFamily, SampleValue); 14] = [
         (counter("gridhook_rocksdb_wal_syncs_total", "Syncs of the write-ahead log."), figures.wal_syncs.into()),
-        (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes that were written to it."), figures.wal_bytes.into()),
-        (counter("gridhook_rocksdb_stalled_seconds_total", "How long writes had to wait for flushes and compactions."), stalled.into()),
-        (gauge("gridhook_rocksdb_write_stopped", "Whether writes are stopped now."), figures.is_stopped.into()),
-        (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "To how many bytes a second writes are slowed down now; 0: they are not."), figures.delayed_bytes_per_second.into()),
-        (counter("gridhook_rocksdb_compaction_read_bytes_total", "Bytes that compactions read."), figures.compaction_read_bytes.into()),
-        (counter("gridhook_rocksdb_compaction_written_bytes_total", "Bytes that compactions wrote."), figures.compaction_written_bytes.into()),
-        (counter("gridhook_rocksdb_flush_written_bytes_total", "Bytes that flushes wrote."), figures.flush_written_bytes.into()),
-        (gauge("gridhook_rocksdb_running_compactions", "Compactions that run now."), figures.compactions_running.into()),
-        (gauge("gridhook_rocksdb_running_flushes", "Flushes that run now."), figures.flushes_running.into()),
-        (counter("gridhook_rocksdb_background_errors_total", "Errors of what RocksDB does by itself."), figures.background_errors.into()),
-        (gauge("gridhook_rocksdb_block_cache_used_bytes", "Bytes of the block cache that are in use."), figures.cache_used_bytes.into()),
-        (gauge("gridhook_rocksdb_block_cache_capacity_bytes", "Bytes that it may use."), figures.cache_capacity_bytes.into()),
-        (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks that were found in it."), figures.cache_hits.into()),
+        (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes written to the write-ahead log."), figures.wal_bytes.into()),
+        (counter("gridhook_rocksdb_stalled_seconds_total", "Time that writes waited for flushes and compactions."), stalled.into()),
+        (gauge("gridhook_rocksdb_write_stopped", "Whether writes are stopped."), figures.is_stopped.into()),
+        (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "Current write rate limit in bytes a second; 0: no limit."), figures.delayed_bytes_per_second.into()),
+        (counter("gridhook_rocksdb_compaction_read_bytes_total", "Bytes read by compactions."), figures.compaction_read_bytes.into()),
+        (counter("gridhook_rocksdb_compaction_written_bytes_total", "Bytes written by compactions."), figures.compaction_written_bytes.into()),
+        (counter("gridhook_rocksdb_flush_written_bytes_total", "Bytes written by flushes."), figures.flush_written_bytes.into()),
+        (gauge("gridhook_rocksdb_running_compactions", "Running compactions."), figures.compactions_running.into()),
+        (gauge("gridhook_rocksdb_running_flushes", "Running flushes."), figures.flushes_running.into()),
+        (counter("gridhook_rocksdb_background_errors_total", "Errors of background jobs of RocksDB."), figures.background_errors.into()),
+        (gauge("gridhook_rocksdb_block_cache_used_bytes", "Bytes used by the block cache."), figures.cache_used_bytes.into()),
+        (gauge("gridhook_rocksdb_block_cache_capacity_bytes", "Capacity of the block cache in bytes."), figures.cache_capacity_bytes.into()),
+        (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks found in the block cache."), figures.cache_hits.into()),
     ];
     for (family, value) in ones {
         one(text, family, value);
     }
-    let misses = counter("gridhook_rocksdb_block_cache_misses_total", "Blocks that were not, and were read.");
+    let misses = counter("gridhook_rocksdb_block_cache_misses_total", "Blocks not found in the block cache and read from disk.");
     one(text, misses, figures.cache_misses);
     type Of = fn(&FamilyFigures) -> u64;
     #[rustfmt::skip]
     let of_families: [(MetricFamily, Of); 5] = [
-        (gauge("gridhook_rocksdb_table_bytes", "Bytes of a column family's files."), |family| family.table_bytes),
-        (gauge("gridhook_rocksdb_tables", "A column family's files."), |family| family.tables),
-        (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of a column family that are in no file yet."), |family| family.memtable_bytes),
-        (gauge("gridhook_rocksdb_estimated_keys", "About how many records a column family has."), |family| family.keys),
-        (gauge("gridhook_rocksdb_pending_compaction_bytes", "About how many bytes of it wait for a compaction."), |family| family.pending_compaction_bytes),
+        (gauge("gridhook_rocksdb_table_bytes", "Bytes of the table files of a column family."), |family| family.table_bytes),
+        (gauge("gridhook_rocksdb_tables", "Table files of a column family."), |family| family.tables),
+        (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of the memtables of a column family."), |family| family.memtable_bytes),
+        (gauge("gridhook_rocksdb_estimated_keys", "Estimated number of records of a column family."), |family| family.keys),
+        (gauge("gridhook_rocksdb_pending_compaction_bytes", "Estimated bytes of a column family that wait for compaction."), |family| family.pending_compaction_bytes),
     ];
     for (family, of) in of_families {
         text.family(family);
@@ -270,13 +270,13 @@ fn process(text: &mut MetricsText, scrape: &Scrape) {
     let files = |files: Option<u64>| files.map(SampleValue::from);
     #[rustfmt::skip]
     let ones: [(MetricFamily, Option<SampleValue>); 7] = [
-        (counter("process_cpu_seconds_total", "Processor time that the process has used."), process.cpu_seconds.map(SampleValue::from)),
-        (gauge("process_start_time_seconds", "When the process was started, since 1970."), process.start_time_seconds.map(SampleValue::from)),
+        (counter("process_cpu_seconds_total", "Processor time used by the process, in seconds."), process.cpu_seconds.map(SampleValue::from)),
+        (gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970."), process.start_time_seconds.map(SampleValue::from)),
         (gauge("process_threads", "Threads of the process."), files(process.threads)),
-        (gauge("process_virtual_memory_bytes", "Memory that the process has reserved."), files(process.virtual_bytes)),
-        (gauge("process_resident_memory_bytes", "Memory that the process has."), files(process.resident_bytes)),
-        (gauge("process_open_fds", "Files and connections that are open."), files(process.open_files)),
-        (gauge("process_max_fds", "How many may be."), files(process.most_files)),
+        (gauge("process_virtual_memory_bytes", "Virtual memory of the process."), files(process.virtual_bytes)),
+        (gauge("process_resident_memory_bytes", "Resident memory of the process."), files(process.resident_bytes)),
+        (gauge("process_open_fds", "Open file descriptors."), files(process.open_files)),
+        (gauge("process_max_fds", "Maximum number of open file descriptors."), files(process.most_files)),
     ];
     for (family, value) in ones {
         if let Some(value) = value {

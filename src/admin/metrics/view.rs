@@ -1,4 +1,4 @@
-//! The figures of an event subscription as JSON.
+//! The metrics of an event subscription as JSON.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ use crate::{
 pub(in crate::admin) struct MetricsView {
     topic: String,
     subscription: String,
-    /// When it was so.
+    /// Time of the measurement.
     at: String,
-    /// Under the names and with the dimensions of Azure Monitor. Counts are those since the subscription was made; the
-    /// duration is that since `measuredSince`.
+    /// Metrics with Azure Monitor's names and dimensions. Counts start when the event subscription was created, the
+    /// duration at `measuredSince`.
     metrics: Vec<AzureMetric>,
     state: StateView,
     counts: CountersView,
-    /// When the process was started: from then on what follows was measured, and restarts were counted.
+    /// Start of the process, from which durations and restarts are measured.
     measured_since: String,
     actor: ActorView,
     histograms: HistogramsView,
@@ -62,7 +62,7 @@ struct StateView {
     requests_per_second: Option<f64>,
 }
 
-/// Since the subscription was made.
+/// Counts since the event subscription was created.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsCounts)]
@@ -108,7 +108,7 @@ struct HistogramsView {
     queue_wait_seconds: HistogramView,
     delivery_seconds: HistogramView,
     batch_events: HistogramView,
-    /// Parts of requests: dns, connect, tls, first_byte, body.
+    /// Phases of a request: dns, connect, tls, first_byte, body.
     phase_seconds: BTreeMap<&'static str, HistogramView>,
 }
 
