@@ -1,8 +1,7 @@
-//! Dead letters, for operators: looked through, read, sent again, purged.
+//! Operations on dead letters: list, get, redrive and purge.
 //!
-//! Which ones are meant is said by a filter, by their keys, or by `all`: a body that says none of these is refused, so that
-//! nobody sends everything again, or purges it, by a slip. What may take long is done a part at a time: an answer with
-//! `next` asks for another call with it as `after`.
+//! A filter, keys, or `all` select dead letters. A body without any of them is refused, so that not everything is redriven or
+//! purged by mistake. Long operations run in parts: a response with `next` asks for another request with it as `after`.
 
 mod body;
 
@@ -33,20 +32,20 @@ use crate::{
     },
 };
 
-/// Letters on a page where nobody asks for another number …
+/// Default number of dead letters on a page …
 const TOP: usize = 50;
 
-/// … and the most that anybody gets.
+/// … and the maximum.
 const TOP_MAX: usize = 1_000;
 
-/// Which dead letters a body means.
+/// The dead letters that a body selects.
 fn selection(
     filter: Option<&FilterBody>,
     keys: Option<&[String]>,
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     if !all && keys.is_none() && filter.is_none_or(FilterBody::is_empty) {
-        let problem = "says not which dead letters are meant; allowed are \"keys\", a \"filter\" with place, from, to, \
+        let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, from, to, \
                        reason or id, or \"all\": true";
         return Err(InvalidRequest::new("the body", problem));
     }
@@ -63,7 +62,7 @@ fn selection(
 fn cursor(target: &str, given: Option<&str>) -> Result<BrowseCursor, InvalidRequest> {
     let Some(given) = given else { return Ok(BrowseCursor::START) };
     given.parse().map_err(|_| {
-        let problem = format!("is \"{}\"; allowed is what an answer said", given.escape_debug());
+        let problem = format!("is \"{}\"; allowed is the value of a response", given.escape_debug());
         InvalidRequest::new(target, problem)
     })
 }
@@ -90,7 +89,7 @@ pub(super) async fn list(
             "to" => filter.to = Some(value.clone()),
             "reason" => filter.reason = Some(value.clone()),
             "id" => filter.id = Some(value.clone()),
-            // Azure's clients put it everywhere.
+            // Azure's clients send it with every request.
             "api-version" => {}
             other => {
                 let problem = format!("has '{other}'; allowed are stage, from, to, reason, id, $top and $skipToken");
@@ -129,7 +128,7 @@ pub(super) async fn get(
     match letters.one(&shelf, wanted).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
-                .map_err(|error| AdminError::Journal(format!("the event is no JSON: {error}")))?;
+                .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
             let schema = match found.dead_letter.schema {
                 Schema::EventGrid => "EventGridSchema",
                 Schema::CloudEvents => "CloudEventSchemaV1_0",
@@ -138,10 +137,10 @@ pub(super) async fn get(
             Ok(HttpResponse::Ok().json(DeadLetterDetailView { letter: DeadLetterView::new(&found), schema, event }))
         }
         Ok(None) => Err(AdminError::NotFound(format!(
-            "There is no dead letter '{key}': it may be in its file by now, or was sent again, or purged."
+            "There is no dead letter '{key}'. It may have been written to its file, redriven or purged."
         ))),
         Err(BrowseProblem { at, why }) => {
-            Err(AdminError::Conflict(format!("The dead letter can't be read: {at}: {why}.")))
+            Err(AdminError::Conflict(format!("The dead letter cannot be read: {at}: {why}.")))
         }
     }
 }
@@ -159,7 +158,7 @@ pub(super) async fn purge(
     let at = cursor("after", asked.after.as_deref())?;
     let PurgeProgress { dead_letters, problems, next } = letters.purge(&shelf, &query, at, asked.dry_run).await?;
     if !asked.dry_run {
-        info!(topic = path.key(), subscription = name, dead_letters, "dead letters are purged");
+        info!(topic = path.key(), subscription = name, dead_letters, "dead letters purged");
     }
     let next = next.map(|next| next.to_string());
     Ok(HttpResponse::Ok().json(PurgedView {
@@ -170,7 +169,7 @@ pub(super) async fn purge(
     }))
 }
 
-/// `POST …/deadLetters/redrive`: 202 with the job that has begun; or, where it only counts, 200.
+/// `POST …/deadLetters/redrive`: 202 with the started job, or 200 with the count of a dry run.
 pub(super) async fn redrive(
     control: &Control,
     path: &TopicPath,
@@ -194,15 +193,15 @@ pub(super) async fn redrive(
     let rate = asked.rate.map(rate).transpose()?;
     let kind = JobKind::Redrive { drained: false };
     let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
-    let lane = begun.job.ok_or(AdminError::Broken("a redrive has begun and has no job"))?;
+    let lane = begun.job.ok_or(AdminError::Broken("the started redrive has no job"))?;
     let begun = redrives.start(shelf.subscription_key, lane, &RedriveRequest { query, keep: asked.keep }).await;
     if let Err(error) = begun {
-        // Nobody knows what it was to do: it ends. Where that cannot be written either, the next start ends it.
+        // The request is not stored, so the job ends. If that cannot be written either, the next start ends it.
         let cancel = Command::Job(JobCommand::Cancel(lane));
         control.registry.command(&path.key(), name, cancel).await.ok();
         return Err(browse::BrowseError::Journal(error).into());
     }
-    info!(topic = path.key(), subscription = name, job = lane.0, "a redrive has begun");
+    info!(topic = path.key(), subscription = name, job = lane.0, "redrive started");
     Ok(HttpResponse::Accepted().json(RedriveStartedView { job: lane.0 }))
 }
 
@@ -213,7 +212,7 @@ fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
     Err(InvalidRequest::new("rate", format!("is {asked}; allowed are 0.001 to 1000000 events a second")))
 }
 
-/// Where the dead letters of a subscription are, and who writes them.
+/// The dead letters of an event subscription, and their location.
 fn location<'a>(
     control: &'a Control,
     path: &TopicPath,
@@ -227,7 +226,7 @@ fn location<'a>(
 
 impl Control {
     fn redrives(&self) -> Result<&Redrives, AdminError> {
-        self.redrives.as_ref().ok_or(AdminError::Broken("there is nobody who writes dead letters"))
+        self.redrives.as_ref().ok_or(AdminError::Broken("no dead-letter writer is set up"))
     }
 }
 impl From<browse::BrowseError> for AdminError {
@@ -235,9 +234,9 @@ impl From<browse::BrowseError> for AdminError {
         match error {
             browse::BrowseError::Journal(error) => crate::control::registry::Error::Journal(error).into(),
             browse::BrowseError::Store(error) => {
-                Self::Unavailable(format!("The store of dead letters does not answer: {error}. Try again later."))
+                Self::Unavailable(format!("The dead-letter store is unavailable: {error}. Try again later."))
             }
-            browse::BrowseError::NoStore => Self::Broken("there is nobody who writes dead letters"),
+            browse::BrowseError::NoStore => Self::Broken("no dead-letter writer is set up"),
             browse::BrowseError::Work(error) => Self::Journal(error.to_string()),
         }
     }

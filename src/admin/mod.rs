@@ -1,23 +1,23 @@
-//! The control plane: what operators and Azure's own management clients say to the server.
+//! The control plane, for operators and for Azure's management clients.
 //!
-//! - [`arm`]: topics, domains and event subscriptions under ARM's paths, with the operators' verbs ([`operate`],
-//!   `test_filter`) below them;
-//! - `declare`: what a file declares, made so at the start;
-//! - `replay`: what is stored, sent once more;
-//! - `dead_letters`: what was given up, looked through, sent again and purged;
-//! - [`chaos`]: parts broken on purpose, only where it is switched on;
-//! - `store`: the store looked at, and backed up, while it runs;
-//! - `top`: the figures of all event subscriptions at once; `tail`: what happens, as it happens;
-//! - `clock`: what time it is, and whether the wall clock is right;
-//! - `supervision`: which actors died, why, and how soon they were at work again;
-//! - [`metrics`]: figures, for those who watch;
-//! - [`health`]: alive? ready?
-//! - `validate`: the manual way of the handshake, for endpoints;
-//! - [`openapi`]: all of this and the publishers' endpoint, described for machines;
-//! - [`auth`]: everything but the last three wants the admin token, or a token of the issuer with the admin role.
+//! - [`arm`]: topics, domains, namespaces and event subscriptions under ARM's paths, with gridhook's own operations
+//!   ([`operate`], `test_filter`) below them;
+//! - `declare`: applies a configuration file at the start;
+//! - `replay`: sends stored events again;
+//! - `dead_letters`: lists, redrives and purges dead letters;
+//! - [`chaos`]: fault injection, only with `chaos.enabled`;
+//! - `store`: check and backup of the running store;
+//! - `top`: the figures of all event subscriptions; `tail`: a stream of events and outcomes;
+//! - `clock`: the clock of the server, and its confirmation;
+//! - `supervision`: restarts of actors;
+//! - [`metrics`]: Prometheus metrics;
+//! - [`health`]: liveness and readiness;
+//! - `validate`: manual validation of endpoints;
+//! - [`openapi`]: the OpenAPI document;
+//! - [`auth`]: the admin token, or a token of the issuer with the admin role, for all but health, validation and OpenAPI.
 //!
-//! Invariants: an answer that says that something was changed is given after the change is durable; a key, a token or
-//! the query of an endpoint is told only by the call that is there for it, and is never logged.
+//! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
+//! appears only in the response of the operation that returns it, and never in the log.
 
 pub mod arm;
 pub mod auth;
@@ -73,10 +73,10 @@ use crate::{
     repair::backup::Backups,
 };
 
-/// More changes than this at the same time are not asked for by people, nor by their scripts.
-const TURNS: usize = 64;
+/// Number of locks that serialize changes.
+const LOCKS: usize = 64;
 
-/// What the control plane works with.
+/// The state of the control plane.
 pub struct Control {
     registry: Arc<Registry>,
     clock: Clock,
@@ -89,11 +89,11 @@ pub struct Control {
     exposition: Exposition,
     queue: FaultInjector,
     samples: top::RateSamples,
-    turns: [Mutex<()>; TURNS],
+    turns: [Mutex<()>; LOCKS],
 }
 
 impl Control {
-    /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
+    /// A control plane of `registry`, with these editions, whose clients use `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
         let (queue, turns) = (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Mutex::new(())));
         let (redrives, backups, failed_auth) = (None, None, Arc::default());
@@ -115,118 +115,118 @@ impl Control {
         }
     }
 
-    /// The same, with dead letters to look through and to send again.
+    /// Adds the operations on dead letters.
     #[must_use]
     pub fn with_dead_letters(self, redrives: Redrives) -> Self {
         Self { redrives: Some(redrives), ..self }
     }
 
-    /// The same, with a store to look at and to back up.
+    /// Adds check and backup of the store.
     #[must_use]
     pub fn with_backups(self, backups: Backups) -> Self {
         Self { backups: Some(Arc::new(backups)), ..self }
     }
 
-    /// The same, where those who fail are known from elsewhere.
+    /// Shares the limiter of failed authentication with other endpoints.
     #[must_use]
     pub fn guarded_by(self, failed_auth: Arc<FailedAuthLimiter>) -> Self {
         Self { failed_auth, ..self }
     }
 
-    /// The same, where access tokens of an issuer operate the server too.
+    /// Accepts access tokens of an issuer.
     #[must_use]
     pub fn operated_by(self, operators: Option<Operators>) -> Self {
         Self { operators, ..self }
     }
 
-    /// The same, with figures of more than topics.
+    /// Adds the metrics of the server.
     #[must_use]
     pub fn with_metrics(self, exposition: Exposition) -> Self {
         Self { exposition, ..self }
     }
 
-    /// The same, with what supervision and chaos reach of the server beside its topics.
+    /// Adds the targets of fault injection and supervision other than topics.
     #[must_use]
     pub fn with_tools(self, tools: ChaosTargets) -> Self {
         Self { queue: FaultInjector::new(tools), ..self }
     }
 
-    /// From now on these may read figures.
+    /// Sets the access to `/metrics`.
     pub fn let_read_metrics(&self, readers: MetricsAccess) {
         self.exposition.set_readers(readers);
     }
 
-    /// Whatever goes on for chaos ends: the server stops.
+    /// Ends all faults, when the server stops.
     pub fn end_chaos(&self) {
         self.queue.end_all(&self.registry);
     }
 
-    /// What is recorded of a change by `caller` now. `before` is what it changes, with what was recorded of that.
+    /// The system data of a change by `caller`. `before` is the changed resource with its system data.
     fn stamp(&self, caller: &AdminCaller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
         Some(system_data::changed(caller.identity(), self.clock.now(), before))
     }
 
-    /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at
-    /// random, so that one slow change holds up few others.
+    /// The lock of changes of a topic: a change reads the record and writes the whole of it, so changes of one topic must
+    /// not interleave. Topics share locks by hash, so that a slow change delays few others.
     async fn turn(&self, topic_key: &str) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         topic_key.hash(&mut hasher);
-        let index = hasher.finish() % TURNS as u64;
+        let index = hasher.finish() % LOCKS as u64;
         self.turns[index as usize].lock().await
     }
 }
 
-/// Whether parts may be broken on purpose.
+/// Whether faults may be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChaosMode {
-    /// They may.
+    /// The paths exist.
     Enabled,
-    /// There is no such path.
+    /// The paths do not exist.
     Disabled,
 }
 
-/// What is served at an address.
+/// Role of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRole {
     /// Everything.
     Both,
-    /// What operators ask.
+    /// The control plane.
     Operators,
-    /// What publishers and endpoints ask.
+    /// The data plane: publishers, consumers and endpoints.
     Others,
 }
 
-/// Adds the control plane to an application. The three are shared by all workers.
+/// Adds the control plane to an application. The data is shared by all workers.
 pub fn configure(
     cfg: &mut web::ServiceConfig,
     control: web::Data<Control>,
     token: web::Data<AdminToken>,
-    vitals: web::Data<ServerHealth>,
+    health: web::Data<ServerHealth>,
     chaos: ChaosMode,
 ) {
-    configure_side(cfg, control, token, vitals, chaos, ListenerRole::Both);
+    configure_side(cfg, control, token, health, chaos, ListenerRole::Both);
 }
 
-/// Adds what is told while the server starts: how it is, and to everybody else that it is not there yet.
-pub fn configure_starting(cfg: &mut web::ServiceConfig, vitals: web::Data<ServerHealth>) {
-    cfg.app_data(vitals)
+/// Adds the probes while the server starts; every other request gets 503.
+pub fn configure_starting(cfg: &mut web::ServiceConfig, health: web::Data<ServerHealth>) {
+    cfg.app_data(health)
         .service(web::resource(GridhookPath::Healthz.template()).to(health::healthz))
         .service(web::resource(GridhookPath::Readyz.template()).to(health::readyz))
         .default_service(web::to(health::not_yet));
 }
 
-/// Adds one side of it.
+/// Adds the paths that a listener with this role serves.
 pub fn configure_side(
     cfg: &mut web::ServiceConfig,
     control: web::Data<Control>,
     token: web::Data<AdminToken>,
-    vitals: web::Data<ServerHealth>,
+    health: web::Data<ServerHealth>,
     chaos: ChaosMode,
     side: ListenerRole,
 ) {
     cfg.app_data(control)
         .app_data(token)
-        .app_data(vitals)
+        .app_data(health)
         .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)));
     for path in GridhookPath::all(chaos).filter(|path| path.is_at(side)) {
         let resource =
@@ -234,7 +234,7 @@ pub fn configure_side(
                 let method = request.method().to_string();
                 Err::<HttpResponse, _>(AdminError::Method { method, allowed: path.methods() })
             }));
-        let route = web::route().guard(guard::fn_guard(move |asked| path.methods().contains(&asked.head().method)));
+        let route = web::route().guard(guard::fn_guard(move |request| path.methods().contains(&request.head().method)));
         match path {
             GridhookPath::Healthz => cfg.service(resource.route(route.to(health::healthz))),
             GridhookPath::Readyz => cfg.service(resource.route(route.to(health::readyz))),
@@ -275,7 +275,7 @@ pub fn configure_side(
     if side == ListenerRole::Others {
         return;
     }
-    // Also what is no path of ours says so only to whoever has the token.
+    // An unknown path is 404 only for callers with a token.
     let guarded = match chaos {
         ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
         ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",

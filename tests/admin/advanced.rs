@@ -174,7 +174,7 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
         properties.filter.advancedFilters[0].value is "5"; NumberLessThan takes a number
         properties.filter.advancedFilters[0].values[0] is 1; NumberInRange takes pairs of numbers, such as [[1, 5], [10, 20]]
         properties.filter.advancedFilters[0].values[0] is [1,2,3]; NumberInRange takes pairs of numbers, such as [[1, 5], [10, 20]]
-        properties.filter.advancedFilters[0].values[0] is [2,1], which holds no number; the smaller end comes first
+        properties.filter.advancedFilters[0].values[0] is [2,1], an empty range; allowed is a range with the smaller end first
         properties.filter.advancedFilters[0].value is "true"; BoolEquals takes true or false
         properties.filter.advancedFilters[0].value is missing; BoolEquals takes true or false
         properties.filter.advancedFilters[0].value is no member of IsNotNull; leave it out

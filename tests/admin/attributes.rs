@@ -126,13 +126,13 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
     let text = lines.join("\n").replace("properties.destination.properties.deliveryAttributeMappings", "…");
     assert!(!text.contains("swordfish"), "{text}");
     expect![[r#"
-        …[0] is not an object; allowed is one
-        …[0].properties is not an object; allowed is one
+        …[0] is not an object; allowed is an object
+        …[0].properties is not an object; allowed is an object
         …[0].value cannot be read: unknown field `value`, expected one of `name`, `type`, `properties`
-        …[0].type is neither of Static and Dynamic, which are allowed
+        …[0].type is unknown; allowed are Static and Dynamic
         …[0].properties.value is missing; a secret may be left out only where the event subscription has one of this name
-        …[0].properties.value is not a string; allowed is one
-        …[0].properties.isSecret is neither true nor false, which are allowed
+        …[0].properties.value is not a string; allowed is a string
+        …[0].properties.isSecret is not a boolean; allowed are true and false
         …[0].properties.secret is no member of Static; leave it out
         …[0].properties.value has a character in it that a header cannot carry; allowed are printable ASCII characters, without a space at either end
         …[0].properties.value has 0 bytes; allowed are 1 to 4096

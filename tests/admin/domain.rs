@@ -175,7 +175,7 @@ async fn what_a_domain_asks_of_its_publishers_is_set_and_told_as_of_a_topic() {
     untold["properties"]["topic"] = json!({});
     let untold = json!({"properties": {"inputSchema": "CustomEventSchema", "inputSchemaMapping": untold}});
     let refused = control.ask("PUT", "domains/other", untold.clone()).await;
-    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.inputSchemaMapping.properties.topic is missing; a domain with CustomEventSchema needs its sourceField, which says which topic an event is for.","target":"properties.inputSchemaMapping.properties.topic","details":[]}}"#]].assert_eq(&refused.brief());
+    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.inputSchemaMapping.properties.topic is missing; a domain with CustomEventSchema needs its sourceField, the field with the topic of an event.","target":"properties.inputSchemaMapping.properties.topic","details":[]}}"#]].assert_eq(&refused.brief());
     assert_eq!(control.ask("PUT", "topics/other", untold).await.status, 201, "a topic needs none");
 }
 
@@ -275,12 +275,12 @@ async fn errors_say_what_is_wrong() {
     lines.push(elsewhere.brief().replace(RG, "RG:"));
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"no_t\"; allowed are 3 to 50 letters (a to z), digits and hyphens.","target":"the domain's name","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"system-a\"; names that begin with \"system\" are Event Grid's own.","target":"the domain's name","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic stays what it was made with: EventGridSchema.","target":"properties.inputSchema","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"system-a\"; names that begin with \"system\" are reserved by Event Grid.","target":"the domain's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed from EventGridSchema.","target":"properties.inputSchema","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): allowed is [].","target":"properties.privateEndpointConnections","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`.","target":"sku.name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"identity.type cannot be read: unknown variant `Mine`, expected one of `None`, `SystemAssigned`, `UserAssigned`, `SystemAssigned, UserAssigned`.","target":"identity.type","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"properties.autoCreateTopicWithFirstSubscription speaks of the topics of a domain, and this is a topic; leave it out.","target":"properties.autoCreateTopicWithFirstSubscription","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"properties.autoCreateTopicWithFirstSubscription applies only to domains, and this is a topic; leave it out.","target":"properties.autoCreateTopicWithFirstSubscription","details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/none' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/none' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north' under resource group 'rg' was not found.","target":null,"details":[]}}
@@ -290,8 +290,8 @@ async fn errors_say_what_is_wrong() {
         400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"the subscription's name is \"a\"; allowed are 3 to 64 letters (a to z), digits and hyphens.","target":"the subscription's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"location cannot be read: unknown field `location`, expected `name` or `properties`.","target":"location","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"name is \"south\"; the path says \"north\".","target":"name","details":[]}}
-        404 {"error":{"code":"ResourceNotFound","message":"There are no events of 'subscriptions/S-1/resourceGroups/rg' here: event subscriptions belong to a topic, a domain or a topic of a domain.","target":null,"details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"name is \"south\"; allowed is the name in the path, \"north\".","target":"name","details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"'subscriptions/S-1/resourceGroups/rg' is not a source of events: event subscriptions belong to a topic, a domain or a topic of a domain.","target":null,"details":[]}}
         409 {"error":{"code":"Conflict","message":"The name 'shop' is taken: names of domains are unique in the server, and RG:/domains/shop exists.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }
 

@@ -22,13 +22,13 @@ fn readiness_says_what_is_wrong() {
     }
     expect![[r#"
         {"ready":false,"phase":"recovering","journal":"writable","lostEvents":0,"problems":["the store is being read after the start"]}
-        {"ready":false,"phase":"recovering","journal":"full","lostEvents":0,"problems":["the store is being read after the start","the disk of the data folder is full: publishers are refused until there is room"]}
+        {"ready":false,"phase":"recovering","journal":"full","lostEvents":0,"problems":["the store is being read after the start","the disk of the data folder is full: publishes are refused until there is space"]}
         {"ready":false,"phase":"recovering","journal":"closed","lostEvents":0,"problems":["the store is being read after the start","the journal is closed: nothing can be stored any more"]}
         {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":[]}
-        {"ready":false,"phase":"serving","journal":"full","lostEvents":0,"problems":["the disk of the data folder is full: publishers are refused until there is room"]}
+        {"ready":false,"phase":"serving","journal":"full","lostEvents":0,"problems":["the disk of the data folder is full: publishes are refused until there is space"]}
         {"ready":false,"phase":"serving","journal":"closed","lostEvents":0,"problems":["the journal is closed: nothing can be stored any more"]}
         {"ready":false,"phase":"stopping","journal":"writable","lostEvents":0,"problems":["the server is shutting down"]}
-        {"ready":false,"phase":"stopping","journal":"full","lostEvents":0,"problems":["the server is shutting down","the disk of the data folder is full: publishers are refused until there is room"]}
+        {"ready":false,"phase":"stopping","journal":"full","lostEvents":0,"problems":["the server is shutting down","the disk of the data folder is full: publishes are refused until there is space"]}
         {"ready":false,"phase":"stopping","journal":"closed","lostEvents":0,"problems":["the server is shutting down","the journal is closed: nothing can be stored any more"]}"#]].assert_eq(&lines.join("\n"));
 }
 

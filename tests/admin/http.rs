@@ -158,7 +158,7 @@ async fn errors_of_the_registry_have_their_statuses() {
     put("http://127.0.0.1:9000/hook").await;
     expect![[r#"
         None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network","target":null,"details":[]}}
-        Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The disk of the data folder is full; nothing was changed. Try again when there is room.","target":null,"details":[]}}
+        Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The disk of the data folder is full; nothing was changed. Try again when there is space.","target":null,"details":[]}}
         Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The journal is closed; nothing was changed. Try again later.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }
 
@@ -219,7 +219,7 @@ async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for
     let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     let patch = json!({"properties": {"edition": "short"}});
     let refused = control.call("PATCH", &format!("{RG}/topics/orders"), patch.clone()).await;
-    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not suit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
+    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
     let fewer = json!({"retryPolicy": {"maxDeliveryAttempts": 5}});
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(control.call("PATCH", &subscription, fewer).await.status, 201);
@@ -273,7 +273,7 @@ async fn health_asks_for_no_token() {
         200 {"status":"starting","step":"the start begins"}
         503 {"ready":false,"phase":"recovering","journal":"writable","lostEvents":0,"problems":["the store is being read after the start: the start begins"]}
         200 {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":[]}
-        503 {"ready":false,"phase":"serving","journal":"full","lostEvents":0,"problems":["the disk of the data folder is full: publishers are refused until there is room"]}
+        503 {"ready":false,"phase":"serving","journal":"full","lostEvents":0,"problems":["the disk of the data folder is full: publishes are refused until there is space"]}
         200 {"status":"ok"}"#]].assert_eq(&lines.join("\n"));
 }
 
@@ -296,8 +296,8 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
     lines.push(control.call("GET", "/chaos/kill", Value::Null).await.brief());
     expect![[r#"
         200 {"actor":"delivery","topic":"orders","subscription":"to-shop","by":"panic"}
-        400 {"error":{"code":"InvalidRequest","message":"subscription is missing; the actor is one subscription's.","target":"subscription","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"subscription is given and the actor is a topic's; leave it out.","target":"subscription","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"subscription is missing; the actor belongs to an event subscription.","target":"subscription","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"subscription does not apply to the actor of a topic; leave it out.","target":"subscription","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"actor cannot be read: unknown variant `server`, expected one of `topic`, `subscription`, `delivery`, `deadLetter`, `random`.","target":"actor","details":[]}}
         200 {"topic":"orders","subscription":"to-shop","eventId":"e-1","times":3}
         400 {"error":{"code":"InvalidRequest","message":"times is 0; allowed is 1 or more.","target":"times","details":[]}}

@@ -104,7 +104,7 @@ async fn what_is_not_allowed_is_said_with_what_is() {
     let control = control().await;
     for (path, body, target, allowed) in [
         ("ab", json!({}), "the namespace's name", "3 to 50 letters"),
-        ("system-x", json!({}), "the namespace's name", "Event Grid's own"),
+        ("system-x", json!({}), "the namespace's name", "reserved by Event Grid"),
         ("plant", json!({"sku": {"capacity": 41}}), "sku.capacity", "1 to 40"),
         ("plant", json!({"sku": {"name": "Basic"}}), "sku.name", "Standard"),
         (

@@ -208,7 +208,7 @@ async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
     assert!(push["destination"].is_null() && webhook["endpointUrl"].is_null(), "{push}");
     let both = push_with(&push["deliveryWithResourceIdentity"]);
     let at = "properties.deliveryConfiguration.push.deliveryWithResourceIdentity";
-    refused(&control.call("PUT", &place("alarm"), both).await, at, "beside destination");
+    refused(&control.call("PUT", &place("alarm"), both).await, at, "and destination are both given");
 }
 
 fn push_with(identified: &Value) -> Value {

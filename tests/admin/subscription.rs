@@ -187,7 +187,7 @@ fn what_is_told_can_be_put_once_the_address_is_added() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     let mut told = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
     let without = take(Schema::EventGrid, &told).expect_err("the address is not in it");
-    expect!["properties.destination.properties.endpointUrl is missing; GET does not tell it, POST getFullUrl does"]
+    expect!["properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not"]
         .assert_eq(&without);
     told["properties"]["destination"]["properties"]["endpointUrl"] = json!(record.webhook.endpoint_url);
     let again = take(Schema::EventGrid, &told).expect("it is taken back");
@@ -276,13 +276,13 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         the body cannot be read: missing field `properties`
         properties cannot be read: missing field `destination`
         properties.destination cannot be read: missing field `properties`
-        properties.destination.properties.endpointUrl is missing; GET does not tell it, POST getFullUrl does
+        properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not
         properties.destination.endpointType is "EventHub"; allowed is WebHook, others are not supported yet
         properties.destination.endpointType is "StorageQueue"; allowed is WebHook, others are not supported yet
         properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `clientCertificate`, `signing`, `deliveryAttributeMappings`
-        properties.destination.properties.endpointUrl is no URL (relative URL without a base); allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl is no URL (relative URL without a base); allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl is not http or https; allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is no URL (empty host); allowed is an absolute http or https URL
@@ -296,9 +296,9 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected i64
         properties.destination.properties.preferredBatchSizeInKilobytes is 1025; allowed is 1 to 1024
         properties.destination.properties.preferredBatchSizeInKilobytes is -1; allowed is 1 to 1024
-        properties.destination.properties.azureActiveDirectoryTenantId is not supported yet (there are no Entra tokens, put a secret into the query of endpointUrl): allowed is ""
-        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is not supported yet (there are no Entra tokens, put a secret into the query of endpointUrl): allowed is ""
-        properties.destination.properties.minimumTlsVersionAllowed is not supported yet (TLS 1.2 and 1.3 are spoken with every endpoint): allowed is "1.2"
+        properties.destination.properties.azureActiveDirectoryTenantId is not supported yet (Entra tokens are not supported, put a secret into the query of endpointUrl): allowed is ""
+        properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is not supported yet (Entra tokens are not supported, put a secret into the query of endpointUrl): allowed is ""
+        properties.destination.properties.minimumTlsVersionAllowed is not supported yet (every endpoint may use TLS 1.2 and 1.3): allowed is "1.2"
         properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `clientCertificate`, `signing`, `deliveryAttributeMappings`"#]].assert_eq(&text);
 }
 
@@ -348,7 +348,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("onGone", json!("delete"))),
     ]);
     expect![[r#"
-        name is "other"; the path says "to-shop"
+        name is "other"; allowed is the name in the path, "to-shop"
         properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
         properties.deliveryWithResourceIdentity is not supported yet (there are no managed identities, use destination): leave it out
         properties.deadLetterWithResourceIdentity is not supported yet (there are no managed identities, use deadLetterDestination): leave it out
@@ -372,11 +372,11 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.eventDeliverySchema is "EventGridSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
         properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
         properties.deadLetterDestination.endpointType is "Folder"; allowed is StorageBlob, others are not supported yet
-        properties.deadLetterDestination.properties.resourceId is empty, or names no storage account; allowed is any other text, it is kept and given back
-        properties.deadLetterDestination.properties.blobContainerName is "../../etc"; allowed are 3 to 63 small letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "ab"; allowed are 3 to 63 small letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "Abc"; allowed are 3 to 63 small letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "a--b"; allowed are 3 to 63 small letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.resourceId is empty, or has no storage account before the container; allowed is a resource id or an address of a store
+        properties.deadLetterDestination.properties.blobContainerName is "../../etc"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.blobContainerName is "ab"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.blobContainerName is "Abc"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
+        properties.deadLetterDestination.properties.blobContainerName is "a--b"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
         properties.deadLetterInProbation is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination
         properties.onGone is "delete"; allowed are retry and disable"#]].assert_eq(&text);
 }
@@ -464,7 +464,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
         the body cannot be read: missing field `destination`
-        the body is not a JSON object; allowed is one"#]].assert_eq(&lines.join("\n"));
+        the body is not a JSON object; allowed is a JSON object"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     fits(&record, &ranges()).expect("it fits its own");
     let editions = editions();
     let error = fits(&record, editions.ranges("short").expect("it is known")).expect_err("ten are more than five");
-    expect!["properties.edition does not suit the event subscription to-shop, whose maxDeliveryAttempts is 10; allowed is 1 to 5"]
+    expect!["properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 10; allowed is 1 to 5"]
         .assert_eq(&error.to_string());
 }
 

@@ -97,11 +97,11 @@ async fn what_cannot_be_tried_is_refused() {
         400 "events would be refused: This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema. Token Expected: StartObject, Actual Token Received: String."
         400 "events would be refused: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
         400 "events would be refused: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
-        400 "the body says on nothing to try it; add events, or last: 1 to 1000 newest events."
+        400 "the body has no events to test; add events, or last: 1 to 1000 newest events."
         400 "last is 0; allowed is 1 to 1000."
         400 "last is 1001; allowed is 1 to 1000."
         400 "last is \"all\"; allowed is 1 to 1000."
-        400 "last is given beside events; leave one of them out."
+        400 "last and events are both given; leave one of them out."
         400 "filter.advancedFilters[0].key is \"nowhere\"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>."
         400 "filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`.""#]].assert_eq(&lines.join("\n"));
     let empty = ask(&control, json!({"last": 10})).await;

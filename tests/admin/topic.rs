@@ -238,11 +238,11 @@ fn every_refusal_says_what_is_allowed() {
     }
     expect![[r#"
         the body is not JSON: EOF while parsing a list at line 1 column 1
-        the body is not a JSON object; allowed is one
+        the body is not a JSON object; allowed is a JSON object
         colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `properties`
         tags cannot be read: invalid type: sequence, expected a map
         tags.a cannot be read: invalid type: integer `1`, expected a string
-        name is "other"; the path says "orders"
+        name is "other"; allowed is the name in the path, "orders"
         identity.type cannot be read: unknown variant `Mine`, expected one of `None`, `SystemAssigned`, `UserAssigned`, `SystemAssigned, UserAssigned`
         sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`
         kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
@@ -255,7 +255,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
         properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
         properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
-        properties.inputSchemaMapping.properties.eventType.sourceField is empty; leave it out or say which
+        properties.inputSchemaMapping.properties.eventType.sourceField is empty; leave it out or give a name
         properties.inputSchemaMapping.properties.id.defaultValue cannot be read: unknown field `defaultValue`, expected `sourceField`
         properties.inputSchemaMapping.properties.colour cannot be read: unknown field `colour`, expected one of `id`, `topic`, `eventTime`, `eventType`, `subject`, `dataVersion`
         properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected struct MappedFieldOrDefault
@@ -275,9 +275,9 @@ fn every_refusal_says_what_is_allowed() {
         the topic's name is "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; allowed are 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "a_b"; allowed are 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "größe"; allowed are 3 to 50 letters (a to z), digits and hyphens
-        the topic's name is "Microsoft-x"; names that begin with "microsoft" are Event Grid's own
-        the topic's name is "eventgrid1"; names that begin with "eventgrid" are Event Grid's own
-        the topic's name is "SystemTopic"; names that begin with "system" are Event Grid's own"#]].assert_eq(&lines.join("\n"));
+        the topic's name is "Microsoft-x"; names that begin with "microsoft" are reserved by Event Grid
+        the topic's name is "eventgrid1"; names that begin with "eventgrid" are reserved by Event Grid
+        the topic's name is "SystemTopic"; names that begin with "system" are reserved by Event Grid"#]].assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn the_schema_of_a_topic_stays() {
         .expect("it is read")
         .update(&record, &editions())
         .expect_err("it stays");
-    expect!["properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic stays what it was made with: EventGridSchema"].assert_eq(&error.to_string());
+    expect!["properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed from EventGridSchema"].assert_eq(&error.to_string());
 }
 
 #[test]

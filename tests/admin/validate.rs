@@ -92,13 +92,13 @@ async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
     assert_eq!(state(&control).await, "Failed");
     lines.push(open(&control, &way(&endpoint)).await.brief());
     expect![[r#"
-        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
-        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
-        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
-        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
         200 Webhook successfully validated as a subscription endpoint.
-        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
-        410 {"error":{"code":"Gone","message":"This validation was open until 2021-03-10T21:22:55.9990000Z. Put the event subscription again to have its endpoint asked again.","target":null,"details":[]}}"#]]
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
+        410 {"error":{"code":"Gone","message":"This validation expired at 2021-03-10T21:22:55.9990000Z. PUT the event subscription again to start a new one.","target":null,"details":[]}}"#]]
     .assert_eq(&lines.join("\n"));
 }
 

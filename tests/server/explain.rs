@@ -113,7 +113,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
         "{text}"
     );
     let traced = operator(&server, &["trace", "0", "--topic", &topic]).expect("it is told");
-    assert!(traced.contains("pending, with a client until "), "{traced}");
+    assert!(traced.contains("pending, locked by a client until "), "{traced}");
 
     client.settle("release?releaseDelayInSeconds=3600", &[&got[1].token]);
     let (released, text) = told("1");

@@ -1,4 +1,5 @@
-//! What `az` asks for when somebody signs in or lists what there is: read from what topics, domains and namespaces name.
+//! Tenants, Azure subscriptions, resource groups, providers and locations, which `az` requests at sign-in and in lists. They
+//! are derived from the scopes and locations of topics, domains and namespaces.
 
 use actix_web::{HttpRequest, HttpResponse};
 
@@ -14,7 +15,7 @@ use crate::{
     control::record::topic::ArmScope,
 };
 
-/// Where all topics, domains and namespaces are, in the order of their keys.
+/// Scopes and locations of all topics, domains and namespaces, ordered by key.
 fn placed(control: &Control) -> Vec<ResourcePlacement> {
     let topics = control.registry.topics();
     let topics = topics.iter().map(|topic| topic.record());

@@ -1,4 +1,4 @@
-//! The topics of a domain: made, read, deleted. They have no settings.
+//! Operations on domain topics, which have no settable properties.
 
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
@@ -30,7 +30,7 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
     Ok(HttpResponse::Ok().json(domain_topic::DomainTopicView::new(&domain.record().resource_id(), &topic)))
 }
 
-/// What a PUT would change: whether it is there is all that there is of it.
+/// The changes that a PUT would make: only whether the domain topic exists.
 pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
@@ -52,7 +52,7 @@ pub(in crate::admin) async fn put(
     let system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = DomainTopic { name: name.clone(), system_data };
     let saved = control.registry.put_domain_topic(&path.key(), saved).await?;
-    info!(domain = %path.name, topic = %saved.name, "topic of a domain saved");
+    info!(domain = %path.name, topic = %saved.name, "domain topic saved");
     Ok(HttpResponse::Created().json(domain_topic::DomainTopicView::new(&domain.record().resource_id(), &saved)))
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpRe
     let _turn = control.turn(&path.key()).await;
     topic(control, path)?;
     if control.registry.delete_domain_topic(&path.key(), name.as_str()).await? {
-        info!(domain = %path.name, topic = %name, "topic of a domain deleted");
+        info!(domain = %path.name, topic = %name, "domain topic deleted");
     }
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,7 +1,7 @@
-//! Lists, a page at a time: `$filter`, `$top` and, behind a page that is not the last, `nextLink`.
+//! Pages of lists: `$filter`, `$top` and `nextLink`.
 //!
-//! The order is that of the keys, and a page begins behind the last key of the one before: what comes and goes meanwhile
-//! moves nothing else out of sight.
+//! Lists are ordered by key, and a page starts after the last key of the previous one, so that concurrent changes hide no
+//! other resource.
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
@@ -13,13 +13,13 @@ use crate::admin::{
     model::{InvalidRequest, odata::NameFilter},
 };
 
-/// The most that a page has, and what it has where nobody asks: Azure's own bound.
+/// Maximum and default number of items of a page, as in Azure.
 const TOP_MAX: usize = 100;
 
-/// Where the next page begins. Azure's word for it.
+/// Query parameter of the start of a page, as in Azure.
 const SKIP_TOKEN: &str = "$skipToken";
 
-/// A page, as it is told.
+/// A page of a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PageView {
@@ -28,22 +28,22 @@ struct PageView {
     next_link: Option<String>,
 }
 
-/// Which page of a list is asked for.
+/// The requested page of a list.
 #[derive(Debug)]
 pub(super) struct PageRequest {
     names: Option<NameFilter>,
     top: usize,
     after: Option<String>,
-    /// The address of the list, and what else was asked in its query.
-    at: String,
+    /// URL of the list, and the other parameters of the query.
+    url: String,
     query: Vec<(String, String)>,
 }
 
 impl PageRequest {
-    /// As the request asks.
+    /// The page that a request asks for.
     pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
-        let at = format!("{}{}", control.public_url.trim_end_matches('/'), request.path());
-        let mut page = Self { names: None, top: TOP_MAX, after: None, at, query: Vec::new() };
+        let url = format!("{}{}", control.public_url.trim_end_matches('/'), request.path());
+        let mut page = Self { names: None, top: TOP_MAX, after: None, url, query: Vec::new() };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let (key, value) = (key.into_owned(), value.into_owned());
             match key.to_ascii_lowercase().as_str() {
@@ -60,7 +60,7 @@ impl PageRequest {
         Ok(page)
     }
 
-    /// Of `resources` with their keys, those that are asked for.
+    /// The requested page of `resources`, which have their keys.
     pub(super) fn answer<R>(
         self,
         mut resources: Vec<(String, R)>,
@@ -85,7 +85,7 @@ impl PageRequest {
     fn link(&self, after: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&self.query).append_pair(SKIP_TOKEN, after);
-        format!("{}?{}", self.at, query.finish())
+        format!("{}?{}", self.url, query.finish())
     }
 }
 

@@ -1,12 +1,11 @@
-//! ARM's paths, answered: the control plane as Azure's management clients call it.
+//! ARM's API, for Azure's management clients.
 //!
-//! Statuses are those that every one of these clients accepts: PUT and PATCH 201, also for what exists, DELETE 204, also
-//! for what does not, POST and GET 200. Any `api-version` is taken, or none: there is one form of each resource.
+//! Statuses are those that all of these clients accept: PUT and PATCH 201, even if the resource exists, DELETE 204, even if
+//! it does not, POST and GET 200. Every `api-version` is accepted: each resource has one form. For a PATCH of namespace
+//! resources some clients do not accept 201, so there it is 200.
 //!
-//! Of the resources of namespaces some clients take no 201 for a PATCH: there it is 200.
-//!
-//! The name of a topic, of a domain or of a namespace is unique in the server, not in its resource group; under another scope than its own
-//! it is not found and cannot be made a second time.
+//! The name of a topic, domain or namespace is unique in the server, not in its resource group. Under another scope the
+//! resource is not found, and cannot be created a second time.
 
 mod account;
 pub(super) mod domain_topics;
@@ -46,22 +45,22 @@ use crate::{
     journal,
 };
 
-/// No resource of ours is near it; ARM's own bound is 4 MiB.
+/// Maximum size of a body; ARM's limit is 4 MiB.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// A client that has the token and sends its body for longer has lost its way.
+/// Time limit for receiving a body.
 const BODY_WAIT: Duration = Duration::from_secs(10);
 
-/// A mistake of ours: every method that the table of paths lets through has its answer below.
-const UNANSWERED: AdminError = AdminError::Broken("nobody answers this method, though the table of paths has it");
+/// A bug: every method in the table of routes has a handler below.
+const UNANSWERED: AdminError = AdminError::Broken("this method is in the table of routes and has no handler");
 
-/// A list that is short by nature: there is no next page.
+/// A list without pages.
 #[derive(Serialize)]
 pub(super) struct UnpagedList<T> {
     pub(super) value: Vec<T>,
 }
 
-/// Answers a request whose token is good.
+/// Handles an authenticated request.
 pub(super) async fn answer(
     request: HttpRequest,
     payload: web::Payload,
@@ -92,7 +91,7 @@ pub(super) async fn answer(
         }
         ResourcePath::Unsupported(resource_type) => answer_unsupported(&request, resource_type),
         ResourcePath::Sourceless(source) => Err(AdminError::NotFound(format!(
-            "There are no events of '{source}' here: event subscriptions belong to a topic, a domain or a topic of a \
+            "'{source}' is not a source of events: event subscriptions belong to a topic, a domain or a topic of a \
              domain."
         ))),
         ResourcePath::Tenants
@@ -117,7 +116,7 @@ pub(super) async fn answer(
     }
 }
 
-/// A resource of a type that this server does not have: there is none, and none can be created.
+/// Handles a resource of an unsupported type: none exists, and none can be created.
 fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<HttpResponse, AdminError> {
     match request.method().as_str() {
         "DELETE" => Ok(HttpResponse::NoContent().finish()),
@@ -131,7 +130,7 @@ fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<Http
     }
 }
 
-/// Whatever is only read.
+/// Handles read-only paths.
 fn answer_list(control: &Control, request: &HttpRequest, target: ResourcePath) -> Result<HttpResponse, AdminError> {
     match target {
         ResourcePath::Tenants => Ok(account::tenants()),
@@ -253,7 +252,7 @@ async fn answer_subscription(
     }
 }
 
-/// That a resource of such a type cannot be created.
+/// The error for an unsupported resource type.
 fn unsupported(resource_type: &str) -> InvalidRequest {
     let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
     InvalidRequest::new(
@@ -271,19 +270,19 @@ pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError
     }
 }
 
-/// The topic or the domain that a path names, if it lives where the path says.
+/// The topic or the domain of a path, if the scope matches.
 pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHandle>, AdminError> {
     let found =
         control.registry.topic(&path.key()).filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
     found.ok_or_else(|| not_found(&TopicPath { domain_topic: None, ..path.clone() }))
 }
 
-/// That there is nothing at a path.
+/// The error for a missing resource.
 fn not_found(path: &TopicPath) -> AdminError {
     no_resource(path, &path.resource())
 }
 
-/// That a topic has no subscription of that name.
+/// The error for a missing event subscription.
 pub(super) fn no_subscription(path: &TopicPath, name: &str) -> AdminError {
     let name = name.rsplit('/').next().unwrap_or(name);
     no_resource(path, &format!("{}/eventSubscriptions/{name}", path.resource()))
@@ -307,7 +306,7 @@ impl From<registry::Error> for AdminError {
             registry::Error::Full(why) => Self::Conflict(why),
             registry::Error::Journal(error) => match error {
                 journal::Error::Full => Self::Unavailable(
-                    "The disk of the data folder is full; nothing was changed. Try again when there is room."
+                    "The disk of the data folder is full; nothing was changed. Try again when there is space."
                         .to_owned(),
                 ),
                 journal::Error::Closed => {

@@ -1,4 +1,4 @@
-//! Topics of namespaces: made, read, changed. They are deleted, and have their keys told, as all topics do.
+//! Operations on namespace topics: list, get, put, patch. Deletion and keys are those of all topics.
 
 use std::sync::Arc;
 
@@ -49,30 +49,30 @@ pub(in crate::admin) async fn put(
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
-    let (existing, mut wished) = planned_change(control, &path, body)?;
-    wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    Ok(HttpResponse::Created().json(NamespaceTopicView::new(&*save(control, wished).await?)))
+    let (existing, mut planned) = planned_change(control, &path, body)?;
+    planned.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+    Ok(HttpResponse::Created().json(NamespaceTopicView::new(&*save(control, planned).await?)))
 }
 
-/// What a PUT would change; nothing is.
+/// The changes that a PUT would make.
 pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
-    let (existing, wished) = planned_change(control, path, body)?;
-    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
+    let (existing, planned) = planned_change(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }
 
-/// What there is, and what a PUT makes of it.
+/// The existing record, and the record after a PUT.
 fn planned_change(
     control: &Control,
     path: &TopicPath,
     body: &[u8],
 ) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
-    let wish = NamespaceTopicSpec::put(path.name.as_str(), body)?;
+    let spec = NamespaceTopicSpec::put(path.name.as_str(), body)?;
     let above = path.namespace.clone().ok_or_else(|| not_found(path))?;
     let namespace = namespace(control, &NamespacePath { scope: path.scope.clone(), name: above })?;
     match control.registry.topic(&path.key()) {
-        Some(topic) => Ok((Some(topic.record()), update(control, &topic, wish)?)),
+        Some(topic) => Ok((Some(topic.record()), update(control, &topic, spec)?)),
         None => {
-            let new = wish.create(path.name.as_str(), &namespace, new_keys()?, &control.editions)?;
+            let new = spec.create(path.name.as_str(), &namespace, new_keys()?, &control.editions)?;
             Ok((None, TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }))
         }
     }
@@ -86,18 +86,18 @@ pub(super) async fn patch(
 ) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
-    let wish = NamespaceTopicSpec::patch(&topic.record(), body)?;
-    let mut record = update(control, &topic, wish)?;
+    let spec = NamespaceTopicSpec::patch(&topic.record(), body)?;
+    let mut record = update(control, &topic, spec)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     Ok(HttpResponse::Ok().json(NamespaceTopicView::new(&*save(control, record).await?)))
 }
 
-/// A shorter retention, or another edition, is refused as long as a subscription asks for more than it allows.
-fn update(control: &Control, topic: &TopicHandle, wish: NamespaceTopicSpec) -> Result<TopicRecord, AdminError> {
-    let record = wish.update(&topic.record(), &control.editions)?;
+/// A shorter retention or another edition is refused while an event subscription exceeds its limits.
+fn update(control: &Control, topic: &TopicHandle, spec: NamespaceTopicSpec) -> Result<TopicRecord, AdminError> {
+    let record = spec.update(&topic.record(), &control.editions)?;
     let ranges = control.editions.ranges(&record.edition)?;
-    let wished = control.registry.all_provisioned(topic).into_iter().map(|wished| wished.record);
-    for subscription in topic.subscriptions().into_iter().chain(wished) {
+    let planned = control.registry.all_provisioned(topic).into_iter().map(|planned| planned.record);
+    for subscription in topic.subscriptions().into_iter().chain(planned) {
         fits(&subscription, &record)?;
         subscription::fits(&subscription, ranges)?;
     }

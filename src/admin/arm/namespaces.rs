@@ -1,4 +1,4 @@
-//! Namespaces: made, read, changed, deleted; and their keys.
+//! Operations on namespaces and their keys.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     event::Name,
 };
 
-/// The namespace that a path names, if it lives where the path says.
+/// The namespace of a path, if the scope matches.
 pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<NamespaceRecord>, AdminError> {
     let found = control.registry.namespace(path.name.as_str()).filter(|found| is_in_scope(&found.scope, &path.scope));
     found.ok_or_else(|| {
@@ -36,7 +36,7 @@ pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<N
     })
 }
 
-/// All that is changed of a namespace, or of what topics it has, is changed in one turn.
+/// Key of the lock of changes of a namespace and its topics.
 pub(super) fn turn_of(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
@@ -67,7 +67,7 @@ pub(in crate::admin) async fn put(
     Ok(HttpResponse::Created().json(NamespaceView::new(&saved, &control.public_url)))
 }
 
-/// What a PUT would change; nothing is.
+/// The changes that a PUT would make.
 pub(in crate::admin) fn difference(
     control: &Control,
     path: NamespacePath,
@@ -77,7 +77,7 @@ pub(in crate::admin) fn difference(
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }
 
-/// What there is, and what a PUT makes of it.
+/// The existing record, and the record after a PUT.
 fn planned_change(
     control: &Control,
     path: NamespacePath,
@@ -125,9 +125,9 @@ async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<Namespac
 
 pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&turn_of(&path.name)).await;
-    // What lives under another scope is not this resource: as gone as it can be.
+    // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     if namespace(control, path).is_ok() && control.registry.delete_namespace(path.name.as_str()).await? {
-        info!(namespace = path.name.key(), "namespace deleted, with its topics");
+        info!(namespace = path.name.key(), "namespace and its topics deleted");
     }
     Ok(HttpResponse::NoContent().finish())
 }
@@ -148,6 +148,6 @@ pub(super) async fn regenerate_key(
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     let saved = save(control, record).await?;
-    info!(namespace = saved.key(), ?key, "access key made anew");
+    info!(namespace = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
 }

@@ -1,8 +1,7 @@
-//! ARM's paths: fixed words compared without case, names kept as they are given.
+//! Parses ARM's paths: keywords are compared without case, names are kept as given.
 //!
-//! actix-web's routes cannot say this (they compare with case), so a path is looked up here, in a table of our own
-//! ([`super::routes`]), by one pure function. Doubled slashes are nothing: Azure's clients put a scope that begins with one behind
-//! another.
+//! actix-web's routes compare with case, so a pure function looks up the path in the table of [`super::routes`]. Doubled
+//! slashes are ignored, because Azure's clients append scopes that begin with a slash.
 
 use percent_encoding::percent_decode_str;
 
@@ -14,32 +13,32 @@ use crate::{
     policy::record::Command,
 };
 
-/// A subscription of Azure's, or one resource group in it.
+/// An Azure subscription, or one resource group in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureScope {
-    /// The subscription.
+    /// The Azure subscription.
     pub subscription: String,
-    /// The resource group, if one is named.
+    /// The resource group, if the path has one.
     pub resource_group: Option<String>,
 }
 
-/// A topic, a domain or a topic of a domain, as a path names it.
+/// A topic, a domain or a domain topic in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPath {
-    /// Where it is said to live.
+    /// Azure subscription and resource group.
     pub scope: ArmScope,
-    /// Whether it is a topic or a domain.
+    /// Kind of the topic.
     pub kind: TopicKind,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Of a topic of a namespace: which one.
+    /// The namespace of a namespace topic.
     pub namespace: Option<Name>,
-    /// Which topic of the domain is meant, if one is.
+    /// The domain topic, if the path has one.
     pub domain_topic: Option<Name>,
 }
 
 impl TopicPath {
-    /// How the topic or the domain is looked up.
+    /// The key of the topic or the domain.
     pub fn key(&self) -> String {
         match &self.namespace {
             Some(namespace) => topic::key_in_namespace(namespace.as_str(), self.name.as_str()),
@@ -47,7 +46,7 @@ impl TopicPath {
         }
     }
 
-    /// As ARM calls it: `Microsoft.EventGrid/topics/orders`.
+    /// Resource type and name, such as `Microsoft.EventGrid/topics/orders`.
     pub fn resource(&self) -> String {
         let above = self.namespace.as_ref().map(|name| format!("namespaces/{name}/")).unwrap_or_default();
         let own = format!("Microsoft.EventGrid/{above}{}/{}", self.kind.path_segment(), self.name);
@@ -55,19 +54,19 @@ impl TopicPath {
     }
 }
 
-/// A namespace, as a path names it.
+/// A namespace in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePath {
-    /// Where it is said to live.
+    /// Azure subscription and resource group.
     pub scope: ArmScope,
-    /// Its name.
+    /// The name.
     pub name: Name,
 }
 
-/// What is done with a namespace.
+/// An operation on a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceAction {
-    /// The namespace itself is put, read, changed, deleted.
+    /// GET, PUT, PATCH and DELETE of the namespace.
     Itself,
     /// `listKeys`.
     ListKeys,
@@ -76,32 +75,32 @@ pub enum NamespaceAction {
 }
 
 impl NamespaceAction {
-    /// All of them, and what stands for them behind the name of a namespace.
+    /// All operations with their path suffixes.
     pub(super) const ALL: [(Self, &str); 3] =
         [(Self::Itself, ""), (Self::ListKeys, "/listKeys"), (Self::RegenerateKey, "/regenerateKey")];
 }
 
-/// What is done with a topic or a domain.
+/// An operation on a topic or a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicAction {
-    /// The topic itself is put, read, changed, deleted.
+    /// GET, PUT, PATCH and DELETE of the topic.
     Itself,
     /// `listKeys`.
     ListKeys,
     /// `regenerateKey`.
     RegenerateKey,
-    /// `status`, a word of ours.
+    /// `status` (not in Azure).
     Status,
-    /// `trace`, a word of ours.
+    /// `trace` (not in Azure).
     Trace,
-    /// `eventTypes`, of what it says it publishes.
+    /// `eventTypes`, the declared event types.
     EventTypes,
     /// `privateEndpointConnections`.
     PrivateEndpointConnections,
 }
 
 impl TopicAction {
-    /// All of them, and what stands for them behind the name of a topic.
+    /// All operations with their path suffixes.
     pub(super) const ALL: [(Self, &str); 7] = [
         (Self::Itself, ""),
         (Self::ListKeys, "/listKeys"),
@@ -112,7 +111,7 @@ impl TopicAction {
         (Self::PrivateEndpointConnections, "/privateEndpointConnections"),
     ];
 
-    /// Those that a topic of a namespace has.
+    /// The operations on a namespace topic.
     pub(super) const OF_NAMESPACE: [(Self, &str); 5] = [
         (Self::Itself, ""),
         (Self::ListKeys, "/listKeys"),
@@ -122,45 +121,45 @@ impl TopicAction {
     ];
 }
 
-/// What is done with a subscription.
+/// An operation on an event subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionAction {
-    /// The subscription itself is put, read, changed, deleted.
+    /// GET, PUT, PATCH and DELETE of the event subscription.
     Itself,
     /// `getFullUrl`.
     GetFullUrl,
     /// `getDeliveryAttributes`.
     GetDeliveryAttributes,
-    /// `testFilter`, a word of ours.
+    /// `testFilter` (not in Azure).
     TestFilter,
-    /// `status`, a word of ours.
+    /// `status` (not in Azure).
     Status,
-    /// `metrics`, a word of ours.
+    /// `metrics` (not in Azure).
     Metrics,
-    /// `explain`, a word of ours.
+    /// `explain` (not in Azure).
     Explain,
-    /// `deadLetters`, a word of ours.
+    /// `deadLetters` (not in Azure).
     DeadLetters,
     /// `deadLetters/redrive`.
     RedriveDeadLetters,
     /// `deadLetters/purge`.
     PurgeDeadLetters,
-    /// One of the dead letters, by its key: the last name of the path.
+    /// `deadLetters/{key}`, one dead letter.
     DeadLetter,
-    /// `ledger`, a word of ours.
+    /// `ledger` (not in Azure).
     Ledger,
-    /// `replays`, a word of ours, and what is below it.
+    /// `replays` and the paths below it (not in Azure).
     Replay(ReplayAction),
-    /// `hold`, `resume`, `probe` and `release`, words of ours.
+    /// `hold`, `resume`, `probe` and `release` (not in Azure).
     Command(Command),
 }
 
-/// What is done with replays.
+/// An operation on replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayAction {
-    /// All are told, or one begins.
+    /// GET lists replays, POST starts one.
     All,
-    /// One is told.
+    /// GET of one replay.
     One,
     /// `pause`.
     Pause,
@@ -171,7 +170,7 @@ pub enum ReplayAction {
 }
 
 impl SubscriptionAction {
-    /// All of them, and what stands for them behind the name of a subscription.
+    /// All operations with their path suffixes.
     pub(super) const ALL: [(Self, &str); 21] = [
         (Self::Itself, ""),
         (Self::GetFullUrl, "/getFullUrl"),
@@ -197,32 +196,32 @@ impl SubscriptionAction {
     ];
 }
 
-/// What a path speaks of.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourcePath {
-    /// The directories of users.
+    /// All tenants.
     Tenants,
-    /// All subscriptions of Azure's that resources name.
+    /// All Azure subscriptions.
     AzureSubscriptions,
     /// One of them.
     AzureSubscription(String),
-    /// All resource groups of one of them.
+    /// All resource groups of an Azure subscription.
     ResourceGroups(String),
     /// One of them.
     ResourceGroup(ArmScope),
-    /// The providers of a subscription of Azure's.
+    /// The providers of an Azure subscription.
     Providers(String),
     /// The provider.
     Provider(String),
-    /// The locations of a subscription of Azure's.
+    /// The locations of an Azure subscription.
     Locations(String),
-    /// What the provider can do.
+    /// The operations of the provider.
     Operations,
-    /// All types of topics.
+    /// All topic types.
     TopicTypes,
     /// One of them.
     TopicType(String),
-    /// The event types of one of them.
+    /// The event types of a topic type.
     EventTypesOf(String),
     /// All topics, or all domains.
     Topics(TopicKind, AzureScope),
@@ -238,28 +237,28 @@ pub enum ResourcePath {
     DomainTopics(TopicPath),
     /// A topic of a domain.
     DomainTopic(TopicPath),
-    /// All event subscriptions of a topic, of a domain itself, or of a topic of a domain.
+    /// All event subscriptions of a topic, a domain or a domain topic.
     Subscriptions(TopicPath, PathForm),
-    /// An event subscription, by the key of its record: its name, and before it, with a slash, that of the domain's topic.
+    /// An event subscription, by the key of its record: its name, prefixed with the domain topic and a slash.
     Subscription(TopicPath, PathForm, String, SubscriptionAction),
-    /// All event subscriptions of a place.
+    /// All event subscriptions of an Azure subscription or resource group.
     AllSubscriptions {
-        /// Where.
+        /// The scope.
         place: AzureScope,
-        /// Of topics and domains in this location only.
+        /// Only of topics and domains in this location.
         location: Option<String>,
-        /// Of this type of topics only.
+        /// Only of this topic type.
         topic_type: Option<String>,
     },
-    /// All resources of a type that this server does not have.
+    /// All resources of an unsupported type.
     UnsupportedAll,
-    /// A resource of such a type, by its type.
+    /// A resource of an unsupported type, by its type.
     Unsupported(&'static str),
-    /// An event subscription of something that has no events here.
+    /// An event subscription of a resource that is not a source of events here.
     Sourceless(String),
 }
 
-/// Reads a path; [`None`] where it is none of ARM's that we know. What it speaks of, and which one that is.
+/// Parses a path into its route and its target; [`None`] for an unknown path.
 pub fn find(path: &str) -> Option<(Option<ResourceType>, ResourcePath)> {
     let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
     if segments.iter().any(|segment| segment.contains('/')) {
@@ -289,12 +288,12 @@ pub(super) fn last_name(path: &str) -> Option<String> {
     segments(path).next_back().flatten()
 }
 
-/// Reads a path: which one of what there is it speaks of.
+/// Parses a path into its target.
 pub fn parse(path: &str) -> Option<ResourcePath> {
     find(path).map(|(_, target)| target)
 }
 
-/// The name that stands behind this word, the last time that the path has it.
+/// The name after the last occurrence of this keyword.
 pub fn name_behind(path: &str, word: &str) -> Option<String> {
     let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
     let mut behind = segments.next()?;
@@ -307,7 +306,7 @@ pub fn name_behind(path: &str, word: &str) -> Option<String> {
     None
 }
 
-/// The names in a path, each with what it is the name of.
+/// The names in a path, with their parameter names.
 struct PathNames<'a>(Vec<(&'a str, String)>);
 
 impl PathNames<'_> {

@@ -1,4 +1,4 @@
-//! What is asked of the provider itself, not of a resource.
+//! Operations on the resource provider.
 
 use actix_web::HttpResponse;
 
@@ -28,6 +28,6 @@ fn known_topic_type(name: &str) -> Result<TopicType, AdminError> {
     let known = provider::topic_types().into_iter().find(|known| known.name.eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
         let names: Vec<_> = provider::topic_types().iter().map(|known| known.name).collect();
-        AdminError::NotFound(format!("There is no topic type '{name}'; there are {}.", names.join(" and ")))
+        AdminError::NotFound(format!("There is no topic type '{name}'; allowed are {}.", names.join(" and ")))
     })
 }

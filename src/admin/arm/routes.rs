@@ -1,7 +1,7 @@
-//! ARM's paths, as a table: which there are, what each speaks of, and how it can be asked.
+//! The table of ARM's paths: template, resource type and methods.
 //!
-//! The only list of them: [`super::path`] reads requests by it, the answer to a method that is not allowed names what it
-//! allows, and `/openapi.json` is made of it. The first path that fits is the one.
+//! [`super::path`] parses requests with it, 405 responses list its methods, and `/openapi.json` is generated from it. The
+//! first template that matches a path is used.
 
 use std::sync::LazyLock;
 
@@ -10,32 +10,32 @@ use actix_web::http::Method;
 use super::path::{NamespaceAction, ReplayAction, SubscriptionAction, TopicAction};
 use crate::{admin::model::subscription::PathForm, control::record::topic::TopicKind};
 
-/// What a path speaks of, without the names in it.
+/// The kind of target of a path, without the names in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceType {
-    /// The directories of users.
+    /// All tenants.
     Tenants,
-    /// The subscriptions of Azure's that resources name.
+    /// All Azure subscriptions.
     AzureSubscriptions,
-    /// One of them.
+    /// An Azure subscription.
     AzureSubscription,
-    /// The resource groups that resources name.
+    /// All resource groups.
     ResourceGroups,
-    /// One of them.
+    /// A resource group.
     ResourceGroup,
-    /// The providers of resources: this one.
+    /// All resource providers.
     Providers,
-    /// The same, by its name.
+    /// The resource provider.
     Provider,
-    /// The locations that resources name.
+    /// All locations.
     Locations,
-    /// What the provider can do.
+    /// The operations of the provider.
     Operations,
-    /// All types of topics.
+    /// All topic types.
     TopicTypes,
-    /// One of them.
+    /// A topic type.
     TopicType,
-    /// The event types of one of them.
+    /// The event types of a topic type.
     EventTypesOf,
     /// All topics, or all domains.
     Topics(TopicKind),
@@ -51,40 +51,40 @@ pub enum ResourceType {
     DomainTopics,
     /// A topic of a domain.
     DomainTopic,
-    /// All event subscriptions of a source.
+    /// All event subscriptions of a parent.
     Subscriptions(SubscriptionParent, PathForm),
-    /// One of them.
+    /// An event subscription.
     Subscription(SubscriptionParent, PathForm, SubscriptionAction),
-    /// All event subscriptions of a place.
+    /// All event subscriptions of an Azure subscription or resource group.
     AllSubscriptions,
-    /// All resources of a type that this server does not have.
+    /// All resources of an unsupported type.
     UnsupportedAll(&'static str),
-    /// A resource of such a type.
+    /// A resource of an unsupported type.
     Unsupported(&'static str),
 }
 
-/// What an event subscription hangs on.
+/// The parent of an event subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionParent {
-    /// A topic, or a whole domain.
+    /// A topic or a domain.
     Whole(TopicKind),
     /// A topic of a domain.
     DomainTopic,
 }
 
-/// A path.
+/// A route.
 #[derive(Debug)]
 pub struct Route {
-    /// With names in braces, as in `/subscriptions/{subscriptionId}/…`.
+    /// Path with parameters in braces, as in `/subscriptions/{subscriptionId}/…`.
     pub template: String,
-    /// What it speaks of.
+    /// The kind of its target.
     pub subject: ResourceType,
 }
 
-/// All paths.
+/// All routes.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(routes);
 
-/// Event Grid's resource types that this server does not have: lists are empty, nothing can be created.
+/// Event Grid's resource types that this server does not support: lists are empty, nothing can be created.
 const UNSUPPORTED: [(&str, &str); 6] = [
     ("systemTopics", "systemTopicName"),
     ("partnerTopics", "partnerTopicName"),
@@ -94,13 +94,13 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     ("partnerDestinations", "partnerDestinationName"),
 ];
 
-/// The same, of the provider and not of a resource group.
+/// An unsupported resource type of the provider, outside of resource groups.
 const VERIFIED_PARTNERS: &str = "verifiedPartners";
 
 const PROVIDER: &str = "/providers/Microsoft.EventGrid";
 
 impl Route {
-    /// The names that a request with these segments gives, if it is for this path; words are in lower case.
+    /// The parameters of a path with these segments, if it matches; `words` are the segments in lower case.
     pub(super) fn names(&self, segments: &[String], words: &[String]) -> Option<Vec<(&str, String)>> {
         let parts: Vec<&str> = self.template.split('/').skip(1).collect();
         if parts.len() != segments.len() {
@@ -119,7 +119,7 @@ impl Route {
 }
 
 impl ResourceType {
-    /// How it can be asked.
+    /// Allowed methods.
     pub fn methods(self) -> &'static [Method] {
         const READ: &[Method] = &[Method::GET];
         const ACT: &[Method] = &[Method::POST];

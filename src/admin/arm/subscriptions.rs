@@ -1,6 +1,6 @@
-//! Event subscriptions: made, read, changed, deleted.
+//! Operations on event subscriptions.
 //!
-//! A name that comes from a path is the key of the record: of a topic of a domain, that topic's name stands before it.
+//! A name from a path is the key of the record: for a domain topic it is prefixed with the topic's name.
 
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ pub(super) fn list(
     ))
 }
 
-/// All of a place. Azure tells here of subscriptions to events of Azure itself, by location or without one; there are none,
-/// so that all there are, are meant.
+/// All event subscriptions of a scope. In Azure this list also has subscriptions to events of Azure itself, of which there
+/// are none here.
 pub(super) fn list_all(
     control: &Control,
     request: &HttpRequest,
@@ -72,7 +72,7 @@ pub(super) fn list_all(
     let mut keyed = Vec::new();
     for topic in control.registry.topics() {
         let record = topic.record();
-        // What hangs on a topic of a namespace is another type of resource in Azure, with words of its own.
+        // Event subscriptions of namespace topics are another resource type in Azure.
         let asked = record.namespace.is_none()
             && is_in(&record.scope, place)
             && location.is_none_or(|location| is_place(location, &record.location))
@@ -89,7 +89,7 @@ pub(super) fn list_all(
     Ok(page.answer(keyed, |(_, one)| one.record.name.as_str(), view))
 }
 
-/// Locations are written `westus2` and `West US 2`.
+/// Compares locations: `westus2` is `West US 2`.
 fn is_place(a: &str, b: &str) -> bool {
     let plain = |text: &str| text.to_lowercase().replace(' ', "");
     plain(a) == plain(b)
@@ -116,7 +116,7 @@ pub(in crate::admin) async fn put(
     save(control, turn, &topic.record(), form, wished, None).await
 }
 
-/// What a PUT would change; nothing is, and no endpoint is asked.
+/// The changes that a PUT would make. No endpoint is validated.
 pub(in crate::admin) fn difference(
     control: &Control,
     path: &TopicPath,
@@ -129,14 +129,14 @@ pub(in crate::admin) fn difference(
     let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
     let mut difference = Difference::between(before.as_ref(), &subscription::set(&wished, &of));
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
-        // Its endpoint did not agree: a PUT asks it again.
+        // Validation of its endpoint failed: a PUT validates it again.
         let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
         difference.changes.push(ValueChange { at, before, after });
     }
     Ok(difference)
 }
 
-/// What there is, and what a PUT makes of it.
+/// The existing record, and the record after a PUT.
 fn planned_change(
     control: &Control,
     path: &TopicPath,
@@ -146,7 +146,7 @@ fn planned_change(
 ) -> Result<(Option<Provisioned>, SubscriptionRecord), AdminError> {
     let record = topic.record();
     let given = name.rsplit('/').next().unwrap_or(name);
-    // What exists keeps the name that it was made with.
+    // An existing event subscription keeps the spelling of its name.
     let existing = control.registry.provisioned(topic, name);
     let name = existing.as_ref().map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
     let domain_topic = own_domain_topic(topic, path);
@@ -189,7 +189,7 @@ pub(super) async fn patch(
     Ok(answer)
 }
 
-/// A new subscription may start in the past; one that is there has started.
+/// `startsFrom` is only for new event subscriptions, and must be in the past.
 fn check_start(
     control: &Control,
     topic: &TopicHandle,
@@ -226,14 +226,14 @@ fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str
     }
 }
 
-/// The topic of the domain that the path means, as it was first spelled.
+/// The domain topic of the path, in the spelling of its creation.
 fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
     let given = path.domain_topic.as_ref()?;
     Some(domain.domain_topic(given.as_str()).map_or_else(|| given.clone(), |known| known.name))
 }
 
-/// An endpoint takes as long as it likes to answer its handshake: others have their turn meanwhile, and a change that was
-/// made from `basis` must find it as it was.
+/// Validates the endpoint without the lock, because that may take long. The change is stored only if the record is still
+/// `basis` afterwards.
 async fn save(
     control: &Control,
     turn: MutexGuard<'_, ()>,
@@ -274,7 +274,7 @@ pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Resul
     Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: &subscription.record.webhook.endpoint_url }))
 }
 
-/// The only call that tells the secrets among them.
+/// The only operation that returns the secrets of delivery properties.
 pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;

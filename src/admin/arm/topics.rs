@@ -1,4 +1,4 @@
-//! Topics and domains: made, read, changed, deleted; and their keys.
+//! Operations on topics and domains and their keys.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use crate::{
     },
 };
 
-/// As many as Azure's keys have: 256 bits.
+/// 256 bits, as in Azure.
 const KEY_BYTES: usize = 32;
 
-/// Scopes are compared as ARM does, without case.
+/// Compares scopes without case, as ARM does.
 pub(super) fn is_in_scope(of: &ArmScope, scope: &ArmScope) -> bool {
     is_same(&of.subscription, &scope.subscription) && is_same(&of.resource_group, &scope.resource_group)
 }
@@ -78,13 +78,13 @@ pub(in crate::admin) async fn put(
     save(control, wished).await
 }
 
-/// What a PUT would change; nothing is.
+/// The changes that a PUT would make.
 pub(in crate::admin) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
     let (existing, wished) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }
 
-/// What there is, and what a PUT makes of it.
+/// The existing record, and the record after a PUT.
 fn planned_change(
     control: &Control,
     path: TopicPath,
@@ -125,7 +125,7 @@ pub(super) async fn patch(
     save(control, record).await
 }
 
-/// Another edition has other ranges: it is refused as long as a subscription asks for more than it allows.
+/// Another edition is refused while an event subscription exceeds its limits.
 fn update(control: &Control, topic: &TopicHandle, wish: TopicSpec) -> Result<TopicRecord, AdminError> {
     let existing = topic.record();
     let record = wish.update(&existing, &control.editions)?;
@@ -139,7 +139,7 @@ fn update(control: &Control, topic: &TopicHandle, wish: TopicSpec) -> Result<Top
     Ok(identified(record, Some(&existing)))
 }
 
-/// With an id for the system's identity, if it is to have one: the same for as long as it has one.
+/// Sets the principal id of a system-assigned identity, and keeps it as long as the identity exists.
 fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
     identify(record.kept.identity.as_mut(), before.and_then(|before| before.kept.identity.as_ref()));
     record
@@ -161,7 +161,7 @@ async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, Ad
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
-    // What lives under another scope is not this resource: as gone as it can be.
+    // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     if topic(control, path).is_ok() && control.registry.delete_topic(&path.key()).await? {
         info!(topic = path.key(), "topic deleted");
     }
@@ -195,7 +195,7 @@ pub(super) async fn regenerate_key(
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
-    info!(topic = saved.key(), ?key, "access key made anew");
+    info!(topic = saved.key(), ?key, "access key replaced");
     Ok(keys_response(&saved.keys))
 }
 
@@ -204,13 +204,13 @@ pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpRes
     Ok(HttpResponse::Ok().json(UnpagedList { value }))
 }
 
-/// There are none: the address that the server listens on decides who reaches it.
+/// Always empty: the address of the listener determines who can connect.
 pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     topic(control, path)?;
     Ok(HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() }))
 }
 
-/// Makes one of the keys anew.
+/// Replaces one of the keys.
 pub(super) fn regenerate(keys: &mut AccessKeys, key: KeyName) -> Result<(), AdminError> {
     let fresh = secret(KEY_BYTES, &STANDARD)?;
     match key {

@@ -1,5 +1,5 @@
-//! `PUT …?whatIf=true`: what a PUT would change, told and not done. Azure has the words for whole templates; here they are
-//! one resource's.
+//! `PUT …?whatIf=true`: returns the changes that a PUT would make, without making them. Azure has `whatIf` for templates;
+//! here it is for one resource.
 
 use actix_web::HttpRequest;
 use url::form_urlencoded;
@@ -14,7 +14,7 @@ use crate::admin::{
     model::{InvalidRequest, difference::Difference},
 };
 
-/// Whether a request asks only that.
+/// Whether a request has `whatIf=true`.
 pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
     let mut pairs = form_urlencoded::parse(request.query_string().as_bytes());
     match pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf")) {
@@ -27,7 +27,7 @@ pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
     }
 }
 
-/// What a PUT of `target` would change.
+/// The changes that a PUT of `target` would make.
 pub(in crate::admin) fn difference(
     control: &Control,
     target: ResourcePath,

@@ -1,4 +1,4 @@
-//! What chaos is asked for, and what of it is allowed.
+//! Bodies of fault injection, and their limits.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use utoipa::ToSchema;
 
 use crate::{admin::model::InvalidRequest, store::faults::STALL_MAX};
 
-/// Nothing goes on for longer.
-const MOST: Duration = Duration::from_secs(3_600);
+/// Maximum duration of a fault.
+const DURATION_MAX: Duration = Duration::from_secs(3_600);
 
-/// A response is not held back for longer: endpoints themselves have less.
+/// Maximum delay of a response; the response timeout of endpoints is shorter.
 const DELAY_MAX: Duration = Duration::from_secs(300);
 
-/// The wall clock is not set further away.
+/// Maximum step of the wall clock.
 const STEP_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// So many writes fail at the most: at four a second, a publisher's patience and more.
+/// Maximum number of failing writes.
 const WRITES_MAX: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
@@ -28,7 +28,7 @@ pub(super) enum ActorKind {
     Subscription,
     Delivery,
     DeadLetter,
-    /// One of those that live: a subscription, a topic or, where no topic is named, the dead-letter actor.
+    /// A running actor: of a subscription, of a topic or, without a topic, of dead letters
     Random,
 }
 
@@ -81,7 +81,7 @@ pub(in crate::admin) struct StallBody {
     pub(super) topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subscription: Option<String>,
-    /// Such as `500ms`; a minute at the most.
+    /// Duration such as `500ms`; at most a minute.
     pub(super) duration: String,
 }
 
@@ -91,7 +91,7 @@ pub(in crate::admin) struct StallBody {
 pub(in crate::admin) struct WritesBody {
     /// Number of writes to fail
     pub(super) fail: u64,
-    /// Such as `10s`: after that none fails any more.
+    /// Duration such as `10s`, after which no write fails.
     pub(super) duration: String,
 }
 
@@ -100,12 +100,12 @@ pub(in crate::admin) struct WritesBody {
 #[schema(as = ChaosResponses)]
 pub(in crate::admin) struct ResponsesBody {
     pub(super) fault: VictimKind,
-    /// The share of responses, above 0 and up to 1.
+    /// Share of the responses, above 0 and up to 1.
     pub(super) rate: f64,
-    /// By how much a response comes later, where that is the fault.
+    /// Delay of a response, for the fault `delay`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) delay: Option<String>,
-    /// Only those of the subscriptions of this topic.
+    /// Only responses of the event subscriptions of this topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) topic: Option<String>,
     /// Only this one's.
@@ -138,27 +138,27 @@ pub(in crate::admin) struct PoisonBody {
     pub(super) duration: Option<String>,
 }
 
-/// A topic and a subscription where both must be named.
+/// The names of an actor that needs both.
 pub(super) fn names<'a>(
     topic: Option<&'a str>,
     subscription: Option<&'a str>,
 ) -> Result<(&'a str, &'a str), InvalidRequest> {
-    let topic = topic.ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor is one topic's"))?;
-    let missing = || InvalidRequest::new("subscription", "is missing; the actor is one subscription's");
+    let topic = topic.ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor belongs to a topic"))?;
+    let missing = || InvalidRequest::new("subscription", "is missing; the actor belongs to an event subscription");
     Ok((topic, subscription.ok_or_else(missing)?))
 }
 
-/// Whether the names that are given are those that this kind of actor has.
+/// Checks that the names fit the kind of actor.
 pub(super) fn check_names(
     actor: ActorKind,
     topic: Option<&str>,
     subscription: Option<&str>,
 ) -> Result<(), InvalidRequest> {
-    let needless = |target: &str| InvalidRequest::new(target, "is given and the actor is none of it; leave it out");
+    let needless = |target: &str| InvalidRequest::new(target, "does not apply to this actor; leave it out");
     match (actor, topic, subscription) {
-        (ActorKind::Topic, None, _) => Err(InvalidRequest::new("topic", "is missing; the actor is one topic's")),
+        (ActorKind::Topic, None, _) => Err(InvalidRequest::new("topic", "is missing; the actor belongs to a topic")),
         (ActorKind::Topic, Some(_), Some(_)) => {
-            Err(InvalidRequest::new("subscription", "is given and the actor is a topic's; leave it out"))
+            Err(InvalidRequest::new("subscription", "does not apply to the actor of a topic; leave it out"))
         }
         (ActorKind::Subscription | ActorKind::Delivery, ..) => names(topic, subscription).map(|_| ()),
         (ActorKind::DeadLetter, Some(_), _) => Err(needless("topic")),
@@ -169,22 +169,22 @@ pub(super) fn check_names(
     }
 }
 
-/// How long something goes on.
+/// Duration of a fault.
 pub(super) fn time(text: &str) -> Result<Duration, InvalidRequest> {
-    duration("duration", text, MOST)
+    duration("duration", text, DURATION_MAX)
 }
 
-/// How long a part does nothing.
+/// Duration of a stall.
 pub(super) fn stall_time(text: &str) -> Result<Duration, InvalidRequest> {
     duration("duration", text, STALL_MAX)
 }
 
-/// By how much a response comes later.
+/// Delay of a response.
 pub(super) fn delay(text: &str) -> Result<Duration, InvalidRequest> {
     duration("delay", text, DELAY_MAX)
 }
 
-/// Whether the clock is set back, and by how much it is set.
+/// Direction (true is back) and size of a step of the clock.
 pub(super) fn step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
     let (back, by) = match text.strip_prefix('-') {
         Some(by) => (true, by),
@@ -193,7 +193,7 @@ pub(super) fn step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
     Ok((back, duration("step", by, STEP_MAX)?))
 }
 
-/// Which share of responses.
+/// Share of the responses.
 pub(super) fn rate(rate: f64) -> Result<f64, InvalidRequest> {
     if rate > 0.0 && rate <= 1.0 {
         return Ok(rate);
@@ -201,7 +201,7 @@ pub(super) fn rate(rate: f64) -> Result<f64, InvalidRequest> {
     Err(InvalidRequest::new("rate", format!("is {rate}; allowed is a share above 0 and up to 1")))
 }
 
-/// How many writes.
+/// Checks the number of failing writes.
 pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     if (1..=WRITES_MAX).contains(&fail) {
         return Ok(());

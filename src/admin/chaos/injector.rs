@@ -1,8 +1,7 @@
-//! What chaos has switched on, until when, and how often it did what.
+//! The active faults, and counters of injected ones.
 //!
-//! Invariants: everything that goes on has a number and an end; the end comes when its time is over, when somebody asks for
-//! it, or when the server stops, whichever is first, and only once. Of what the whole server has one of (its journal, its
-//! clock) the newer takes the place of the older.
+//! Invariants: every fault has a number and ends exactly once: after its duration, by `DELETE /chaos`, or when the server
+//! stops. A new fault of the journal or of the clock replaces the active one.
 
 use std::{
     collections::BTreeMap,
@@ -26,45 +25,45 @@ use crate::{
     supervision::SupervisionHistory,
 };
 
-/// So many faults are on at once, at the most: more than people, or a schedule, keep in mind.
-const ON_MAX: usize = 64;
+/// Maximum number of active faults.
+const ACTIVE_MAX: usize = 64;
 
-/// What chaos reaches of the server beside its topics.
+/// Targets of fault injection other than topics.
 #[derive(Default)]
 pub struct ChaosTargets {
     /// The journal's writes.
     pub faults: StoreFaults,
     /// The wall clock.
     pub skew: Skew,
-    /// The answers of endpoints.
+    /// The responses of endpoints.
     pub response_faults: Arc<FaultInjection>,
     /// The actors that write dead letters, one for each store.
     pub dead_letters: Vec<DeadLetterHandle>,
 }
 
-/// The dead-letter actor of a store, as it is supervised and as it is reached.
+/// The dead-letter actor of a store.
 pub struct DeadLetterHandle {
     /// The name of the store.
     pub store: String,
-    /// Its lives.
+    /// Its incarnations.
     pub history: Arc<SupervisionHistory>,
-    /// Sends it word; false where it does not live.
+    /// Injects a fault; false if the actor does not run.
     pub inject: Box<dyn Fn(Inject) -> bool + Send + Sync>,
 }
 
-/// What goes on until it is ended.
+/// A fault that lasts until it is ended.
 pub(super) enum Fault {
-    /// An actor does nothing; when this is dropped it goes on.
+    /// An actor is stalled until the sender is dropped.
     Stall(watch::Sender<()>),
     /// The journal's writes wait.
     StallJournal,
     /// The journal's writes fail.
     FailWrites,
-    /// Responses are disturbed.
+    /// Responses are dropped, delayed or corrupted.
     Responses,
-    /// The wall clock is told wrong.
+    /// The wall clock is stepped.
     Clock,
-    /// An event kills.
+    /// An event ends each actor that processes it.
     Poison { topic: String, subscription: String },
 }
 
@@ -80,7 +79,7 @@ impl Fault {
         }
     }
 
-    /// Whether the server has only one of it.
+    /// Whether only one such fault can be active.
     fn is_single(&self) -> bool {
         match self {
             Self::StallJournal | Self::FailWrites | Self::Clock => true,
@@ -104,7 +103,7 @@ pub struct ActiveFaults {
 }
 
 impl ActiveFaults {
-    /// Its number.
+    /// The number of the fault.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -152,7 +151,7 @@ pub struct ChaosReport {
     injected: InjectionCounters,
 }
 
-/// The desk that chaos is ordered at.
+/// Starts and ends faults.
 pub struct FaultInjector {
     pub(in crate::admin) targets: ChaosTargets,
     state: Mutex<InjectorState>,
@@ -162,7 +161,7 @@ pub struct FaultInjector {
 struct InjectorState {
     last: u64,
     on: BTreeMap<u64, (ActiveFaults, Fault)>,
-    acts: InjectionCounters,
+    injected: InjectionCounters,
 }
 
 impl FaultInjector {
@@ -170,12 +169,12 @@ impl FaultInjector {
         Self { targets, state: Mutex::default() }
     }
 
-    /// Counts an act.
-    pub(super) fn count(&self, act: impl FnOnce(&mut InjectionCounters) -> &mut u64) {
-        *act(&mut self.state().acts) += 1;
+    /// Counts an injected fault.
+    pub(super) fn count(&self, counter: impl FnOnce(&mut InjectionCounters) -> &mut u64) {
+        *counter(&mut self.state().injected) += 1;
     }
 
-    /// Lets something go on, which `switch` switches on, under its number. What it takes the place of ends.
+    /// Starts a fault with `switch`, which receives its number, and ends the one that it replaces.
     pub(super) fn start(
         &self,
         registry: &Registry,
@@ -193,8 +192,8 @@ impl FaultInjector {
             self.end(registry, number);
         }
         let mut state = self.state();
-        if state.on.len() >= ON_MAX {
-            return Err(AdminError::Conflict(format!("{ON_MAX} faults are on already; DELETE /chaos ends them.")));
+        if state.on.len() >= ACTIVE_MAX {
+            return Err(AdminError::Conflict(format!("{ACTIVE_MAX} faults are active; DELETE /chaos ends them.")));
         }
         state.last += 1;
         let number = state.last;
@@ -202,14 +201,14 @@ impl FaultInjector {
         let (since, until) = (now.to_string(), now.after(most).to_string());
         let on = ActiveFaults { number, fault: fault.name(), request: what, since, until };
         state.on.insert(number, (on.clone(), fault));
-        // Under the lock, so that nobody ends it before it has begun.
+        // Under the lock, so that it cannot end before it starts.
         switch(number, &self.targets);
         Ok(on)
     }
 
-    /// Ends what has this number, if it is on still.
+    /// Ends the fault with this number, if it is active.
     pub(super) fn end(&self, registry: &Registry, number: u64) {
-        // Under the lock, so that the end of the old does not come after the beginning of the new.
+        // Under the lock, so that an old fault does not end after its replacement starts.
         let mut state = self.state();
         let Some((on, fault)) = state.on.remove(&number) else { return };
         match fault {
@@ -220,10 +219,10 @@ impl FaultInjector {
             Fault::Clock => self.targets.skew.ahead(Duration::ZERO),
             Fault::Poison { topic, subscription } => registry.clear_faults(&topic, &subscription),
         }
-        warn!(number, fault = on.fault, "chaos: a fault ends");
+        warn!(number, fault = on.fault, "chaos: fault ended");
     }
 
-    /// Ends everything.
+    /// Ends all faults.
     pub(in crate::admin) fn end_all(&self, registry: &Registry) {
         let numbers: Vec<u64> = self.state().on.keys().copied().collect();
         for number in numbers {
@@ -231,23 +230,23 @@ impl FaultInjector {
         }
     }
 
-    /// What is on, and what was done.
+    /// The active faults and the counters.
     pub(super) fn report(&self) -> ChaosReport {
         let ChaosTargets { faults, response_faults: disturbance, .. } = &self.targets;
         let registry::FaultCounts { dropped, delayed, corrupted } = disturbance.counts();
         let state = self.state();
-        // Those are on until all of them have failed.
+        // Failing writes are active until all of them have failed.
         let is_on = |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.failing() > 0;
         let on = state.on.values().filter(|(_, fault)| is_on(fault)).map(|(on, _)| on.clone()).collect();
-        let acts = InjectionCounters {
+        let injected = InjectionCounters {
             writes_stalled: faults.stalled(),
             writes_failed: faults.failed(),
             responses_dropped: dropped.into(),
             responses_delayed: delayed.into(),
             responses_corrupted: corrupted.into(),
-            ..state.acts
+            ..state.injected
         };
-        ChaosReport { active: on, injected: acts }
+        ChaosReport { active: on, injected }
     }
 
     fn state(&self) -> MutexGuard<'_, InjectorState> {
@@ -255,11 +254,11 @@ impl FaultInjector {
     }
 }
 
-/// What lets an actor do nothing, and the pause that ends with it, or after `most`.
+/// A pause of an actor that ends when the sender is dropped, or after `most`.
 pub(super) fn pause(most: Duration) -> (watch::Sender<()>, Pause) {
     let (stalled, mut over) = watch::channel(());
     let pause = async move {
-        // Over when its time is, or when nobody holds the other end any more.
+        // `changed` returns when the sender is dropped.
         tokio::time::timeout(most, over.changed()).await.ok();
     };
     (stalled, Box::pin(pause))

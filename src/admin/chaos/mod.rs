@@ -1,7 +1,7 @@
-//! Parts broken on purpose, so that an operator (or a test) sees the server recover.
+//! Fault injection, so that an operator or a test sees the server recover.
 //!
-//! Only where the settings switch it on, and only with the admin token; elsewhere these paths do not exist. Each act is
-//! logged before it is done: a server that dies of one has said why. What goes on ends by itself ([`injector`]).
+//! The paths exist only with `chaos.enabled`, and need the admin token. Each fault is logged before it is injected, so that
+//! the log of a server that crashes has the cause. Every fault ends by itself ([`injector`]).
 
 mod body;
 pub mod injector;
@@ -27,33 +27,33 @@ use crate::{
     control::registry::{ChaosVictim, FaultRule, ResponseFault, TaskKill},
 };
 
-/// A poisoned event is forgotten after so long, where nothing is said of it.
-const POISON_MOST: Duration = Duration::from_secs(600);
+/// Default duration of a poison event.
+const POISON_DURATION: Duration = Duration::from_secs(600);
 
-/// Whom an act befalls.
+/// Target of a fault.
 enum Victim {
     Actor(ChaosVictim),
     /// The dead-letter actor of any store.
     DeadLetters,
 }
 
-/// `GET /chaos`: what is on, and how often what was done.
+/// `GET /chaos`: the active faults, and counts of injected ones.
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
     HttpResponse::Ok().json(control.queue.report())
 }
 
-/// `DELETE /chaos`: everything ends. Answers how it is then.
+/// `DELETE /chaos`: ends all faults. The response is the new report.
 pub(super) async fn end(control: web::Data<Control>) -> HttpResponse {
-    warn!("chaos: everything ends");
+    warn!("chaos: all faults end");
     control.queue.end_all(&control.registry);
     HttpResponse::Ok().json(control.queue.report())
 }
 
-/// `POST /chaos/kill`. The answer says who was killed.
+/// `POST /chaos/kill`. The response names the killed actor.
 pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: KillBody = read(parse(&read_body(payload).await?)?)?;
     let KillBody { actor, topic, subscription, by } = &body;
-    warn!(?actor, topic, subscription, ?by, "chaos: an actor is killed on purpose");
+    warn!(?actor, topic, subscription, ?by, "chaos: killing an actor");
     if let ActorKind::Delivery = actor {
         let (topic, subscription) = body::names(topic.as_deref(), subscription.as_deref())?;
         let by = match by {
@@ -61,33 +61,33 @@ pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> 
             KillMethod::Stop => TaskKill::Stop,
         };
         control.registry.kill_delivery(topic, subscription, by)?;
-        control.queue.count(|acts| &mut acts.deliveries_killed);
+        control.queue.count(|counters| &mut counters.deliveries_killed);
         return Ok(HttpResponse::Ok().json(body));
     }
-    let whom = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
-    let ordeal = match by {
+    let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
+    let fault = match by {
         KillMethod::Panic => ActorFault::Panic,
         KillMethod::Stop => ActorFault::Stop,
     };
-    control.befall(&whom, ordeal)?;
-    control.queue.count(|acts| match &whom {
-        Victim::Actor(ChaosVictim::Topic(_)) => &mut acts.topics_killed,
-        Victim::Actor(ChaosVictim::Subscription(..)) => &mut acts.subscriptions_killed,
-        Victim::DeadLetters => &mut acts.dead_letters_killed,
+    control.inject(&victim, fault)?;
+    control.queue.count(|counters| match &victim {
+        Victim::Actor(ChaosVictim::Topic(_)) => &mut counters.topics_killed,
+        Victim::Actor(ChaosVictim::Subscription(..)) => &mut counters.subscriptions_killed,
+        Victim::DeadLetters => &mut counters.dead_letters_killed,
     });
-    let (actor, topic, subscription) = whom.into_parts();
+    let (actor, topic, subscription) = victim.into_parts();
     Ok(HttpResponse::Ok().json(KillBody { actor, topic, subscription, by: *by }))
 }
 
-/// `POST /chaos/stall`: an actor, or the journal, does nothing for a while.
+/// `POST /chaos/stall`: stalls an actor or the journal.
 pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: StallBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::stall_time(&body.duration)?;
-    warn!(?body, "chaos: a part stalls on purpose");
+    warn!(?body, "chaos: stalling an actor or the journal");
     let actor = match body.actor {
         StallTarget::Journal => {
             let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| tools.faults.stall(true))?;
-            control.queue.count(|acts| &mut acts.journal_stalls);
+            control.queue.count(|counters| &mut counters.journal_stalls);
             return Ok(HttpResponse::Ok().json(on));
         }
         StallTarget::Topic => ActorKind::Topic,
@@ -95,11 +95,11 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
         StallTarget::DeadLetter => ActorKind::DeadLetter,
         StallTarget::Random => ActorKind::Random,
     };
-    let whom = control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
+    let victim = control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
     let (stalled, pause) = injector::pause(most);
-    control.befall(&whom, ActorFault::Stall(pause))?;
-    control.queue.count(|acts| &mut acts.actors_stalled);
-    let (actor, topic, subscription) = whom.into_parts();
+    control.inject(&victim, ActorFault::Stall(pause))?;
+    control.queue.count(|counters| &mut counters.actors_stalled);
+    let (actor, topic, subscription) = victim.into_parts();
     let actor = match actor {
         ActorKind::Topic => StallTarget::Topic,
         ActorKind::Subscription | ActorKind::Delivery | ActorKind::Random => StallTarget::Subscription,
@@ -109,22 +109,22 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
     Ok(HttpResponse::Ok().json(start_fault(&control, Fault::Stall(stalled), &body, most, |_, _| {})?))
 }
 
-/// `POST /chaos/writes`: the journal's next writes fail, as on a full disk.
+/// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
 pub(super) async fn writes(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: WritesBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::time(&body.duration)?;
     body::check_writes(body.fail)?;
-    warn!(?body, "chaos: writes of the journal fail on purpose");
+    warn!(?body, "chaos: failing writes of the journal");
     let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| tools.faults.fail(body.fail))?;
     Ok(HttpResponse::Ok().json(on))
 }
 
-/// `POST /chaos/responses`: answers of endpoints are dropped, delayed or corrupted.
+/// `POST /chaos/responses`: drops, delays or corrupts responses of endpoints.
 pub(super) async fn responses(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: ResponsesBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::time(&body.duration)?;
     let rate = body::rate(body.rate)?;
-    let mischief = match (body.fault, &body.delay) {
+    let fault = match (body.fault, &body.delay) {
         (VictimKind::Delay, Some(delay)) => ResponseFault::Delay(body::delay(delay)?),
         (VictimKind::Delay, None) => {
             return Err(InvalidRequest::new("delay", "is missing; allowed is a duration such as \"2s\"").into());
@@ -138,42 +138,42 @@ pub(super) async fn responses(payload: web::Payload, control: web::Data<Control>
     if let (None, Some(_)) = (&body.topic, &body.subscription) {
         return Err(InvalidRequest::new("topic", "is missing; the event subscription is one of a topic").into());
     }
-    let whose = control.registry.fault_target(body.topic.as_deref(), body.subscription.as_deref())?;
-    warn!(?body, "chaos: responses of endpoints are disturbed on purpose");
-    let rule = FaultRule { faults: mischief, owner: whose, rate };
+    let owner = control.registry.fault_target(body.topic.as_deref(), body.subscription.as_deref())?;
+    warn!(?body, "chaos: injecting faults into responses of endpoints");
+    let rule = FaultRule { faults: fault, owner, rate };
     let on = start_fault(&control, Fault::Responses, &body, most, |number, tools| {
         tools.response_faults.begin(number, rule)
     })?;
     Ok(HttpResponse::Ok().json(on))
 }
 
-/// `POST /chaos/clock`: the wall clock is set, and set right again.
+/// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
 pub(super) async fn clock(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: ClockBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::time(&body.duration)?;
     let (back, by) = body::step(&body.step)?;
-    warn!(?body, "chaos: the wall clock is set wrong on purpose");
+    warn!(?body, "chaos: stepping the wall clock");
     let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| match back {
         true => tools.skew.behind(by),
         false => tools.skew.ahead(by),
     })?;
-    control.queue.count(|acts| &mut acts.clock_steps);
+    control.queue.count(|counters| &mut counters.clock_steps);
     Ok(HttpResponse::Ok().json(on))
 }
 
-/// `POST /chaos/poison`. The answer repeats what was done.
+/// `POST /chaos/poison`. The response repeats the request.
 pub(super) async fn poison(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: PoisonBody = read(parse(&read_body(payload).await?)?)?;
     let PoisonBody { topic, subscription, event_id, times, duration } = &body;
     if *times == 0 {
         return Err(InvalidRequest::new("times", "is 0; allowed is 1 or more").into());
     }
-    let most = duration.as_deref().map_or(Ok(POISON_MOST), body::time)?;
-    warn!(topic, subscription, event_id, times, "chaos: an event kills on purpose whoever takes it in hand");
+    let most = duration.as_deref().map_or(Ok(POISON_DURATION), body::time)?;
+    warn!(topic, subscription, event_id, times, "chaos: an event ends each actor that processes it");
     control.registry.poison(topic, subscription, event_id, *times)?;
     let poison = Fault::Poison { topic: topic.clone(), subscription: subscription.clone() };
     start_fault(&control, poison, &body, most, |_, _| {})?;
-    control.queue.count(|acts| &mut acts.events_poisoned);
+    control.queue.count(|counters| &mut counters.events_poisoned);
     Ok(HttpResponse::Ok().json(body))
 }
 
@@ -187,7 +187,7 @@ impl Victim {
     }
 }
 
-/// Lets a fault go on, and ends it when its time is over.
+/// Starts a fault, and ends it after its duration.
 fn start_fault(
     control: &web::Data<Control>,
     fault: Fault,
@@ -206,7 +206,7 @@ fn start_fault(
 }
 
 impl Control {
-    /// Who is meant; where it is anybody, one of those that live.
+    /// The target of a fault; a running actor for `random`.
     fn choose_victim(
         &self,
         actor: ActorKind,
@@ -220,25 +220,24 @@ impl Control {
             ActorKind::Subscription => Victim::Actor(ChaosVictim::Subscription(named(topic), named(subscription))),
             ActorKind::DeadLetter => Victim::DeadLetters,
             ActorKind::Delivery | ActorKind::Random => {
-                let mut living: Vec<Victim> =
-                    self.registry.running_actors(topic)?.into_iter().map(Victim::Actor).collect();
-                living.extend(topic.is_none().then_some(Victim::DeadLetters));
-                if living.is_empty() {
+                let mut running: Vec<Victim> = self.registry.running_actors(topic)?.into_iter().map(Victim::Actor).collect();
+                running.extend(topic.is_none().then_some(Victim::DeadLetters));
+                if running.is_empty() {
                     return Err(AdminError::Refused("no actor of this topic runs at present".to_owned()));
                 }
-                living.swap_remove(fastrand::usize(..living.len()))
+                running.swap_remove(fastrand::usize(..running.len()))
             }
         })
     }
 
-    fn befall(&self, whom: &Victim, ordeal: ActorFault) -> Result<(), AdminError> {
-        match whom {
-            Victim::Actor(victim) => Ok(self.registry.inject(victim, ordeal)?),
+    fn inject(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
+        match victim {
+            Victim::Actor(actor) => Ok(self.registry.inject(actor, fault)?),
             Victim::DeadLetters => {
-                let undertaker = fastrand::choice(&self.queue.targets.dead_letters);
-                let told = undertaker
-                    .is_some_and(|one| (one.inject)(Inject { fault: ordeal, mark: one.history.intended_stop() }));
-                if told {
+                let dead_letters = fastrand::choice(&self.queue.targets.dead_letters);
+                let injected = dead_letters
+                    .is_some_and(|one| (one.inject)(Inject { fault, mark: one.history.intended_stop() }));
+                if injected {
                     Ok(())
                 } else {
                     Err(AdminError::Refused("the dead-letter actor does not run at present".to_owned()))

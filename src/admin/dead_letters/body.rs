@@ -1,4 +1,4 @@
-//! The words of it: what is asked, and what is told.
+//! Bodies and views of the operations on dead letters.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -17,13 +17,13 @@ use crate::{
 pub(in crate::admin) struct FilterBody {
     /// `waiting` or `written`.
     pub(super) stage: Option<String>,
-    /// Last tried, or else published, then or later.
+    /// Earliest time of the last attempt, or of the publish if there was none.
     pub(super) from: Option<String>,
-    /// Before then.
+    /// Time before which the last attempt, or else the publish, was.
     pub(super) to: Option<String>,
     /// `deadLetterReason`, compared without case.
     pub(super) reason: Option<String>,
-    /// The event's own id.
+    /// Id of the event.
     pub(super) id: Option<String>,
 }
 
@@ -33,15 +33,15 @@ pub(in crate::admin) struct FilterBody {
 #[schema(as = DeadLetterPurge)]
 pub(in crate::admin) struct PurgeBody {
     pub(super) filter: Option<FilterBody>,
-    /// These, by their keys.
+    /// Keys of the selected dead letters.
     pub(super) keys: Option<Vec<String>>,
-    /// All there are.
+    /// Whether to select all dead letters.
     #[serde(default)]
     pub(super) all: bool,
-    /// Only counts them.
+    /// Whether to count without a purge.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// Goes on where an answer said `next`.
+    /// `next` of the previous response.
     pub(super) after: Option<String>,
 }
 
@@ -51,24 +51,24 @@ pub(in crate::admin) struct PurgeBody {
 #[schema(as = DeadLetterRedrive)]
 pub(in crate::admin) struct RedriveBody {
     pub(super) filter: Option<FilterBody>,
-    /// These, by their keys.
+    /// Keys of the selected dead letters.
     pub(super) keys: Option<Vec<String>>,
-    /// All there are.
+    /// Whether to select all dead letters.
     #[serde(default)]
     pub(super) all: bool,
-    /// Only counts them, and says what could not be sent.
+    /// Whether to count without a redrive.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// Where a dry run goes on.
+    /// `next` of the previous dry run.
     pub(super) after: Option<String>,
-    /// Events in a second at the most.
+    /// Maximum events a second.
     pub(super) rate: Option<f64>,
-    /// Keeps files of which everything was sent again; beside them stands that it was.
+    /// Whether to keep a file whose dead letters were all redriven; a marker file records that.
     #[serde(default)]
     pub(super) keep: bool,
 }
 
-/// A redrive that has begun.
+/// A started redrive.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RedriveStarted)]
 pub(in crate::admin) struct RedriveStartedView {
@@ -94,7 +94,7 @@ pub(in crate::admin) struct ProblemView {
     reason: String,
 }
 
-/// A page of dead letters, as it is told.
+/// A page of dead letters.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetters)]
@@ -105,7 +105,7 @@ pub(in crate::admin) struct PageView {
     pub(super) next_link: Option<String>,
 }
 
-/// A dead letter, as it is told.
+/// A dead letter.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetter)]
@@ -121,17 +121,17 @@ pub(in crate::admin) struct DeadLetterView {
     last_http_status_code: Option<u16>,
     publish_time: Option<String>,
     last_delivery_attempt_time: Option<String>,
-    /// When the file of one that waits is due.
+    /// Time at which the file of a waiting dead letter is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_due: Option<String>,
-    /// The file of one that is written, below the subscription's folder, and its place in it.
+    /// File of a written dead letter, below the folder of the event subscription, and the position in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<u32>,
 }
 
-/// One of them, with its event.
+/// A dead letter with its event.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetterWithEvent)]
@@ -139,7 +139,7 @@ pub(in crate::admin) struct DeadLetterDetailView {
     #[serde(flatten)]
     pub(super) letter: DeadLetterView,
     pub(super) schema: &'static str,
-    /// The event as it was before it was given up, byte for byte.
+    /// The event as it was published, byte for byte.
     #[schema(value_type = Object)]
     pub(super) event: Box<RawValue>,
 }
@@ -174,7 +174,7 @@ impl FilterBody {
     }
 }
 
-/// A reason that there is, however it is written: one that is mistyped would find nothing, which looks like good news.
+/// A known reason, compared without case. An unknown one is refused: an empty list would look like good news.
 fn known(target: &str, given: &str) -> Result<String, InvalidRequest> {
     let names: Vec<String> = Reason::all().map(|reason| reason.to_string()).collect();
     match names.iter().find(|name| name.eq_ignore_ascii_case(given)) {

@@ -1,7 +1,7 @@
-//! What Azure's clients ask for before they ask for a resource: tenants, subscriptions of Azure's, resource groups, providers
-//! and locations.
+//! Tenants, Azure subscriptions, resource groups, providers and locations, which Azure's clients request first.
 //!
-//! None of them is stored. A subscription, a group or a location is there while a topic, a domain or a namespace names it.
+//! None of them is stored. An Azure subscription, a resource group or a location exists as long as a topic, a domain or a
+//! namespace is in it.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use uuid::Uuid;
 use super::{provider::resource_types, topic::LOCATION};
 use crate::control::record::topic::ArmScope;
 
-/// The versions of Event Grid's API that clients may choose from. Any other is taken too.
+/// Listed API versions of Event Grid; every other version is accepted too.
 const API_VERSIONS: [&str; 4] = ["2025-02-15", "2022-06-15", "2021-12-01", "2020-06-01"];
 
-/// The directory that identities are told to belong to.
+/// The only tenant.
 pub fn tenant_id() -> String {
     Uuid::nil().to_string()
 }
 
-/// A resource's place: its scope, and its location.
+/// Scope and location of a resource.
 #[derive(Clone, Debug)]
 pub struct ResourcePlacement {
-    /// Its subscription and its resource group.
+    /// Azure subscription and resource group.
     pub scope: ArmScope,
     /// `location`.
     pub location: String,
 }
 
-/// A directory of users.
+/// A tenant.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tenant {
@@ -44,14 +44,14 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// The only one.
+    /// The only tenant.
     pub fn only() -> Self {
         let tenant_id = tenant_id();
         Self { id: format!("/tenants/{tenant_id}"), tenant_id, display_name: "gridhook", tenant_category: "Home" }
     }
 }
 
-/// A subscription of Azure's that resources name.
+/// An Azure subscription with resources.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AzureSubscription {
@@ -68,7 +68,7 @@ pub struct AzureSubscription {
 }
 
 impl AzureSubscription {
-    /// All that `resources` name, by key.
+    /// The Azure subscriptions of `resources`, by key.
     pub fn all(resources: &[ResourcePlacement]) -> BTreeMap<String, Self> {
         let mut all = BTreeMap::new();
         for ResourcePlacement { scope, .. } in resources {
@@ -84,13 +84,13 @@ impl AzureSubscription {
         all
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.subscription_id
     }
 }
 
-/// A resource group that resources name.
+/// A resource group with resources.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ResourceGroup {
     /// Resource id of the group
@@ -116,7 +116,7 @@ struct ResourceGroupProperties {
 }
 
 impl ResourceGroup {
-    /// All of `subscription` that `resources` name, by key.
+    /// The resource groups of `resources` in `subscription`, by key.
     pub fn all(resources: &[ResourcePlacement], subscription: &str) -> BTreeMap<String, Self> {
         let mut all = BTreeMap::new();
         for ResourcePlacement { scope, location } in resources {
@@ -135,13 +135,13 @@ impl ResourceGroup {
         all
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A location that resources name, or that a resource gets where its client names none.
+/// A location of resources, or the default location.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Location {
@@ -159,7 +159,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// All that `resources` of `subscription` name, by name.
+    /// The locations of `resources` in `subscription`, by name.
     pub fn all(resources: &[ResourcePlacement], subscription: &str) -> Vec<Self> {
         let mut all = BTreeMap::new();
         let own = resources.iter().filter(|one| one.scope.subscription.to_lowercase() == subscription.to_lowercase());
@@ -177,7 +177,7 @@ impl Location {
     }
 }
 
-/// The provider, as a subscription of Azure's has it registered.
+/// The registration of the resource provider in an Azure subscription.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Provider {
@@ -201,14 +201,14 @@ struct ResourceType {
     resource_type: &'static str,
     /// Names of the locations that have it
     locations: Vec<String>,
-    /// Versions of the API that clients may choose from; any other is taken too
+    /// Versions of the API that clients may choose from; every other version is accepted too
     api_versions: [&'static str; 4],
-    /// What the type can do beside, always `None`
+    /// Further capabilities, always `None`
     capabilities: &'static str,
 }
 
 impl Provider {
-    /// As `subscription` has it, in these locations.
+    /// The registration in `subscription` with these locations.
     pub fn of(subscription: &str, locations: &[Location]) -> Self {
         let locations: Vec<String> = locations.iter().map(|location| location.display_name.clone()).collect();
         let of = |resource_type| ResourceType {

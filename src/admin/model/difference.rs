@@ -1,4 +1,4 @@
-//! What a PUT would change: each value that would be another, before and after, secrets hidden.
+//! The changes that a PUT would make: each changed value before and after, without secrets.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,17 +10,17 @@ use super::subscription::secrets;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = Difference)]
 pub struct Difference {
-    /// Whether the resource is there already.
+    /// Whether the resource exists.
     pub exists: bool,
     /// Changed properties; for a new resource, all properties that are set
     pub changes: Vec<ValueChange>,
 }
 
-/// A value that would be another.
+/// A changed value.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = DifferenceChange)]
 pub struct ValueChange {
-    /// Where it stands: the keys above it and its own, joined by dots.
+    /// Path of the value: keys joined by dots.
     pub at: String,
     /// Value before the change, or `null`
     pub before: Value,
@@ -29,7 +29,7 @@ pub struct ValueChange {
 }
 
 impl Difference {
-    /// Between what is there, if it is, and what would be: both as they can be set, with their secrets.
+    /// The difference of two states of the settable properties, with their secrets.
     pub fn between(before: Option<&Value>, after: &Value) -> Self {
         let mut changes = Vec::new();
         compare("", before.unwrap_or(&Value::Null), after, &mut changes);
@@ -67,7 +67,7 @@ fn value_change(at: &str, before: &Value, after: &Value) -> ValueChange {
     ValueChange { at: at.to_owned(), before: was, after: is }
 }
 
-/// The same without what may be secret.
+/// The value without secrets.
 fn hidden(at: &str, value: &Value) -> Value {
     match (at.rsplit('.').next().unwrap_or_default(), value) {
         ("endpointUrl", Value::String(url)) => match url.split_once('?') {

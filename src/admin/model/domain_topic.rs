@@ -1,4 +1,4 @@
-//! Topics of domains, as the control plane speaks of them.
+//! Bodies and views of domain topics.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::{InvalidRequest, check_name, check_same_name, drop_read_only, parse, read, system_data};
 use crate::{control::registry::DomainTopic, event::Name};
 
-/// A topic of a domain as it is told.
+/// The view of a domain topic.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = DomainTopic)]
 pub struct DomainTopicView {
@@ -27,7 +27,7 @@ struct DomainTopicProperties {
 }
 
 impl DomainTopicView {
-    /// What a client is told of a topic of the domain with this resource id.
+    /// The view of a topic of the domain with this resource id.
     pub fn new(domain: &str, topic: &DomainTopic) -> Self {
         let DomainTopic { name, system_data } = topic;
         Self {
@@ -54,7 +54,7 @@ pub(in crate::admin) struct DomainTopicBody {
 #[serde(deny_unknown_fields)]
 struct NoProperties {}
 
-/// Checks a PUT of the topic `name` of a domain: it has nothing that could be set.
+/// Checks a PUT of the domain topic `name`, which has no settable properties.
 pub fn check(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
     check_its_name(name)?;
     let mut value = parse(body)?;
@@ -62,7 +62,7 @@ pub fn check(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
     check_same_name(read::<DomainTopicBody>(value)?.name.as_deref(), name.as_str())
 }
 
-/// Whether a topic of a domain may be called so.
+/// Checks the name of a domain topic.
 pub fn check_its_name(name: &Name) -> Result<(), InvalidRequest> {
     check_name("the domain topic's name", name.as_str(), 128)
 }

@@ -1,14 +1,12 @@
-//! The control plane's JSON: what a client writes, checked, and what it is told.
+//! The JSON of the control plane: reads and checks request bodies, and builds views.
 //!
 //! Invariants:
-//! - nothing is ignored in silence: a key that nobody knows is refused with the keys that are allowed, and a key that
-//!   Azure knows and this server does not yet act on is refused with the reason. Only a value that says what is so anyway
-//!   passes;
-//! - what is only ever told (`id`, `provisioningState`, …) may be sent back and is not looked at, so that a client can
-//!   put what it got;
+//! - nothing is ignored silently: an unknown key is refused with the allowed keys, and a key that Azure supports and this
+//!   server does not is refused with the reason, unless its value describes what the server does anyway;
+//! - read-only properties (`id`, `provisioningState`, …) are accepted and ignored, so that a client can PUT what it got;
 //! - PATCH is a JSON merge patch (ARM's own rule) of the settable part of the resource, read by the same code as PUT.
 //!
-//! Pure on purpose: no HTTP, no registry, no clock, no randomness. The numbers of the policy come as [`Editions`].
+//! This module is pure: no HTTP, no registry, no clock, no randomness. The limits of the policy come as [`Editions`].
 
 pub mod account;
 pub mod difference;
@@ -27,11 +25,11 @@ use serde_json::Value;
 
 use crate::{event::Timestamp, policy::filter::number};
 
-/// What a client asked for and does not get.
+/// An invalid part of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{target} {problem}")]
 pub struct InvalidRequest {
-    /// The key, with all keys above it, as `properties.filter.subjectBeginsWith`; or the part of the request.
+    /// Path of the key, such as `properties.filter.subjectBeginsWith`, or the part of the request.
     pub target: String,
     /// What is wrong with it, and what is allowed.
     pub problem: String,
@@ -42,24 +40,24 @@ impl InvalidRequest {
         Self { target: target.into(), problem: problem.into() }
     }
 
-    /// The same, where what was read stands below `key`.
+    /// Prefixes the target with `key`.
     fn under(self, key: &str) -> Self {
         let target = if self.target == BODY { key.to_owned() } else { format!("{key}.{}", self.target) };
         Self { target, ..self }
     }
 }
 
-/// What [`InvalidRequest`] calls the whole of what was read.
+/// Target of an error about the whole body.
 const BODY: &str = "the body";
 
-/// What a subscription may ask for, and what it gets where it asks for nothing: `min <= default <= max`.
+/// Allowed values of a setting, and its default: `min <= default <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRange {
-    /// The least.
+    /// Minimum.
     pub min: u32,
-    /// The most.
+    /// Maximum.
     pub max: u32,
-    /// Where nothing is asked for.
+    /// Default.
     pub default: u32,
 }
 
@@ -73,7 +71,7 @@ impl ValueRange {
     }
 }
 
-/// The numbers of an edition that the control plane checks.
+/// The limits of an edition that the control plane checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EditionRanges {
     /// `maxDeliveryAttempts`.
@@ -82,7 +80,7 @@ pub struct EditionRanges {
     pub time_to_live_minutes: ValueRange,
     /// `maxEventsPerBatch`.
     pub events_per_batch: ValueRange,
-    /// The same where `preferredBatchSizeInKilobytes` is given and this is not.
+    /// Default of `maxEventsPerBatch` if only `preferredBatchSizeInKilobytes` is given.
     pub events_where_only_kilobytes: u32,
     /// `preferredBatchSizeInKilobytes`.
     pub kilobytes_per_batch: ValueRange,
@@ -92,23 +90,23 @@ pub struct EditionRanges {
     pub event_types_max: usize,
     /// Entries of `advancedFilters`.
     pub advanced_filters_max: usize,
-    /// Values of all advanced filters of a subscription together.
+    /// Values of all advanced filters of an event subscription together.
     pub advanced_values_max: usize,
-    /// `deliveryRetryPeriodInDays`, at the most; 0 where it cannot be asked for.
+    /// Maximum of `deliveryRetryPeriodInDays`; 0 if the edition does not support it.
     pub retry_period_days_max: u32,
 }
 
 /// The editions of the delivery policy that a topic may name.
 #[derive(Clone, Debug)]
 pub struct Editions {
-    /// The one of a new topic that names none.
+    /// Default edition of a new topic.
     pub default: String,
-    /// All of them, by name.
+    /// All editions by name.
     pub known: BTreeMap<String, EditionRanges>,
 }
 
 impl Editions {
-    /// The numbers of the edition `name`.
+    /// The limits of the edition `name`.
     pub fn ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
         self.known.get(name).ok_or_else(|| {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
@@ -117,17 +115,17 @@ impl Editions {
     }
 }
 
-/// A key that Azure knows and this server does not act on.
+/// A key of Azure that this server does not support.
 struct UnsupportedProperty {
-    /// Where: keys joined by dots.
+    /// Path: keys joined by dots.
     at: &'static str,
-    /// Values, as JSON, that say what is so anyway. `null` is always one.
+    /// Accepted values as JSON, which describe what the server does anyway. `null` is always accepted.
     harmless: &'static [&'static str],
-    /// Why, or what there is instead.
+    /// Reason, or the alternative.
     because: &'static str,
 }
 
-/// Takes the keys of `table` out of `value`, where they are harmless, and refuses the others.
+/// Removes the keys of `table` with accepted values from `value`, and refuses other values.
 fn refuse_unsupported(value: &mut Value, table: &[UnsupportedProperty]) -> Result<(), InvalidRequest> {
     for UnsupportedProperty { at, harmless, because } in table {
         let Some(given) = take(value, at) else { continue };
@@ -147,7 +145,7 @@ fn refuse_unsupported(value: &mut Value, table: &[UnsupportedProperty]) -> Resul
 type Enumeration = (&'static str, &'static [&'static str]);
 
 /// Writes every value of `table` in its canonical case: Azure compares enumerations without case. Values that are not in
-/// the set stay as they are, and their reader refuses them.
+/// the set are left alone and refused when they are read.
 fn canonicalize(value: &mut Value, table: &[Enumeration]) {
     for (path, allowed) in table {
         canonicalize_at(value, path, allowed);
@@ -173,14 +171,14 @@ fn canonicalize_at(value: &mut Value, path: &str, allowed: &[&str]) {
     }
 }
 
-/// Takes out what is only ever told.
+/// Removes read-only properties.
 fn drop_read_only(value: &mut Value, keys: &[&str]) {
     for at in keys {
         drop(take(value, at));
     }
 }
 
-/// Takes the value at `at` (keys joined by dots) out of `value`.
+/// Removes and returns the value at `at` (keys joined by dots).
 fn take(value: &mut Value, at: &str) -> Option<Value> {
     let (above, key) = at.rsplit_once('.').map_or((None, at), |(above, key)| (Some(above), key));
     let parent = match above {
@@ -203,18 +201,18 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, InvalidRequest> {
     let value: Value =
         serde_json::from_slice(body).map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
     if !value.is_object() {
-        return Err(InvalidRequest::new(BODY, "is not a JSON object; allowed is one"));
+        return Err(InvalidRequest::new(BODY, "is not a JSON object; allowed is a JSON object"));
     }
     exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
 }
 
-/// Refuses numbers that reading has rounded: a filter compares exactly, and never with another number than was given.
+/// Refuses numbers that parsing has rounded, because filters compare exactly.
 pub(crate) fn exact(json: &str) -> Result<(), InvalidRequest> {
     number::first_rounded(json).map_or(Ok(()), |(at, problem)| Err(InvalidRequest::new(at, problem)))
 }
 
-/// Reads `value` into a struct; what does not fit is told with its key.
+/// Reads `value` into a struct; an error has the path of the key.
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, InvalidRequest> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let at = error.path().to_string();
@@ -230,7 +228,7 @@ pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidReq
         Ok::<_, jiff::Error>(civil.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp())
     });
     match at {
-        // Before 1970: long ago, however long.
+        // Times before 1970 are treated as 1970.
         Ok(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
         Err(_) => Err(InvalidRequest::new(
             target,
@@ -239,7 +237,7 @@ pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidReq
     }
 }
 
-/// A JSON merge patch (RFC 7396): objects are merged, `null` takes away, everything else takes the place of what was.
+/// Applies a JSON merge patch (RFC 7396): objects are merged, `null` removes, other values replace.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -267,7 +265,7 @@ pub(super) fn value_of(body: &impl Serialize) -> Value {
 fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest> {
     match given {
         Some(given) if !given.eq_ignore_ascii_case(name) => {
-            Err(InvalidRequest::new("name", format!("is \"{given}\"; the path says \"{name}\"")))
+            Err(InvalidRequest::new("name", format!("is \"{given}\"; allowed is the name in the path, \"{name}\"")))
         }
         Some(_) | None => Ok(()),
     }

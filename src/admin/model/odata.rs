@@ -3,24 +3,24 @@
 
 use super::InvalidRequest;
 
-/// Nobody writes it by hand, and the reader calls itself for each level.
+/// Maximum nesting, because the parser is recursive.
 const DEPTH_MAX: usize = 32;
 
 const ALLOWED: &str = "allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and \
                        parentheses";
 
-/// Which names are asked for.
+/// A filter of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameFilter {
-    /// Those with this text in them.
+    /// Names that contain this text.
     Containing(String),
-    /// This one.
+    /// This name.
     Equal(String),
-    /// All but these.
+    /// Names that the filter does not match.
     Not(Box<NameFilter>),
-    /// Those of both.
+    /// Names that both filters match.
     And(Box<NameFilter>, Box<NameFilter>),
-    /// Those of either.
+    /// Names that one of the filters matches.
     Or(Box<NameFilter>, Box<NameFilter>),
 }
 
@@ -35,7 +35,7 @@ impl NameFilter {
         }
     }
 
-    /// Whether `name` is asked for.
+    /// Whether `name` matches.
     pub fn has(&self, name: &str) -> bool {
         match self {
             Self::Containing(text) => name.to_lowercase().contains(text.as_str()),
@@ -85,7 +85,7 @@ fn tokens(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
     Ok(tokens)
 }
 
-/// The text in quotes that `rest` begins with, a quote in it doubled, and how many bytes it takes.
+/// The quoted text at the start of `rest`, in which a quote is doubled, and its length in bytes.
 fn quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();

@@ -1,11 +1,11 @@
-//! The provider itself, as the control plane speaks of it: what it can do, and which types of topics it has.
+//! The resource provider: its operations, topic types and event types.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::control::record::topic::{TopicKind, TopicRecord};
 
-/// One of the provider's operations.
+/// An operation of the provider.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ProviderOperation)]
@@ -25,7 +25,7 @@ struct OperationDisplay {
     description: String,
 }
 
-/// What can be done with which resource: its path, its name for people, and the verbs.
+/// Resource types: path, name for people, and operations.
 const OPERATIONS: [(&str, &str, &[&str]); 10] = [
     ("topics", "Topic", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
     ("topics/eventSubscriptions", "Event subscription of a topic", &SUBSCRIPTION),
@@ -43,14 +43,14 @@ const OPERATIONS: [(&str, &str, &[&str]); 10] = [
     ("namespaces/topics/eventSubscriptions", "Event subscription of a topic of a namespace", &SUBSCRIPTION),
 ];
 
-/// The types of resources, as their paths have them.
+/// The resource types, as in paths.
 pub fn resource_types() -> impl Iterator<Item = &'static str> {
     OPERATIONS.iter().map(|(path, ..)| *path).chain(["operations", "topicTypes"])
 }
 
 const SUBSCRIPTION: [&str; 5] = ["read", "write", "delete", "getFullUrl/action", "getDeliveryAttributes/action"];
 
-/// Everything that the provider can do.
+/// All operations of the provider.
 pub fn operations() -> Vec<ProviderOperation> {
     let mut operations = Vec::new();
     for (path, resource, verbs) in OPERATIONS {
@@ -75,7 +75,7 @@ fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_act
     }
 }
 
-/// A type of topics.
+/// A topic type.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TopicType {
     id: String,
@@ -100,10 +100,10 @@ struct TopicTypeProperties {
     supported_scopes_for_source: [&'static str; 1],
 }
 
-/// The topic type of storage accounts. Its only events here are those about dead-letter files.
+/// The topic type of storage accounts; its only events are about dead-letter files.
 const STORAGE: &str = "Microsoft.Storage.StorageAccounts";
 
-/// All types of topics.
+/// All topic types.
 pub fn topic_types() -> Vec<TopicType> {
     let custom = "Custom events, published to a topic.";
     let domain = "Custom events, published to the topics of a domain.";
@@ -142,7 +142,7 @@ fn topic_type(
     }
 }
 
-/// The type of topics that this one is of.
+/// The topic type of a kind of topic.
 pub fn type_name(kind: TopicKind) -> &'static str {
     match kind {
         TopicKind::Topic => "Microsoft.EventGrid.Topics",
@@ -151,7 +151,7 @@ pub fn type_name(kind: TopicKind) -> &'static str {
     }
 }
 
-/// An event type that a topic says it publishes.
+/// An event type that a topic declares.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EventType {
     id: String,
@@ -172,7 +172,7 @@ struct EventTypeProperties {
     is_in_default_set: bool,
 }
 
-/// The event types of a topic type. Those of topics and domains are whatever publishers send: none is declared for all.
+/// The event types of a topic type. Topics and domains have custom events, so none are listed.
 pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
     if topic_type != STORAGE {
         return Vec::new();
@@ -191,7 +191,7 @@ pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
     }]
 }
 
-/// The event types that a topic says it publishes: its `eventTypeInfo`. It may publish others.
+/// The event types that a topic declares in `eventTypeInfo`; it may publish others.
 pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
     let declared = topic.kept.event_type_info.as_ref().and_then(|info| info.inline_event_types.as_ref());
     let told = declared.into_iter().flatten().map(|(name, said)| EventType {

@@ -1,4 +1,4 @@
-//! `systemData`: who made a resource, who changed it last, and when.
+//! `systemData`: identities and times of the creation and the last change of a resource.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -8,12 +8,12 @@ use crate::{
     event::Timestamp,
 };
 
-/// Who made a resource, who changed it last, and when.
+/// Identities and times of the creation and the last change of a resource.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SystemData)]
 pub struct SystemDataView {
-    /// Identity that created the resource; missing where it was created before this was recorded
+    /// Identity that created the resource; missing for resources of older versions
     #[serde(skip_serializing_if = "Option::is_none")]
     created_by: Option<String>,
     /// Kind of the identity that created the resource
@@ -33,7 +33,7 @@ pub struct SystemDataView {
 }
 
 impl SystemDataView {
-    /// What a client is told of `data`.
+    /// The view of `data`.
     pub fn new(data: &SystemData) -> Self {
         let SystemData { created, modified } = data;
         Self {
@@ -47,7 +47,7 @@ impl SystemDataView {
     }
 }
 
-/// What is recorded of a change by `by` at `now`. `before` is the resource that it changes, with what was recorded of that.
+/// The system data of a change by `by` at `now`. `before` is the changed resource with its system data.
 pub fn changed(by: (&str, IdentityType), now: Timestamp, before: Option<Option<&SystemData>>) -> SystemData {
     let modified = ChangeStamp { by: by.0.to_owned(), kind: by.1, at: now };
     let created = match before {

@@ -1,4 +1,4 @@
-//! Topics and domains, as the control plane speaks of them.
+//! Bodies and views of topics and domains.
 
 pub(super) mod ingress;
 mod view;
@@ -23,11 +23,11 @@ use crate::{
     event::{Name, Schema},
 };
 
-/// The location of a topic whose client names none.
+/// Default location.
 pub(super) const LOCATION: &str = "local";
 
-/// All `inputSchema`s.
-/// No longer than any part of a dead letter's path.
+/// All values of `inputSchema`.
+/// Maximum length of a segment of a dead letter's path.
 const PLACE_BYTES_MAX: usize = 200;
 
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
@@ -49,14 +49,14 @@ const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
     because: "the address that the server listens on decides who reaches it",
 }];
 
-/// `identity.type`, of topics, domains and namespaces.
+/// Values of `identity.type` of topics, domains and namespaces.
 pub(super) const IDENTITY_TYPE: Enumeration =
     ("identity.type", &["None", "SystemAssigned", "UserAssigned", "SystemAssigned, UserAssigned"]);
 
-/// `publicNetworkAccess`, of the same.
+/// Values of `publicNetworkAccess` of topics, domains and namespaces.
 pub(super) const PUBLIC_NETWORK_ACCESS: Enumeration = ("properties.publicNetworkAccess", &["Enabled", "Disabled"]);
 
-/// `action` of their rules.
+/// Values of `action` of their IP rules.
 pub(super) const IP_RULE_ACTION: Enumeration = ("properties.inboundIpRules.[].action", &["Allow"]);
 
 const ENUMERATIONS: [Enumeration; 9] = [
@@ -87,9 +87,9 @@ pub(in crate::admin) struct TopicBody {
     properties: Option<TopicBodyProperties>,
 }
 
-/// `inputSchema`, for the description.
+/// `inputSchema` in the OpenAPI document.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "read as a string, so that a refusal can say what is allowed")]
+#[expect(dead_code, reason = "read as a string, so that an error can list the allowed values")]
 enum InputSchema {
     EventGridSchema,
     #[schema(rename = "CloudEventSchemaV1_0")]
@@ -118,7 +118,7 @@ struct TopicBodyProperties {
     auto_delete_topic_with_last_subscription: Option<bool>,
 }
 
-/// What a client asks of a topic or a domain, checked by itself; what it leaves open depends on whether it exists.
+/// The specification of a topic or a domain from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSpec {
     kind: TopicKind,
@@ -161,7 +161,7 @@ impl TopicSpec {
             if kind == TopicKind::Topic && given.is_some() {
                 return Err(InvalidRequest::new(
                     key,
-                    "speaks of the topics of a domain, and this is a topic; leave it out",
+                    "applies only to domains, and this is a topic; leave it out",
                 ));
             }
         }
@@ -228,14 +228,14 @@ impl TopicSpec {
         })
     }
 
-    /// `existing`, changed. Keys, name and scope stay; so do schema, mapping, edition, location and the automatics of a
-    /// domain where none is named: a client of Azure's own knows no edition and must not undo an operator's choice.
+    /// `existing` with the changes. Keys, name and scope never change. Schema, mapping, edition, location and the automatic
+    /// domain topics are kept if the body omits them: Azure's clients do not know the edition and must not reset it.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
         if let Some(wished) = self.input_schema.filter(|wished| *wished != existing.input_schema) {
             let (wished, is) = (schema_name(wished), schema_name(existing.input_schema));
             return Err(InvalidRequest::new(
                 "properties.inputSchema",
-                format!("is {wished}; the schema of a topic stays what it was made with: {is}"),
+                format!("is {wished}; the schema of a topic cannot be changed from {is}"),
             ));
         }
         let domain = self.domain(existing.domain);
@@ -261,22 +261,22 @@ impl TopicSpec {
     }
 }
 
-/// Names of topics, domains and namespaces; some are Event Grid's own.
+/// Checks the name of a topic, domain or namespace; some names are reserved by Event Grid.
 pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidRequest> {
     check_name(what, name, 50)?;
     let lower = name.to_ascii_lowercase();
     match ["microsoft", "eventgrid", "system"].iter().find(|taken| lower.starts_with(**taken)) {
         Some(taken) => {
-            let problem = format!("is \"{name}\"; names that begin with \"{taken}\" are Event Grid's own");
+            let problem = format!("is \"{name}\"; names that begin with \"{taken}\" are reserved by Event Grid");
             Err(InvalidRequest::new(what, problem))
         }
         None => Ok(()),
     }
 }
 
-/// Ids of subscriptions and names of resource groups end up in every event's `topic`, and a resource group can be a folder
-/// of dead letters: any that need no escaping there and are a part of a path, which no part that ends with a dot is for
-/// every store. Azure allows no dot there either.
+/// Checks the id of an Azure subscription or the name of a resource group. Both are part of every event's `topic`, and a
+/// resource group can be a folder of dead letters. So they need no escaping, and do not end with a dot, which not every
+/// store accepts and Azure refuses too.
 pub(super) fn check_place(what: &str, given: &str) -> Result<(), InvalidRequest> {
     let legal = (1..=90).contains(&given.chars().count())
         && given.len() <= PLACE_BYTES_MAX
@@ -298,7 +298,7 @@ fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
     })
 }
 
-/// The word for an input schema.
+/// The name of an input schema.
 pub(super) fn schema_name(schema: Schema) -> &'static str {
     match schema {
         Schema::EventGrid => "EventGridSchema",
@@ -307,12 +307,12 @@ pub(super) fn schema_name(schema: Schema) -> &'static str {
     }
 }
 
-/// What a client can set, as JSON.
+/// The settable properties as JSON.
 pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
     value_of(&settable(record))
 }
 
-/// What a client can set, as it is set.
+/// The settable properties of a record.
 fn settable(record: &TopicRecord) -> TopicBody {
     let StoredTopicProperties {
         sku,
@@ -349,12 +349,12 @@ fn settable(record: &TopicRecord) -> TopicBody {
     }
 }
 
-/// Which of a topic's keys.
+/// One of the access keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyName {
-    /// The first.
+    /// The first key.
     Key1,
-    /// The second.
+    /// The second key.
     Key2,
 }
 

@@ -1,4 +1,4 @@
-//! ARM's paths, described.
+//! OpenAPI descriptions of ARM's paths.
 
 mod account;
 mod dead_letters;
@@ -34,7 +34,7 @@ use crate::{
     policy::record::Command,
 };
 
-/// What can be said to everybody.
+/// Errors of all operations.
 const ALWAYS: [(u16, &str); 6] = [
     (400, "Invalid body or query"),
     (401, "Missing or wrong token"),
@@ -44,20 +44,20 @@ const ALWAYS: [(u16, &str); 6] = [
     (413, "Body too large"),
 ];
 
-/// What can be said to whoever reads what is on the disk.
+/// Errors of operations that read the store.
 const READING: [(u16, &str); 2] = [(500, "Damaged store"), (503, "Store temporarily unreadable")];
 
-/// What can be said to whoever changes something.
+/// Errors of changes.
 const CHANGING: [(u16, &str); 3] = [
     (409, "Name taken under another scope, or a concurrent change"),
     (500, "Unknown whether the change was made"),
     (503, "Store temporarily unwritable"),
 ];
 
-/// Of [`SubscriptionAction::Explain`].
+/// 404 of [`SubscriptionAction::Explain`].
 const NOWHERE: &str = "No such resource, or no such event in the searched part of the log";
 
-/// One of the paths, asked with one of its methods.
+/// Describes one method of a route.
 pub(super) fn describe(route: &Route, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let error = schemas.of::<ErrorResponse<'static>>();
     let draft = match route.subject {
@@ -82,7 +82,7 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut SchemaRegis
             schemas.of::<EventType>(),
         ),
         ResourceType::UnsupportedAll(resource_type) => list(
-            draft(route, "list", &format!("List {resource_type}, of which this server has none")),
+            draft(route, "list", &format!("List {resource_type}, which are not supported (always empty)")),
             json!({"type": "object"}),
         ),
         ResourceType::Unsupported(resource_type) => unsupported(route, resource_type, method, &error),
@@ -132,7 +132,7 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut SchemaRegis
         .otherwise(&ALWAYS, &error)
 }
 
-/// An operation whose id says what it is done with: ids are unique, and the same things can be said of many resources.
+/// An operation whose id has the resource type, because ids are unique.
 fn draft(route: &Route, id: &str, summary: &str) -> OperationBuilder {
     let id = format!("{id}{}", of(route));
     OperationBuilder::new(tag(route.subject), &id, summary)
@@ -165,7 +165,7 @@ fn tag(subject: ResourceType) -> &'static str {
     }
 }
 
-/// With what: the kind of a resource, on what it hangs, and by which of its paths it is spoken of.
+/// Suffix of an operation id: resource type, parent and path form.
 fn of(route: &Route) -> String {
     let kind = |kind| match kind {
         TopicKind::Topic => "Topic",
@@ -215,11 +215,11 @@ fn of(route: &Route) -> String {
     }
 }
 
-/// A resource of a type that the server does not have.
+/// A resource of an unsupported type.
 fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Value) -> OperationBuilder {
     let object = json!({"type": "object"});
     match *method {
-        Method::GET => draft(route, "get", &format!("Look for one of {resource_type}, of which there is none")),
+        Method::GET => draft(route, "get", &format!("Get one of {resource_type}, which are not supported (always 404)")),
         Method::PUT => draft(
             route,
             "put",
@@ -234,7 +234,7 @@ fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Valu
         .body(false, &object, json!({})),
         _ => {
             return deleted(
-                draft(route, "delete", &format!("Delete one of {resource_type}, of which there is none")),
+                draft(route, "delete", &format!("Delete one of {resource_type}, which are not supported (no effect)")),
                 error,
             );
         }
@@ -289,7 +289,7 @@ fn topic_itself(
     }
 }
 
-/// A PUT can be asked for what it would change.
+/// Adds the parameter `whatIf` of a PUT.
 fn what_if(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft.query("whatIf", "Whether to report the changes without making them", &json!({"type": "boolean"})).answer(
         200,
@@ -376,7 +376,7 @@ fn itself(route: &Route, method: &Method, schemas: &mut SchemaRegistry, error: &
             )
             .errors(&CHANGING, error),
         Method::PATCH => {
-            // Of a merge patch nothing is required.
+            // A merge patch has no required properties.
             let body = schemas.made::<subscription::SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
                 schema["required"] = json!([]);
             });

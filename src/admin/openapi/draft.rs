@@ -1,4 +1,4 @@
-//! One operation in the making, and the bodies that all of them speak of.
+//! A builder of operations, and the registry of schemas.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use utoipa::{
 use super::fields;
 use crate::admin::model::value_of;
 
-/// The bodies that were spoken of, by their names.
+/// The referenced schemas, by name.
 #[derive(Default)]
 pub(super) struct SchemaRegistry(BTreeMap<String, Value>);
 
@@ -29,7 +29,7 @@ impl SchemaRegistry {
         reference(&T::name())
     }
 
-    /// A reference to a schema `name` that is `T`'s, changed.
+    /// A reference to a schema `name`: that of `T` with a change.
     pub(super) fn made<T: ToSchema>(&mut self, name: &str, change: impl FnOnce(&mut Value)) -> Value {
         self.of::<T>();
         let mut schema = self.0[T::name().as_ref()].clone();
@@ -38,7 +38,7 @@ impl SchemaRegistry {
         reference(name)
     }
 
-    /// All of them.
+    /// All schemas.
     pub(super) fn into_json(self) -> Value {
         value_of(&self.0)
     }
@@ -48,7 +48,7 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// A page of a list, or a list that is short.
+/// The schema of a list.
 pub(super) fn list_of(item: Value) -> Value {
     json!({
         "type": "object",
@@ -60,106 +60,106 @@ pub(super) fn list_of(item: Value) -> Value {
     })
 }
 
-/// An operation.
+/// Builds an operation.
 pub(super) struct OperationBuilder {
-    told: Map<String, Value>,
+    operation: Map<String, Value>,
     parameters: Vec<Value>,
     answers: Map<String, Value>,
 }
 
 impl OperationBuilder {
-    /// With an id of its own, and a sentence.
+    /// An operation with a unique id and a summary.
     pub(super) fn new(tag: &str, id: &str, summary: &str) -> Self {
-        let told = json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
-        let Value::Object(told) = told else { return Self::empty() };
-        Self { told, ..Self::empty() }
+        let operation = json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
+        let Value::Object(operation) = operation else { return Self::empty() };
+        Self { operation, ..Self::empty() }
     }
 
     fn empty() -> Self {
-        Self { told: Map::new(), parameters: Vec::new(), answers: Map::new() }
+        Self { operation: Map::new(), parameters: Vec::new(), answers: Map::new() }
     }
 
-    /// For whoever has what one of these security schemes asks for.
+    /// Adds alternative security schemes.
     pub(super) fn secured(mut self, schemes: &[&str]) -> Self {
-        self.told["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
+        self.operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
         self
     }
 
-    /// With something that may stand in the query.
+    /// Adds a query parameter.
     pub(super) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
         self.parameters.push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
         self
     }
 
-    /// With something that may stand in a header.
+    /// Adds a header parameter.
     pub(super) fn header(mut self, name: &str, what: &str) -> Self {
         let schema = json!({"type": "string"});
         self.parameters.push(json!({"name": name, "in": "header", "description": what, "schema": schema}));
         self
     }
 
-    /// With a body of JSON, which may be left out or not.
+    /// Adds a JSON body.
     pub(super) fn body(self, required: bool, schema: &Value, example: Value) -> Self {
         self.bodies(required, json!({"application/json": {"schema": schema, "example": example}}))
     }
 
-    /// With a body of one of these content types.
+    /// Adds a body of one of these content types.
     pub(super) fn bodies(mut self, required: bool, content: Value) -> Self {
-        self.told.insert("requestBody".to_owned(), json!({"required": required, "content": content}));
+        self.operation.insert("requestBody".to_owned(), json!({"required": required, "content": content}));
         self
     }
 
-    /// Can end with this status and this JSON.
+    /// Adds a JSON response.
     pub(super) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
         self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
         self
     }
 
-    /// Can end with this status and one of these content types.
+    /// Adds a response of one of these content types.
     pub(super) fn contents(mut self, status: u16, what: &str, content: Value) -> Self {
         self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
         self
     }
 
-    /// Can end with this status and a sentence.
+    /// Adds a text response.
     pub(super) fn text(mut self, status: u16, what: &str) -> Self {
         let content = json!({"text/plain": {"schema": {"type": "string"}}});
         self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
         self
     }
 
-    /// Can end with this status and without a body.
+    /// Adds a response without a body.
     pub(super) fn done(mut self, status: u16, what: &str) -> Self {
         self.answers.insert(status.to_string(), json!({"description": what}));
         self
     }
 
-    /// Can end with these statuses and this JSON.
+    /// Adds JSON error responses.
     pub(super) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         errors.iter().fold(self, |draft, (status, what)| draft.answer(*status, what, schema))
     }
 
-    /// The same, where nothing else is said of the status.
+    /// Adds JSON error responses for statuses that are not described yet.
     pub(super) fn otherwise(self, errors: &[(u16, &str)], schema: &Value) -> Self {
-        let unsaid: Vec<_> =
+        let missing: Vec<_> =
             errors.iter().filter(|(status, _)| !self.answers.contains_key(&status.to_string())).copied().collect();
-        self.errors(&unsaid, schema)
+        self.errors(&missing, schema)
     }
 
-    /// As it stands in the document.
+    /// The operation as JSON.
     pub(super) fn into_json(mut self) -> Value {
-        self.told.insert("responses".to_owned(), self.answers.into());
+        self.operation.insert("responses".to_owned(), self.answers.into());
         if !self.parameters.is_empty() {
-            self.told.insert("parameters".to_owned(), self.parameters.into());
+            self.operation.insert("parameters".to_owned(), self.parameters.into());
         }
-        self.told.into()
+        self.operation.into()
     }
 }
 
-/// The names in a path, each with an example.
+/// The parameters of a path, with examples.
 pub(super) fn names_in(template: &str) -> Vec<Value> {
-    // Behind the name of a topic of a namespace stands, in the same segment, what is done with it.
+    // In namespace paths the operation follows the name in the same segment.
     let names = template.split('/').filter_map(|part| Some(part.strip_prefix('{')?.split_once('}')?.0));
     let parameter = |name: &str| {
         let (what, example) = match name {

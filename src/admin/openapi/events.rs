@@ -1,12 +1,12 @@
-//! What publishers send, for the description: it is read member by member, so that a refusal can use Event Grid's words.
-#![expect(dead_code, reason = "nothing is ever read into these")]
+//! Schemas of published events for the OpenAPI document. The server parses events by hand, for Event Grid's error messages.
+#![expect(dead_code, reason = "only their schemas are used")]
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// An event in Event Grid's own schema. There are no other properties.
+/// An event in the Event Grid schema. Other properties are refused.
 #[derive(ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct EventGridEvent {
@@ -48,7 +48,7 @@ pub(super) struct CloudEvent {
     data_base64: Option<String>,
 }
 
-/// An event whose properties are found where the topic's `inputSchemaMapping` says.
+/// An event of any form, mapped by `inputSchemaMapping` of the topic.
 #[derive(ToSchema)]
 pub(super) struct CustomEvent {
     #[serde(flatten)]

@@ -1,11 +1,11 @@
-//! Descriptions of the fields whose types do not describe them: most names mean the same wherever they are.
+//! Descriptions of fields without a description in their type; most names have one meaning everywhere.
 
 use serde_json::Value;
 
-/// Fewer words than this describe nothing.
+/// Minimum number of words of a description.
 const WORDS_MIN: usize = 3;
 
-/// Each name, and what a field of that name has. Sorted by name.
+/// Description of fields by name, sorted by name.
 const FIELDS: &[(&str, &str)] = &[
     ("action", "Action for matching addresses"),
     ("active", "Active faults, oldest first"),
@@ -534,23 +534,23 @@ const FIELDS_OF: &[(&str, &str)] = &[
     ("TracedEvent.id", "Id of the event; missing, with its other fields, if the store no longer has the event"),
 ];
 
-/// Describes the properties of the schema `name`, and of the schemas in it. A text on a field of that schema goes first,
-/// then the type's own, then one on the name.
+/// Describes the properties of the schema `name` and of its inner schemas. A description of the schema's field is
+/// preferred, then that of the type, then that of the name.
 pub(super) fn describe(name: &str, schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(text)) = members.get_mut("description") {
-                *text = told(text);
+                *text = description(text);
             }
-            // Such a text is the name of the schema once more.
+            // A short text only repeats the name of the schema.
             if members.get("description").and_then(Value::as_str).is_some_and(is_short) {
                 drop(members.remove("description"));
             }
             if let Some(Value::Object(properties)) = members.get_mut("properties") {
                 for (field, property) in properties {
-                    let said = property.get("description").and_then(Value::as_str);
+                    let own = property.get("description").and_then(Value::as_str);
                     let known = of(FIELDS_OF, &format!("{name}.{field}"));
-                    let known = known.or_else(|| of(FIELDS, field).filter(|_| said.is_none_or(is_short)));
+                    let known = known.or_else(|| of(FIELDS, field).filter(|_| own.is_none_or(is_short)));
                     if let Some(known) = known {
                         property["description"] = known.into();
                     }
@@ -558,7 +558,7 @@ pub(super) fn describe(name: &str, schema: &mut Value) {
             }
             for (key, value) in members {
                 match (key.as_str(), value) {
-                    // Its keys are names of properties, of which one may be "properties".
+                    // The keys are names of properties, and one may be "properties".
                     ("properties", Value::Object(properties)) => {
                         properties.values_mut().for_each(|property| describe(name, property));
                     }
@@ -572,8 +572,8 @@ pub(super) fn describe(name: &str, schema: &mut Value) {
     }
 }
 
-/// A comment as a description: on one line, and without the full stop at its end.
-fn told(comment: &str) -> String {
+/// A comment as a description: on one line, without the full stop.
+fn description(comment: &str) -> String {
     let line = comment.split_whitespace().collect::<Vec<_>>().join(" ");
     line.strip_suffix('.').map_or(line.clone(), str::to_owned)
 }

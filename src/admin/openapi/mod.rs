@@ -1,14 +1,13 @@
-//! `GET /openapi.json`: every path of the server, described for machines, in OpenAPI 3.1.
+//! `GET /openapi.json`: the OpenAPI 3.1 document of all paths.
 //!
-//! Paths and methods come from the tables that requests are routed by ([`routes`](super::arm::routes), [`GridhookPath`],
-//! [`http::PATHS`]), bodies from the types that are read and written. What stands only here is what neither knows: a
-//! sentence for each operation, and the statuses that it can end with. Matches without a fallback see to it that a new
-//! path does not compile before it is described.
+//! Paths and methods come from the tables of routes ([`routes`](super::arm::routes), [`GridhookPath`], [`http::PATHS`]),
+//! schemas from the types of bodies and views. Only summaries and statuses are written here. Matches without a fallback
+//! ensure that a new path does not compile without a description.
 //!
-//! It has no secret and names nothing that is kept, so that no token is asked for it.
+//! The document has no secrets and no names of resources, so it needs no token.
 //!
-//! Absent on purpose: paths that are known only to be refused (event subscriptions of other providers' resources), and
-//! 405, which answers every method that is not described, with `Allow`.
+//! Not described: paths that are always refused (event subscriptions of other providers' resources), and 405 responses,
+//! which every path sends with `Allow` for other methods.
 
 mod arm;
 mod draft;
@@ -31,30 +30,30 @@ use crate::{
     pull::http as pulling,
 };
 
-/// The description, written when it is asked for the first time: few ever do, and every start would wait for it.
+/// The document, generated at the first request, so that a start does not wait for it.
 #[derive(Debug)]
 pub struct OpenApiDocument {
     chaos: ChaosMode,
-    written: OnceCell<web::Bytes>,
+    text: OnceCell<web::Bytes>,
 }
 
 impl OpenApiDocument {
-    /// Of a server in which parts may, or may not, be broken on purpose.
+    /// The document of a server with or without fault injection.
     pub fn new(chaos: ChaosMode) -> Self {
-        Self { chaos, written: OnceCell::new() }
+        Self { chaos, text: OnceCell::new() }
     }
 
-    fn written(&self) -> web::Bytes {
-        self.written.get_or_init(|| document(self.chaos).to_string().into()).clone()
+    fn text(&self) -> web::Bytes {
+        self.text.get_or_init(|| document(self.chaos).to_string().into()).clone()
     }
 }
 
 /// `GET /openapi.json`.
 pub(super) async fn answer(document: web::Data<OpenApiDocument>) -> HttpResponse {
-    HttpResponse::Ok().insert_header(ContentType::json()).body(document.written())
+    HttpResponse::Ok().insert_header(ContentType::json()).body(document.text())
 }
 
-/// Every path, with every method and every body.
+/// Generates the document.
 pub fn document(chaos: ChaosMode) -> Value {
     let mut schemas = SchemaRegistry::default();
     let mut paths = Map::new();

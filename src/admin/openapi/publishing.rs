@@ -1,4 +1,4 @@
-//! The publishers' endpoint, described.
+//! OpenAPI descriptions of the publish endpoint.
 
 use actix_web::http::Method;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::publish::{http::VERSION, refusal::AnswerBody};
 
-/// What can be said to whoever asks, with or without events.
+/// Errors of all operations.
 pub(super) const ASKED: [(u16, &str); 2] = [(400, "Invalid API version or body"), (404, "No such topic")];
 
-/// What can be said to whoever publishes, besides.
+/// Further errors of a publish.
 const SENT: [(u16, &str); 8] = [
     (401, "Missing key or token, or one that is not valid for this topic"),
     (403, "Client address not allowed by the rules of the topic"),
@@ -24,10 +24,10 @@ const SENT: [(u16, &str); 8] = [
     (503, "Temporarily unavailable; retry after `Retry-After`. The events may be stored"),
 ];
 
-/// What is said of `api-version`.
+/// Description of `api-version`.
 pub(super) const ANY_VERSION: &str = "API version: a date, optionally with a suffix; every version is accepted";
 
-/// An `api-version`.
+/// Schema of `api-version`.
 pub(super) fn version(example: &str) -> Value {
     json!({"type": "string", "pattern": VERSION, "example": example})
 }
@@ -56,11 +56,11 @@ pub(super) fn describe(path: &str, method: &Method, schemas: &mut SchemaRegistry
         .errors(&SENT, &error)
 }
 
-/// What can be said to whoever wants something of a topic of a namespace.
+/// Errors of operations on namespace topics.
 pub(super) const IN_NAMESPACE: [(u16, &str); 2] =
     [(404, "No such namespace, or an ambiguous one"), (410, "No such topic")];
 
-/// `POST` of one of the two paths of a topic of a namespace.
+/// `POST` of one of the two paths of a namespace topic.
 pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (word, whose) = match path.contains("{namespace}") {
         true => ("Namespace", "of the namespace"),
@@ -90,7 +90,7 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
     .errors(&IN_NAMESPACE, &error)
 }
 
-/// A body in each schema; which one a topic takes is said by its `inputSchema`.
+/// A body in each schema; `inputSchema` of the topic determines which one it accepts.
 fn bodies(schemas: &mut SchemaRegistry) -> Value {
     let (event, cloud, custom) =
         (schemas.of::<EventGridEvent>(), schemas.of::<CloudEvent>(), schemas.of::<CustomEvent>());

@@ -1,4 +1,4 @@
-//! The consumers' endpoint, described.
+//! OpenAPI descriptions of pull delivery.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::{
     pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT},
 };
 
-/// What can be said to whoever pulls, besides.
+/// Further errors of pull delivery.
 const PULLED: [(u16, &str); 5] = [
     (401, "Missing key or token, or one that is not valid for this topic"),
     (403, "Client address not allowed by the rules of the namespace"),

@@ -13,7 +13,7 @@ struct SharedSchemas {
 }
 
 impl SharedSchemas {
-    /// Puts a reference in place of `value`, which is called `name`, or that and a number where others are called so.
+    /// Replaces `value` with a reference to a component `name`, with a number if the name is taken.
     fn take(&mut self, kind: &str, name: &str, value: &mut Value) {
         let name = match self.names.entry(value.to_string()) {
             Entry::Occupied(known) => known.get().clone(),
@@ -30,7 +30,7 @@ impl SharedSchemas {
     }
 }
 
-/// Takes the parameters and the error responses out of `paths`, and answers both.
+/// Moves the parameters and the error responses of `paths` to components, and returns both.
 pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
     let (mut parameters, mut responses) = (SharedSchemas::default(), SharedSchemas::default());
     let items = paths.as_object_mut().into_iter().flat_map(Map::values_mut);

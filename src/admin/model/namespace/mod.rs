@@ -1,4 +1,4 @@
-//! Namespaces, as the control plane speaks of them; their topics are in [`topic`].
+//! Bodies and views of namespaces; those of their topics are in [`topic`].
 
 pub mod topic;
 mod view;
@@ -26,7 +26,7 @@ use crate::{
     event::{Name, Schema},
 };
 
-/// As many throughput units as Azure sells.
+/// Allowed throughput units, as in Azure.
 const UNITS: std::ops::RangeInclusive<u32> = 1..=40;
 
 const READ_ONLY: [&str; 8] = [
@@ -49,12 +49,12 @@ const UNSUPPORTED: [UnsupportedProperty; 4] = [
     UnsupportedProperty {
         at: "properties.topicsConfiguration.customDomains",
         harmless: &["[]"],
-        because: "the server answers to every host that leads to it",
+        because: "the server accepts every host name",
     },
     UnsupportedProperty {
         at: "properties.topicsConfiguration",
         harmless: &["{}"],
-        because: "it only has a hostname, to be read",
+        because: "it has only the read-only hostname",
     },
     UnsupportedProperty {
         at: "properties.topicSpacesConfiguration",
@@ -95,7 +95,7 @@ struct NamespaceBodyProperties {
     minimum_tls_version_allowed: Option<TlsVersion>,
 }
 
-/// What a client asks of a namespace, checked by itself; what it leaves open depends on whether it exists.
+/// The specification of a namespace from a body. Defaults depend on whether the namespace exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceSpec {
     location: Option<String>,
@@ -157,7 +157,7 @@ impl NamespaceSpec {
         Ok(NamespaceRecord { name: Name::new(name), scope, keys, ingress, location, tags, kept, system_data: None })
     }
 
-    /// `existing`, changed. Keys, name and scope stay; so does the location where none is named.
+    /// `existing` with the changes. Keys, name and scope never change; the location is kept if the body omits it.
     pub fn update(self, existing: &NamespaceRecord) -> NamespaceRecord {
         let Self { location, tags, ingress, kept } = self;
         let location = location.unwrap_or_else(|| existing.location.clone());
@@ -165,12 +165,12 @@ impl NamespaceSpec {
     }
 }
 
-/// What a client can set, as JSON.
+/// The settable properties as JSON.
 pub(in crate::admin) fn set(record: &NamespaceRecord) -> Value {
     value_of(&settable(record))
 }
 
-/// What a client can set, as it is set.
+/// The settable properties of a record.
 fn settable(record: &NamespaceRecord) -> NamespaceBody {
     let StoredNamespaceProperties { sku, identity, is_zone_redundant, minimum_tls_version_allowed } =
         record.kept.clone();

@@ -1,4 +1,4 @@
-//! Topics of namespaces, as the control plane speaks of them.
+//! Bodies and views of namespace topics.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use crate::{
     event::{Name, Schema},
 };
 
-/// The edition of a new topic that names none.
+/// Default edition of a new topic.
 const EDITION: &str = "namespace";
 
 /// `eventRetentionInDays`.
@@ -55,7 +55,7 @@ struct NamespaceTopicBodyProperties {
     edition: Option<String>,
 }
 
-/// What a client asks of a topic of a namespace; what it leaves open depends on whether it exists.
+/// The specification of a namespace topic from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceTopicSpec {
     retention_days: u32,
@@ -123,7 +123,7 @@ impl NamespaceTopicSpec {
         })
     }
 
-    /// `existing`, changed: its retention, and its edition where one is named.
+    /// `existing` with the changes of retention and edition.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
         let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
@@ -133,7 +133,7 @@ impl NamespaceTopicSpec {
     }
 }
 
-/// What a client can set, as JSON.
+/// The settable properties as JSON.
 pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
     value_of(&NamespaceTopicBody {
         name: None,
@@ -146,17 +146,17 @@ pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
     })
 }
 
-/// How long an event of a topic may be waited for.
+/// Retention of the events of a topic.
 pub fn retention_days(topic: &TopicRecord) -> u32 {
     topic.namespace.as_ref().map_or(RETENTION_DAYS.default, |namespace| namespace.retention_days)
 }
 
-/// The minutes that a subscription may ask for an event to live.
+/// Maximum time to live of an event subscription, in minutes.
 pub fn minutes_max(topic: &TopicRecord) -> u32 {
     retention_days(topic) * 24 * 60
 }
 
-/// Whether what a subscription asks for is within the retention of its topic: asked before that is made shorter.
+/// Checks that the time to live of an event subscription fits a new retention of its topic.
 pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<(), InvalidRequest> {
     let (asked, most) = (subscription.retry.event_time_to_live_in_minutes, minutes_max(topic));
     if asked <= most {
@@ -169,7 +169,7 @@ pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<()
     Err(InvalidRequest::new("properties.eventRetentionInDays", problem))
 }
 
-/// A topic of a namespace as it is told.
+/// The view of a namespace topic.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = NamespaceTopic)]
 pub struct NamespaceTopicView {
@@ -194,7 +194,7 @@ struct NamespaceTopicViewProperties {
 }
 
 impl NamespaceTopicView {
-    /// What a client is told of `record`.
+    /// The view of `record`.
     pub fn new(record: &TopicRecord) -> Self {
         Self {
             id: record.resource_id(),

@@ -1,4 +1,4 @@
-//! A namespace as it is told: without its keys.
+//! The view of a namespace, without its keys.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// A namespace as it is told.
+/// The view of a namespace.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Namespace)]
@@ -38,7 +38,7 @@ pub struct NamespaceView {
 #[schema(as = NamespaceProperties)]
 struct NamespaceViewProperties {
     provisioning_state: &'static str,
-    /// Where its clients go.
+    /// Address of the data plane.
     endpoint: String,
     topics_configuration: TopicsConfiguration,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,12 +52,12 @@ struct NamespaceViewProperties {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = TopicsConfiguration)]
 struct TopicsConfiguration {
-    /// The endpoint without its scheme: what clients put one before.
+    /// The endpoint without its scheme.
     hostname: String,
 }
 
 impl NamespaceView {
-    /// What a client is told of `record` by the server that is reached at `public_url`.
+    /// The view of `record` on a server with this public URL.
     pub fn new(record: &NamespaceRecord, public_url: &str) -> Self {
         let kept = record.kept.clone();
         let endpoint = format!("{}/{PATH_SEGMENT}/{}", public_url.trim_end_matches('/'), record.name);

@@ -1,7 +1,7 @@
-//! `advancedFilters`, read: nineteen operators, their members, and how many of them there may be.
+//! Reads `advancedFilters`: nineteen operators, their members, and their limits.
 //!
-//! A member that is missing or of another type is told with what the operator takes, because that is what people mix up:
-//! operators with one `value`, and those with `values`.
+//! An error about a member describes what the operator takes, because operators with `value` and with `values` are easily
+//! confused.
 
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -45,7 +45,7 @@ fn allowed_operators() -> String {
     format!("one of {}", OPERATORS.join(", "))
 }
 
-/// Reads the filters that stand at `at`, for events in `schema`.
+/// Reads the filters at `at`, for events in `schema`.
 pub(super) fn read(
     at: &str,
     given: Vec<Value>,
@@ -74,16 +74,16 @@ pub(super) fn read(
     Ok(filters)
 }
 
-/// A filter, for the description: which of the two its operator takes, its value or its values.
+/// An advanced filter in the OpenAPI document.
 #[derive(ToSchema)]
 #[schema(as = AdvancedFilter)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "read member by member, so that a refusal can say what the operator takes")]
+#[expect(dead_code, reason = "read member by member, so that an error can describe what the operator takes")]
 pub(super) struct AdvancedFilterSchema {
     /// Operator, such as `NumberGreaterThan`, `StringIn` or `IsNotNull`
     #[schema(example = "NumberGreaterThan")]
     operator_type: String,
-    /// The name of a property, as `data.total`.
+    /// Name of a property, such as `data.total`.
     #[schema(example = "data.total")]
     key: String,
     /// Value to compare with, for operators with one value
@@ -106,7 +106,7 @@ impl AdvancedFilterReader {
         let key = FilterKey::from(self.string_member("key", "the name of a property, such as data.total")?);
         key.check(schema).map_err(|error| InvalidRequest::new(self.under("key"), error.to_string()))?;
         let operator = self.operator(&name)?;
-        // Clients that leave a member out may write it as null.
+        // Some clients write an omitted member as null.
         match self.members.iter().find(|(_, value)| !value.is_null()) {
             Some((member, _)) => {
                 Err(InvalidRequest::new(self.under(member), format!("is no member of {name}; leave it out")))
@@ -150,7 +150,7 @@ impl AdvancedFilterReader {
         format!("{}.{member}", self.at)
     }
 
-    /// A string that every filter has.
+    /// A string member that every filter has.
     fn string_member(&mut self, member: &str, allowed: &str) -> Result<String, InvalidRequest> {
         let text = match self.members.remove(member) {
             Some(Value::String(text)) => text,
@@ -205,7 +205,7 @@ impl AdvancedFilterReader {
             if least > most {
                 return Err(InvalidRequest::new(
                     at,
-                    format!("is {value}, which holds no number; the smaller end comes first"),
+                    format!("is {value}, an empty range; allowed is a range with the smaller end first"),
                 ));
             }
             Ok((least, most))
@@ -213,13 +213,13 @@ impl AdvancedFilterReader {
         self.values(name, PAIRS)?.map(|(at, value)| range(at, value)).collect()
     }
 
-    /// The only value of an operator that has one.
+    /// The value of an operator with one value.
     fn value(&mut self, name: &str, takes: &str) -> Result<Value, InvalidRequest> {
         let value = self.members.remove("value").filter(|value| !value.is_null());
         value.ok_or_else(|| InvalidRequest::new(self.under("value"), format!("is missing; {name} takes {takes}")))
     }
 
-    /// The values of an operator that has several, each with its place.
+    /// The values of an operator with several values, each with its path.
     fn values(
         &mut self,
         name: &str,

@@ -1,7 +1,6 @@
-//! `deliveryAttributeMappings`, read and told.
+//! Bodies and views of `deliveryAttributeMappings`.
 //!
-//! The value of a static one is read by hand and never repeated in a refusal: it may be a secret that was put in the wrong
-//! place. It is told again only where it is none.
+//! Errors never contain a static value, which may be a secret. A view has it only if it is not secret.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -30,7 +29,7 @@ pub(in crate::admin) struct AttributeMappingBody {
     properties: Value,
 }
 
-/// Reads the mappings that stand at `at`, of events in schema `input` that are delivered in schema `delivery`.
+/// Reads the mappings at `at`, for events in schema `input` that are delivered in schema `delivery`.
 pub(super) fn read(
     at: &str,
     given: Vec<Value>,
@@ -55,7 +54,7 @@ pub(super) fn read(
 }
 
 fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<DeliveryProperty, InvalidRequest> {
-    let not_an_object = |at: &str| InvalidRequest::new(at, "is not an object; allowed is one");
+    let not_an_object = |at: &str| InvalidRequest::new(at, "is not an object; allowed is an object");
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
     }
@@ -65,7 +64,7 @@ fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<DeliveryP
     let source = match kind.as_str() {
         "Static" => source_static(&mut properties)?,
         "Dynamic" => source_dynamic(&mut properties, input)?,
-        _ => return Err(InvalidRequest::new("type", "is neither of Static and Dynamic, which are allowed")),
+        _ => return Err(InvalidRequest::new("type", "is unknown; allowed are Static and Dynamic")),
     };
     match properties.into_iter().find(|(_, value)| !value.is_null()) {
         Some((member, _)) => {
@@ -88,14 +87,14 @@ fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, 
             let problem = "is missing; a secret may be left out only where the event subscription has one of this name";
             return Err(InvalidRequest::new(at, problem));
         }
-        Some(_) => return Err(InvalidRequest::new(at, "is not a string; allowed is one")),
+        Some(_) => return Err(InvalidRequest::new(at, "is not a string; allowed is a string")),
     };
     property::check_value(&value).map_err(|error| InvalidRequest::new(at, error.to_string()))?;
     let is_secret = match properties.remove("isSecret") {
         Some(Value::Bool(is_secret)) => is_secret,
         Some(Value::Null) | None => false,
         Some(_) => {
-            return Err(InvalidRequest::new("properties.isSecret", "is neither true nor false, which are allowed"));
+            return Err(InvalidRequest::new("properties.isSecret", "is not a boolean; allowed are true and false"));
         }
     };
     Ok(PropertySource::Static { value, is_secret })
@@ -113,7 +112,7 @@ fn source_dynamic(properties: &mut Map<String, Value>, input: Schema) -> Result<
     Ok(PropertySource::Dynamic { source_field })
 }
 
-/// The mappings as they were set up, with their secrets.
+/// The mappings with their secrets.
 pub(super) fn to_json(properties: &[DeliveryProperty]) -> Vec<Value> {
     properties.iter().map(value_of).collect()
 }

@@ -1,4 +1,4 @@
-//! What must be true of the parts of an event subscription beyond their form.
+//! Checks of the values of an event subscription.
 
 use url::Url;
 
@@ -12,19 +12,19 @@ use crate::{
     policy::filter::Filter,
 };
 
-/// Checks that a request can be made of it. What it says is never repeated: a secret may be in it.
+/// Checks an endpoint URL. Errors never contain it, because it may have a secret.
 pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidRequest> {
     let invalid = |problem: &str| InvalidRequest::new("destination.properties.endpointUrl", problem);
     let Some(given) = given else {
-        return Err(invalid("is missing; GET does not tell it, POST getFullUrl does"));
+        return Err(invalid("is missing; POST getFullUrl returns it, GET does not"));
     };
     if given.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(invalid("has a space or a control character in it; allowed is an absolute http or https URL"));
     }
     let url = Url::parse(&given)
-        .map_err(|error| invalid(&format!("is no URL ({error}); allowed is an absolute http or https URL")))?;
+        .map_err(|error| invalid(&format!("is not a URL ({error}); allowed is an absolute http or https URL")))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(invalid("is not http or https; allowed is an absolute http or https URL"));
+        return Err(invalid("has another scheme than http and https; allowed is an absolute http or https URL"));
     }
     Webhook::check_endpoint_url(&given).map_err(|ambiguous| invalid(&ambiguous.to_string()))?;
     if url.fragment().is_some() {
@@ -33,7 +33,7 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidReque
     Ok(given)
 }
 
-/// `schema` is that of the events: it says which keys there are.
+/// Reads a filter for events in `schema`, which determines the known keys.
 pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &EditionRanges) -> Result<Filter, InvalidRequest> {
     let check = |at: &str, text: &str| length(at, text, ranges.filter_text_max);
     if let Some(types) = &given.included_event_types {
@@ -62,7 +62,7 @@ pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &EditionRanges) 
             ranges,
         )?,
         enable_advanced_filtering_on_arrays: given.enable_advanced_filtering_on_arrays.unwrap_or_default(),
-        // The place of the subscription says it, not its body.
+        // From the path, not from the body.
         domain_topic: None,
     };
     check("filter.subjectBeginsWith", &filter.subject_begins_with)?;
@@ -70,7 +70,7 @@ pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &EditionRanges) 
     Ok(filter)
 }
 
-/// A string of a filter may have so many characters.
+/// Checks the length of a string of a filter.
 pub(super) fn length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequest> {
     match text.chars().count() {
         length if length > max => {
@@ -94,8 +94,8 @@ pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Sche
     ))
 }
 
-/// Either setting turns batching on, and the other one has its default; without both a request has one event (seed 000).
-/// What is told has both, and means the same when it is sent back: one event in a request is what there is without batching.
+/// Either setting enables batching, and the other one gets its default; without both a request has one event (Event Grid
+/// documentation, 2023 edition). Views have both settings, and mean the same when a client sends them back.
 pub(super) fn batch(
     events: Option<i64>,
     kilobytes: Option<i64>,
@@ -112,17 +112,17 @@ pub(super) fn batch(
 const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";
 const CONTAINER_NAME: &str = "deadLetterDestination.properties.blobContainerName";
 
-/// What stands between a storage account and a container in the container's resource id.
+/// The part of a container's resource id between the storage account and the container.
 const CONTAINERS: &str = "/blobServices/default/containers/";
 
-/// The storage account and the container that a container's resource id names. [`None`]: it is the id of something else.
+/// The storage account and the container of a container's resource id; [`None`] for another id.
 pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
     let at = resource_id.to_ascii_lowercase().find(&CONTAINERS.to_ascii_lowercase())?;
     Some((&resource_id[..at], &resource_id[at + CONTAINERS.len()..]))
 }
 
-/// The container is named by itself or in the resource id (which is how Azure's command line has it); it is told by itself.
-/// The address of a place in a store, in place of a resource id, needs none.
+/// The container is in `blobContainerName` or, as Azure's CLI sends it, in the resource id. Views have it in
+/// `blobContainerName`. An address of a store needs no container.
 pub(super) fn dead_letter(
     given: DeadLetterBody,
     ranges: &EditionRanges,
@@ -150,7 +150,7 @@ pub(super) fn dead_letter(
         }
     };
     if account.is_empty() {
-        let problem = "is empty, or names no storage account; allowed is any other text, it is kept and given back";
+        let problem = "is empty, or has no storage account before the container; allowed is a resource id or an address of a store";
         return Err(InvalidRequest::new(RESOURCE_ID, problem));
     }
     check_container(at, container)?;
@@ -162,14 +162,14 @@ fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> Result<Option<u32
     let at = "deadLetterDestination.deliveryRetryPeriodInDays";
     match (u32::try_from(days), ranges.retry_period_days_max) {
         (_, 0) => {
-            Err(InvalidRequest::new(at, "is not known to the topic's edition; allowed is to leave it out".to_owned()))
+            Err(InvalidRequest::new(at, "is not supported by the topic's edition; leave it out".to_owned()))
         }
         (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
         (_, most) => Err(InvalidRequest::new(at, format!("is {days}; allowed is a whole number from 1 to {most}"))),
     }
 }
 
-/// The container is a folder of ours, so that its name is checked as Azure does: no path can be made of it.
+/// Checks the name of a container as Azure does. It can be a folder, so it must not be a path.
 fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
     let legal = (3..=63).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -180,11 +180,11 @@ fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
         return Ok(());
     }
     let what = if at == RESOURCE_ID { "names the container" } else { "is" };
-    let allowed = "allowed are 3 to 63 small letters, digits and single hyphens between them";
+    let allowed = "allowed are 3 to 63 lower-case letters, digits and single hyphens between them";
     Err(InvalidRequest::new(at, format!("{what} \"{}\"; {allowed}", name.escape_debug())))
 }
 
-/// Without a place for dead letters events would be dropped that are only waiting.
+/// `deadLetterInProbation` needs a destination: without one, events that only wait would be dropped.
 pub(super) fn in_probation(
     given: Option<bool>,
     place: Option<&StorageBlobDestination>,
@@ -210,7 +210,7 @@ pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
     }
 }
 
-/// The word for what 410 means.
+/// The name of the action for 410.
 pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     match on_gone {
         OnGone::Retry => "retry",
@@ -218,17 +218,17 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     }
 }
 
-/// Reads `expirationTimeUtc`. Whether it has passed is not asked here.
+/// Reads `expirationTimeUtc`; the caller checks that it is in the future.
 pub(super) fn expiration(given: &str) -> Result<Timestamp, InvalidRequest> {
     instant("expirationTimeUtc", given)
 }
 
-/// Reads `startsFrom`. Whether it has passed is not asked here.
+/// Reads `startsFrom`; the caller checks that it is in the past.
 pub(super) fn starts_from(given: &str) -> Result<StartsFrom, InvalidRequest> {
     Ok(StartsFrom { at: instant("startsFrom", given)?, made: Timestamp::default() })
 }
 
-/// Whether what `record` asks for is within `ranges`: asked before its topic changes to the edition that they are of.
+/// Checks `record` against the limits of a new edition of its topic.
 pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), InvalidRequest> {
     let RetryPolicy { max_delivery_attempts: attempts, event_time_to_live_in_minutes: minutes } = record.retry;
     ranges
@@ -244,12 +244,12 @@ pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), I
             let name = &record.name;
             InvalidRequest::new(
                 "properties.edition",
-                format!("does not suit the event subscription {name}, whose {invalid}"),
+                format!("does not fit the event subscription {name}, whose {invalid}"),
             )
         })
 }
 
-/// The word for a delivery schema.
+/// The name of a delivery schema.
 pub(super) fn schema_name(schema: Schema) -> &'static str {
     match schema {
         Schema::EventGrid => "EventGridSchema",

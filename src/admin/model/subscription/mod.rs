@@ -52,22 +52,22 @@ const UNSUPPORTED: [UnsupportedProperty; 2] = [
     },
 ];
 
-/// The same of a webhook, wherever it stands.
+/// Unsupported keys of a webhook destination.
 const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 3] = [
     UnsupportedProperty {
         at: "destination.properties.azureActiveDirectoryTenantId",
         harmless: &[r#""""#],
-        because: "there are no Entra tokens, put a secret into the query of endpointUrl",
+        because: "Entra tokens are not supported, put a secret into the query of endpointUrl",
     },
     UnsupportedProperty {
         at: "destination.properties.azureActiveDirectoryApplicationIdOrUri",
         harmless: &[r#""""#],
-        because: "there are no Entra tokens, put a secret into the query of endpointUrl",
+        because: "Entra tokens are not supported, put a secret into the query of endpointUrl",
     },
     UnsupportedProperty {
         at: "destination.properties.minimumTlsVersionAllowed",
         harmless: &[r#""1.2""#],
-        because: "TLS 1.2 and 1.3 are spoken with every endpoint",
+        because: "every endpoint may use TLS 1.2 and 1.3",
     },
 ];
 
@@ -104,14 +104,14 @@ pub(in crate::admin) struct SubscriptionBodyProperties {
     destination: DestinationBody,
     filter: Option<FilterBody>,
     labels: Option<Vec<String>>,
-    /// The topic's own, or `CloudEventSchemaV1_0`.
+    /// The input schema of the topic, or `CloudEventSchemaV1_0`.
     #[schema(example = "CloudEventSchemaV1_0")]
     event_delivery_schema: Option<String>,
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_destination: Option<DeadLetterBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    /// When it is deleted by itself, as `2040-01-01T00:00:00Z`.
+    /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
     #[schema(example = "2040-01-01T00:00:00Z")]
     expiration_time_utc: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,8 +196,8 @@ struct BlobBody {
     blob_container_name: Option<String>,
 }
 
-/// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet. A secret of `existing`
-/// that the body leaves out, or has as GET shows it, stays.
+/// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not set. A secret of
+/// `existing` is kept if the body omits it or has it as GET shows it.
 pub fn put(
     name: &Name,
     topic: &TopicRecord,
@@ -223,8 +223,8 @@ pub fn put(
     record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))
 }
 
-/// Reads the body of a PATCH of `existing`, which has no `properties` around it: Azure's clients send it flat, but for
-/// those of namespaces.
+/// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a flat body, except for
+/// namespaces.
 pub fn patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
@@ -252,7 +252,7 @@ pub fn patch(
     record(&existing.name, topic, ranges, read(value)?)
 }
 
-/// Takes out of what is set the companion of what `patch` sets anew: it would be held against it, and nobody asked for it.
+/// Removes from the current properties what would contradict a property that `patch` sets.
 fn give_way(value: &mut Value, patch: &Value) {
     let webhook = &patch["destination"]["properties"];
     let is_unbatched = value["destination"]["properties"]["maxEventsPerBatch"] == 1;
@@ -320,7 +320,7 @@ fn record(
     })
 }
 
-/// What a client can set, as JSON, with its secrets.
+/// The settable properties as JSON, with secrets.
 pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
     match topic.kind() {
         TopicKind::NamespaceTopic => namespace::settable(record),
@@ -328,7 +328,7 @@ pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) ->
     }
 }
 
-/// The webhook that stands at `destination.properties`.
+/// The webhook at `destination.properties`.
 fn webhook(
     given: WebhookBody,
     input: Schema,
@@ -353,7 +353,7 @@ fn webhook(
     })
 }
 
-/// What a client can set of a webhook, as it is set.
+/// The settable properties of a webhook.
 fn webhook_body(webhook: &Webhook) -> WebhookBody {
     WebhookBody {
         endpoint_url: Some(webhook.endpoint_url.clone()),
@@ -366,7 +366,7 @@ fn webhook_body(webhook: &Webhook) -> WebhookBody {
     }
 }
 
-/// What a client can set, as it is set: with the whole address.
+/// The settable properties of a record, with the whole endpoint URL.
 fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
     let SubscriptionRecord {
         number: _,
@@ -404,7 +404,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
                 blob_container_name: Some(dead_letter.container.clone()).filter(|container| !container.is_empty()),
             },
         }),
-        // Words of ours: a client that does not know them is told of them only where they were used.
+        // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
         starts_from: starts_from.map(|starts| starts.at.to_string()),

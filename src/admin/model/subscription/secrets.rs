@@ -1,7 +1,7 @@
-//! The secrets of a webhook: hidden in what is shown, restored in what is sent back.
+//! The secrets of a webhook: hidden in views, and restored in bodies.
 //!
-//! A client that reads a subscription, changes it and writes it has no secrets to write. Where a secret exists, `"Hidden"`,
-//! `null` and nothing all mean that it stays.
+//! A client that reads an event subscription and writes it back does not know the secrets. An existing secret is kept if the
+//! body has `"Hidden"`, `null` or nothing for it.
 
 use serde_json::Value;
 
@@ -41,10 +41,10 @@ fn hidden_signing(secret: &str) -> String {
     format!("{kind}_[hidden]")
 }
 
-/// Writes the secrets of `existing` where the properties of a webhook leave them out.
+/// Restores the secrets of `existing` that the properties of a webhook omit.
 pub(super) fn restore(webhook: &mut Value, existing: Option<&Webhook>) {
     let Some(existing) = existing else { return };
-    // Its query may be a secret, and GET shows the address without it.
+    // The query of the URL may be a secret, and GET shows the URL without it.
     if webhook["endpointUrl"].is_null() && webhook.is_object() {
         webhook["endpointUrl"] = existing.endpoint_url.as_str().into();
     }

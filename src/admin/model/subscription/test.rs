@@ -1,7 +1,7 @@
-//! What a filter is to be tried on.
+//! The body of `testFilter`.
 //!
-//! The body is one event, a list of events, or an object that says more: `{"last": 100}`, `{"events": [...]}`, each with or
-//! without a `"filter"`. An object with no other keys than these three is never an event: no schema is satisfied by them.
+//! It is one event, a list of events, or an object with options: `{"last": 100}`, `{"events": [...]}`, each with or
+//! without a `"filter"`. An object with only these keys is never an event in any schema.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,28 @@ use crate::{
     policy::filter::Filter,
 };
 
-/// A page of results that somebody still looks through.
+/// Maximum number of tested events.
 const LAST_MAX: u64 = 1000;
 
-/// What is asked.
+/// A filter test.
 #[derive(Debug)]
 pub struct FilterTestRequest {
-    /// The filter to be tried; [`None`] for the subscription's own.
+    /// Draft filter; [`None`] for the filter of the event subscription.
     pub filter: Option<Filter>,
-    /// On which events.
+    /// Events to test.
     pub sample: FilterTestEvents,
 }
 
-/// Some events.
+/// Events to test.
 #[derive(Debug)]
 pub enum FilterTestEvents {
-    /// These, in the topic's input schema: one, or a list.
+    /// An event or a list of events in the topic's input schema.
     Given(Box<RawValue>),
-    /// As many of the newest ones of the topic's log.
+    /// This many of the newest events of the log.
     Newest(u64),
 }
 
-/// Reads the body of a `testFilter` for a subscription of `topic`.
+/// Reads the body of `testFilter` for an event subscription of `topic`.
 pub fn read(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<FilterTestRequest, InvalidRequest> {
     let not_json = |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
     let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
@@ -51,10 +51,10 @@ pub fn read(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<
         (Some(events), None) => FilterTestEvents::Given(events),
         (None, Some(last)) => FilterTestEvents::Newest(read_last(&last)?),
         (None, None) => {
-            let problem = format!("says on nothing to try it; add events, or last: 1 to {LAST_MAX} newest events");
+            let problem = format!("has no events to test; add events, or last: 1 to {LAST_MAX} newest events");
             return Err(InvalidRequest::new("the body", problem));
         }
-        (Some(_), Some(_)) => return Err(InvalidRequest::new("last", "is given beside events; leave one of them out")),
+        (Some(_), Some(_)) => return Err(InvalidRequest::new("last", "and events are both given; leave one of them out")),
     };
     Ok(FilterTestRequest { filter, sample })
 }

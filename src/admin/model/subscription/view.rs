@@ -1,4 +1,4 @@
-//! An event subscription as it is told.
+//! The view of an event subscription.
 
 use std::num::NonZeroU32;
 
@@ -16,16 +16,16 @@ use crate::{
     },
 };
 
-/// Which of the two paths a subscription is spoken of by: its id and its type are told accordingly.
+/// The two forms of a subscription's path; they determine `id` and `type` of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathForm {
-    /// `…/topics/{t}/eventSubscriptions/{n}`, and so for domains and their topics.
+    /// `…/topics/{t}/eventSubscriptions/{n}`, likewise for domains and domain topics.
     Nested,
     /// `…/topics/{t}/providers/Microsoft.EventGrid/eventSubscriptions/{n}`.
     Scoped,
 }
 
-/// A subscription as it is told: without the query of its endpoint.
+/// The view of an event subscription, without the query of its endpoint.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = EventSubscription)]
 pub struct SubscriptionView {
@@ -39,15 +39,15 @@ pub struct SubscriptionView {
     properties: Value,
 }
 
-/// The properties of a view, for the description: those that can be set, and what is only told.
+/// The properties of a view in the OpenAPI document.
 #[derive(ToSchema)]
 #[schema(as = EventSubscriptionProperties)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "a view is merged from what can be set and what is only told")]
+#[expect(dead_code, reason = "a view is merged from settable and read-only properties")]
 struct SubscriptionViewSchema {
     topic: String,
     provisioning_state: String,
-    /// Where events go as long as the subscription is not in force.
+    /// Endpoint that receives events until a new endpoint is validated.
     endpoint_in_service: Option<String>,
     /// With `endpointBaseUrl` instead of `endpointUrl`, whose query may be a secret.
     destination: Value,
@@ -60,7 +60,7 @@ struct SubscriptionViewSchema {
 }
 
 impl SubscriptionView {
-    /// What a client is told of the subscription `record` of `topic`.
+    /// The view of `record` of `topic`.
     pub fn new(record: &SubscriptionRecord, topic: &TopicRecord, form: PathForm) -> Self {
         let nested = match (topic.kind(), &record.filter.domain_topic) {
             (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
@@ -88,7 +88,7 @@ impl SubscriptionView {
         }
     }
 
-    /// The same for a subscription that may not be in force: then `endpointInService` says where events go meanwhile.
+    /// The view of an event subscription whose change may not be validated yet; then it has `endpointInService`.
     pub fn provisioned(subscription: &Provisioned, topic: &TopicRecord, form: PathForm) -> Self {
         let Provisioned { record, state, in_force } = subscription;
         let mut view = Self::new(record, topic, form);
@@ -112,7 +112,7 @@ fn settable_json(record: &SubscriptionRecord, topic_id: &str) -> Value {
     properties
 }
 
-/// Makes of what can be set of a webhook what is told of it.
+/// Turns the settable properties of a webhook into its view.
 pub(super) fn hide_webhook_secrets(properties: &mut Value, webhook: &Webhook) {
     secrets::hide(properties);
     drop_read_only(properties, &["endpointUrl"]);

@@ -1,5 +1,5 @@
-//! What a topic asks of its publishers, as the control plane speaks of it: `disableLocalAuth`, `publicNetworkAccess`,
-//! `inboundIpRules` and `inputSchemaMapping`.
+//! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules` and
+//! `inputSchemaMapping`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,13 +15,13 @@ use crate::{
     event::Schema,
 };
 
-/// As many as Azure takes.
+/// Maximum number of IP rules, as in Azure.
 const RULES_MAX: usize = 128;
 
-/// Azure does not say; a longer name of a member, or a longer default, is a mistake.
+/// Maximum length of a name or default of a mapping. Azure documents none.
 const TEXT_MAX: usize = 512;
 
-/// The part of a topic's properties that is about publishing.
+/// The properties of a topic for publishers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicIngress)]
@@ -52,7 +52,7 @@ enum MappingType {
 }
 
 impl IngressBody {
-    /// What a client is told, or may patch, of `ingress`.
+    /// The settable form of `ingress`.
     pub(in crate::admin::model) fn of(ingress: &IngressSettings) -> Self {
         let mapping = ingress.mapping.clone();
         Self {
@@ -64,8 +64,8 @@ impl IngressBody {
         }
     }
 
-    /// The settings of a topic with this schema; `existing` is the mapping that it has. As everywhere in ARM, what is left
-    /// out is as in a new topic, but for the mapping, which belongs to the schema and stays with it.
+    /// The settings of a topic with this schema; `existing` is its mapping. As in ARM, an omitted property gets its default,
+    /// except for the mapping, which is kept with the schema.
     pub(in crate::admin::model) fn settle(
         self,
         kind: TopicKind,
@@ -116,7 +116,7 @@ fn checked(kind: TopicKind, mapping: InputSchemaMapping) -> Result<InputSchemaMa
     if kind == TopicKind::Domain && !topic.as_ref().is_some_and(says_a_topic) {
         return Err(InvalidRequest::new(
             "properties.inputSchemaMapping.properties.topic",
-            "is missing; a domain with CustomEventSchema needs its sourceField, which says which topic an event is for",
+            "is missing; a domain with CustomEventSchema needs its sourceField, the field with the topic of an event",
         ));
     }
     let says_a_type = |source: &MappedFieldOrDefault| source.source_field.is_some() || source.default_value.is_some();
@@ -132,9 +132,9 @@ fn checked(kind: TopicKind, mapping: InputSchemaMapping) -> Result<InputSchemaMa
 fn text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
     let at = format!("properties.inputSchemaMapping.properties.{property}.{part}");
     match given.chars().count() {
-        // Azure's clients send an empty default for none.
+        // Azure's clients send an empty default instead of none.
         0 if part == "defaultValue" => Ok(()),
-        0 => Err(InvalidRequest::new(at, "is empty; leave it out or say which")),
+        0 => Err(InvalidRequest::new(at, "is empty; leave it out or give a name")),
         length if length > TEXT_MAX => {
             Err(InvalidRequest::new(at, format!("has {length} characters; allowed are at most {TEXT_MAX}")))
         }

@@ -1,4 +1,4 @@
-//! A topic, or a domain, as it is told.
+//! The view of a topic or a domain.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// A topic or a domain as it is told: without its keys.
+/// The view of a topic or a domain, without its keys.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Topic)]
@@ -59,7 +59,7 @@ struct TopicViewProperties {
 }
 
 impl TopicView {
-    /// What a client is told of `record` by the server that is reached at `public_url`.
+    /// The view of `record` on a server with this public URL.
     pub fn new(record: &TopicRecord, public_url: &str) -> Self {
         let kept = record.kept.clone();
         let (word, public_url) = (record.kind().path_segment(), public_url.trim_end_matches('/'));

@@ -1,4 +1,4 @@
-//! What clients ask for before they ask for a resource, described.
+//! OpenAPI descriptions of tenants, Azure subscriptions, resource groups, providers and locations.
 
 use super::{OperationBuilder, ResourceType, Route, SchemaRegistry, draft, list, paged};
 use crate::admin::model::account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant};
@@ -8,7 +8,7 @@ pub(super) fn describe(route: &Route, schemas: &mut SchemaRegistry) -> Operation
     match route.subject {
         ResourceType::Tenants => list(draft("listTenants", "List tenants"), schemas.of::<Tenant>()),
         ResourceType::AzureSubscriptions => {
-            let summary = "List the Azure subscriptions that resources name";
+            let summary = "List the Azure subscriptions with resources";
             paged(draft("listAzureSubscriptions", summary), schemas.of::<AzureSubscription>())
         }
         ResourceType::AzureSubscription => draft("getAzureSubscription", "Get an Azure subscription").answer(
@@ -17,7 +17,7 @@ pub(super) fn describe(route: &Route, schemas: &mut SchemaRegistry) -> Operation
             &schemas.of::<AzureSubscription>(),
         ),
         ResourceType::ResourceGroups => {
-            let summary = "List the resource groups that resources name";
+            let summary = "List the resource groups with resources";
             paged(draft("listResourceGroups", summary), schemas.of::<ResourceGroup>())
         }
         ResourceType::ResourceGroup => draft("getResourceGroup", "Get a resource group").answer(

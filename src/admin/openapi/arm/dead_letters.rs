@@ -1,4 +1,4 @@
-//! What can be done with dead letters, described.
+//! OpenAPI descriptions of the operations on dead letters.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::admin::{
     openapi::draft::{OperationBuilder, SchemaRegistry},
 };
 
-/// What dead letters are asked for by, in a query.
+/// Query parameters that select dead letters.
 const DEAD_LETTERS: [(&str, &str, &str); 5] = [
     ("stage", "Stage of the dead letters: `waiting` for their file, or `written` to it", "string"),
     ("from", "Earliest time of the last attempt, or else of the publish", "string"),

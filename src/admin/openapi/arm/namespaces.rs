@@ -1,4 +1,4 @@
-//! Namespaces and their topics, described.
+//! OpenAPI descriptions of namespaces and their topics.
 
 use actix_web::http::Method;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub(super) fn describe(
     }
 }
 
-/// A topic of a namespace itself.
+/// GET, PUT, PATCH and DELETE of a namespace topic.
 pub(super) fn topic(route: &Route, method: &Method, schemas: &mut SchemaRegistry, error: &Value) -> OperationBuilder {
     let (body, view) = (schemas.of::<topic::NamespaceTopicBody>(), schemas.of::<topic::NamespaceTopicView>());
     let example = json!({"properties": {"eventRetentionInDays": 1}});
@@ -65,7 +65,7 @@ pub(super) fn topic(route: &Route, method: &Method, schemas: &mut SchemaRegistry
     }
 }
 
-/// An event subscription of a topic of a namespace, as it is told.
+/// The view of an event subscription of a namespace topic.
 pub(super) fn subscription_view(schemas: &mut SchemaRegistry) -> Value {
     let properties = schemas.of::<namespaced::NamespaceSubscriptionProperties>();
     let told = json!({
@@ -77,7 +77,7 @@ pub(super) fn subscription_view(schemas: &mut SchemaRegistry) -> Value {
     })
 }
 
-/// It, itself.
+/// GET, PUT, PATCH and DELETE of an event subscription of a namespace topic.
 pub(super) fn subscription(
     route: &Route,
     method: &Method,

@@ -1,4 +1,4 @@
-//! What can be set, as it stands in a body.
+//! Bodies of event subscriptions of namespace topics.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(in crate::admin) struct NamespaceSubscriptionProperties {
     #[schema(example = "CloudEventSchemaV1_0")]
     pub(super) event_delivery_schema: Option<String>,
     pub(super) filters_configuration: Option<FiltersConfiguration>,
-    /// When it is deleted by itself, as `2040-01-01T00:00:00Z`.
+    /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub(super) expiration_time_utc: Option<String>,

@@ -1,5 +1,5 @@
-//! `deadLetterDestinationWithResourceIdentity`: as the documents have it, with `StorageBlob` in it, or as the SDKs have it,
-//! with a whole `deadLetterDestination`. It is told as the SDKs have it.
+//! `deadLetterDestinationWithResourceIdentity` in two forms: with `StorageBlob` as in the documentation, or with a whole
+//! `deadLetterDestination` as in the SDKs. Views have the form of the SDKs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(super) struct SdkDeadLetterBody {
     dead_letter_destination: DeadLetterBody,
 }
 
-/// As the documents have it.
+/// The form of the documentation.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DocumentedDeadLetterBody {
@@ -39,12 +39,12 @@ struct DocumentedDeadLetterBody {
     storage_blob: BlobBody,
 }
 
-/// A place for dead letters, and in whose name it would be written to.
+/// A dead-letter destination and its identity.
 pub(super) type DeadLetterContainer = (StorageBlobDestination, Option<ResourceIdentity>);
 
-/// Reads what stands under the key.
+/// Reads the value of the key.
 pub(super) fn place(given: Value, ranges: &EditionRanges) -> Result<DeadLetterContainer, InvalidRequest> {
-    // A null says that there is none of the two.
+    // `null` is the same as an omitted key.
     let is_documented = given.get("deadLetterDestination").is_none_or(Value::is_null);
     let (identity, letters) = if is_documented {
         let DocumentedDeadLetterBody {
@@ -71,13 +71,13 @@ pub(super) fn place(given: Value, ranges: &EditionRanges) -> Result<DeadLetterCo
     Ok((check::dead_letter(letters, ranges).map_err(renamed)?, identity))
 }
 
-/// What is wrong with it, by the keys of the documents.
+/// Renames the target of an error to the keys of the documentation.
 fn documented(invalid: InvalidRequest) -> InvalidRequest {
     let target = invalid.target.replace("deadLetterDestination.properties", "StorageBlob");
     InvalidRequest { target: target.replace("deadLetterDestination.", ""), ..invalid }
 }
 
-/// As it is told, and can be put again.
+/// The view, which a client can send back.
 pub(super) fn to_json(place: &StorageBlobDestination, identity: Option<&ResourceIdentity>) -> Value {
     value_of(&SdkDeadLetterBody {
         identity: identity.cloned(),

@@ -4,7 +4,7 @@ use jiff::{Span, SpanRelativeTo};
 
 use crate::admin::model::InvalidRequest;
 
-/// The minutes of an `eventTimeToLive` that stands at `at`.
+/// The minutes of the `eventTimeToLive` at `at`.
 pub(super) fn minutes(at: &str, given: &str) -> Result<i64, InvalidRequest> {
     let refused = |problem: &str| {
         let given = given.escape_debug();
@@ -13,11 +13,11 @@ pub(super) fn minutes(at: &str, given: &str) -> Result<i64, InvalidRequest> {
             format!("is \"{given}\"; allowed is a duration {problem}, such as P1D, PT12H or PT30M"),
         ))
     };
-    // jiff reads durations in words, too, which no client of Azure's does.
+    // jiff also accepts durations in words.
     let span = given.parse::<Span>().ok().filter(|_| given.starts_with(['P', 'p']));
     let Some(span) = span else { return refused("in ISO 8601") };
     if span.get_years() != 0 || span.get_months() != 0 {
-        return refused("without years and months, which are of no certain length");
+        return refused("without years and months, whose length varies");
     }
     match span.to_duration(SpanRelativeTo::days_are_24_hours()) {
         Ok(length) if length.as_secs() % 60 == 0 && length.subsec_nanos() == 0 => Ok(length.as_secs() / 60),
@@ -26,7 +26,7 @@ pub(super) fn minutes(at: &str, given: &str) -> Result<i64, InvalidRequest> {
     }
 }
 
-/// So many minutes as they are told: `P1DT2H30M`.
+/// Minutes in ISO 8601, such as `P1DT2H30M`.
 pub(super) fn iso(minutes: u32) -> String {
     let (days, hours, minutes) = (minutes / (24 * 60), minutes / 60 % 24, minutes % 60);
     let part = |count: u32, unit: char| if count == 0 { String::new() } else { format!("{count}{unit}") };

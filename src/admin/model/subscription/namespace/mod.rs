@@ -1,5 +1,5 @@
-//! Event subscriptions of namespace topics, as the control plane speaks of them: in words of their own
-//! (`deliveryConfiguration`, `filtersConfiguration`), read by the same checks into the same record as all others.
+//! Bodies and views of event subscriptions of namespace topics. They have properties of their own (`deliveryConfiguration`,
+//! `filtersConfiguration`), but the same checks and records as all others.
 
 mod body;
 mod dead_letter;
@@ -26,10 +26,10 @@ use crate::{
     policy::filter::Filter,
 };
 
-/// What `deliveryMode` says of a subscription whose events are sent to an endpoint.
+/// `deliveryMode` of push delivery.
 const PUSH: &str = "Push";
 
-/// The same where clients pull them.
+/// `deliveryMode` of pull delivery.
 const QUEUE: &str = "Queue";
 
 /// `receiveLockDurationInSeconds`.
@@ -39,7 +39,7 @@ const LOCK_SECONDS: ValueRange = ValueRange {
     default: QueueSettings::LOCK_SECONDS_DEFAULT,
 };
 
-/// Where a destination stands that is called in the name of an identity.
+/// Key of a destination with an identity.
 const IDENTIFIED: &str = "deliveryWithResourceIdentity";
 
 const ENUMERATIONS: [Enumeration; 14] = [
@@ -74,13 +74,13 @@ const ENUMERATIONS: [Enumeration; 14] = [
     ("properties.eventDeliverySchema", &DELIVERY_SCHEMAS),
 ];
 
-/// `identity.type` of a subscription.
+/// Values of `identity.type` of an event subscription.
 const IDENTITY_TYPES: [&str; 2] = ["SystemAssigned", "UserAssigned"];
 
-/// What is only told, of `properties`.
+/// Read-only keys of `properties`.
 const READ_ONLY: [&str; 2] = ["provisioningState", "endpointInService"];
 
-/// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet.
+/// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not set.
 pub(super) fn put(
     name: &Name,
     topic: &TopicRecord,
@@ -92,7 +92,7 @@ pub(super) fn put(
     read_whole(name, topic, existing, ranges, parse(body)?)
 }
 
-/// Reads the body of a PATCH of `existing`, in which `properties` are around what changes, as in a PUT.
+/// Reads the body of a PATCH of `existing`, which has a `properties` object as in a PUT.
 pub(super) fn patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
@@ -106,12 +106,12 @@ pub(super) fn patch(
     read_whole(&existing.name, topic, Some(existing), ranges, value)
 }
 
-/// Its `deliveryMode`.
+/// The `deliveryMode` of an event subscription.
 pub(in crate::admin) fn mode(record: &SubscriptionRecord) -> &'static str {
     if record.is_pulled() { QUEUE } else { PUSH }
 }
 
-/// A subscription is pushed or pulled for as long as it is there: what it owes is owed in one of the two ways.
+/// The delivery mode cannot change: pending deliveries belong to one of the two modes.
 pub(in crate::admin) fn check_mode(
     before: &SubscriptionRecord,
     wished: &SubscriptionRecord,
@@ -120,11 +120,11 @@ pub(in crate::admin) fn check_mode(
         return Ok(());
     }
     let is = mode(before);
-    let problem = format!("cannot be changed; allowed is {is}, or delete the event subscription and make it anew");
+    let problem = format!("cannot be changed; allowed is {is}, or delete the event subscription and create it again");
     Err(InvalidRequest::new("properties.deliveryConfiguration.deliveryMode", problem))
 }
 
-/// What is set anew in another form takes the place of what is there: the two would be held against each other.
+/// Removes from the current properties the other form of a property that the patch sets, because both together are refused.
 fn give_way(value: &mut Value, patch: &Value) {
     let push = "properties.deliveryConfiguration.push";
     let given = &patch["properties"]["deliveryConfiguration"]["push"];
@@ -176,14 +176,13 @@ fn read_whole(
     Ok(read)
 }
 
-/// There is one destination in the end, wherever it stands, and what is not to be set is not in it. Returns the identity
-/// that stands beside it.
+/// Moves the destination to `destination` and removes its read-only keys. Returns its identity.
 fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest> {
     let identified = take(push, IDENTIFIED).filter(|identified| !identified.is_null());
     let identity = match identified {
         None => None,
         Some(_) if push.get("destination").is_some_and(|given| !given.is_null()) => {
-            return Err(InvalidRequest::new(IDENTIFIED, "is given beside destination; leave one of them out"));
+            return Err(InvalidRequest::new(IDENTIFIED, "and destination are both given; leave one of them out"));
         }
         Some(mut identified) => {
             push["destination"] = take(&mut identified, "destination").unwrap_or_default();
@@ -204,7 +203,7 @@ fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest>
     Ok(identity)
 }
 
-/// What the two ways of delivery have in common.
+/// Settings of both delivery modes.
 struct DeliveryTerms {
     max_delivery_count: Option<i64>,
     event_time_to_live: Option<String>,
@@ -273,7 +272,7 @@ fn record(
     })
 }
 
-/// What is wrong with a mode and what stands beside it.
+/// The error of a mode that does not fit the given settings.
 fn mistaken(mode: &str, queue: bool, push: bool) -> InvalidRequest {
     let (key, problem) = match (mode, queue, push) {
         (PUSH, true, _) => ("queue", "is given, and deliveryMode is Push; leave it out".to_owned()),
@@ -284,7 +283,7 @@ fn mistaken(mode: &str, queue: bool, push: bool) -> InvalidRequest {
     InvalidRequest::new(format!("deliveryConfiguration.{key}"), problem)
 }
 
-/// No longer than the topic keeps an event.
+/// Checks that the time to live is within the retention of the topic.
 fn time_to_live(topic: &TopicRecord, ranges: &EditionRanges, given: Option<&str>) -> Result<u32, InvalidRequest> {
     let ValueRange { min, max, default } = ranges.time_to_live_minutes;
     let max = max.min(minutes_max(topic));
@@ -300,7 +299,7 @@ fn time_to_live(topic: &TopicRecord, ranges: &EditionRanges, given: Option<&str>
     })
 }
 
-/// Read as that of every other subscription, and refused by the keys that it has here.
+/// Reads a filter as that of every other event subscription; errors have the keys of this form.
 fn filter(given: FiltersConfiguration, ranges: &EditionRanges) -> Result<Filter, InvalidRequest> {
     let FiltersConfiguration { included_event_types, filters } = given;
     let body = FilterBody { included_event_types, advanced_filters: filters, ..FilterBody::default() };
@@ -314,7 +313,7 @@ fn filter(given: FiltersConfiguration, ranges: &EditionRanges) -> Result<Filter,
     })
 }
 
-/// What a client can set, as it is set: with the whole address.
+/// The settable properties of a record, with the whole endpoint URL.
 pub(super) fn settable(record: &SubscriptionRecord) -> Value {
     let filters = &record.filter.advanced_filters;
     let properties = NamespaceSubscriptionProperties {
@@ -370,7 +369,7 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
     }
 }
 
-/// The properties of a subscription as they are told: without the query of its endpoint, and without secrets.
+/// The properties of a view, without the query of the endpoint and without secrets.
 pub(super) fn view_json(record: &SubscriptionRecord) -> Value {
     let mut properties = settable(record);
     properties["provisioningState"] = "Succeeded".into();
