@@ -323,6 +323,8 @@ pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
     }
     match <[EventSelector; 1]>::try_from(selectors) {
         Ok([wanted]) => Ok(wanted),
-        Err(_) => Err(InvalidRequest::new("the query", "must name one event; allowed is id=EVENT_ID or sequence=N").into()),
+        Err(_) => {
+            Err(InvalidRequest::new("the query", "must name one event; allowed is id=EVENT_ID or sequence=N").into())
+        }
     }
 }

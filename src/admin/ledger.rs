@@ -66,7 +66,8 @@ pub(super) async fn ledger(
     let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, control.clock.now())?;
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| matches_outcome(&entry.what, outcome));
+    let wanted =
+        move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| matches_outcome(&entry.what, outcome));
     let start = start.map(|LedgerToken(key)| key);
     let found = topic.ledger(subscription.number, (from, to), start, top, wanted).await;
     let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;

@@ -154,7 +154,9 @@ impl LineView {
             LedgerEvent::Late { settled: true } => {
                 format!("{attempt}: success after the response timeout, counted as delivered")
             }
-            LedgerEvent::Late { settled: false } => format!("{attempt}: success after the event was given up or delivered"),
+            LedgerEvent::Late { settled: false } => {
+                format!("{attempt}: success after the event was given up or delivered")
+            }
             LedgerEvent::Canceled => "canceled: the subscription was deleted".to_owned(),
             LedgerEvent::Filed { file } => format!("dead letter written: {file}"),
             LedgerEvent::Lost { why } => format!("dead letter lost: {why}"),

@@ -154,7 +154,8 @@ impl JobView {
             job.counters;
         let Counters { requests, requests_failed, .. } = job.counters;
         let total = range.map(|(from, end)| end.saturating_sub(from));
-        let left = total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
+        let left =
+            total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
         Self {
             id: job.lane.0.to_string(),
             kind: job.kind.to_string(),

@@ -152,7 +152,9 @@ fn work(
             Ok(line) => line,
             Err(error) => {
                 match &error {
-                    backup::BackupError::Stop(CheckStop::Canceled) => info!("store operation canceled: the client disconnected"),
+                    backup::BackupError::Stop(CheckStop::Canceled) => {
+                        info!("store operation canceled: the client disconnected")
+                    }
                     error => warn!(%error, "store operation failed"),
                 }
                 ProgressLine { error: Some(error.to_string()), ..NOTHING }

@@ -95,7 +95,9 @@ struct TailQuery {
 pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let query = TailQuery::of(&control, request.query_string())?;
     let subscriber = control.registry.feed().subscribe().ok_or_else(|| {
-        AdminError::Unavailable("Too many clients follow events, or the server is stopping. Try again later.".to_owned())
+        AdminError::Unavailable(
+            "Too many clients follow events, or the server is stopping. Try again later.".to_owned(),
+        )
     })?;
     let state = TailStream { query, subscriber, control, ready: VecDeque::new() };
     let lines = stream::unfold(state, |mut state| async move {

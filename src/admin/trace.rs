@@ -231,8 +231,9 @@ impl<M: std::str::FromStr> Paging<M> {
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
                 "continue" => {
-                    let refused =
-                        |_| InvalidRequest::new("continue", "is invalid; allowed is `continue` of the previous response");
+                    let refused = |_| {
+                        InvalidRequest::new("continue", "is invalid; allowed is `continue` of the previous response")
+                    };
                     from = Some(value.parse().map_err(refused)?);
                 }
                 "top" => {

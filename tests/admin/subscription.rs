@@ -285,7 +285,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has a space or a control character in it; allowed is an absolute http or https URL
-        properties.destination.properties.endpointUrl is no URL (empty host); allowed is an absolute http or https URL
+        properties.destination.properties.endpointUrl is not a URL (empty host); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a user name or a password; put a secret into the query
         properties.destination.properties.endpointUrl contains a backslash; allowed is / in a path and %5C elsewhere

@@ -333,7 +333,10 @@ fn the_schema_of_a_topic_stays() {
         .expect("it is read")
         .update(&record, &editions())
         .expect_err("it stays");
-    expect!["properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed from EventGridSchema"].assert_eq(&error.to_string());
+    expect![
+        "properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed from EventGridSchema"
+    ]
+    .assert_eq(&error.to_string());
 }
 
 #[test]

@@ -220,7 +220,8 @@ impl Control {
             ActorKind::Subscription => Victim::Actor(ChaosVictim::Subscription(named(topic), named(subscription))),
             ActorKind::DeadLetter => Victim::DeadLetters,
             ActorKind::Delivery | ActorKind::Random => {
-                let mut running: Vec<Victim> = self.registry.running_actors(topic)?.into_iter().map(Victim::Actor).collect();
+                let mut running: Vec<Victim> =
+                    self.registry.running_actors(topic)?.into_iter().map(Victim::Actor).collect();
                 running.extend(topic.is_none().then_some(Victim::DeadLetters));
                 if running.is_empty() {
                     return Err(AdminError::Refused("no actor of this topic runs at present".to_owned()));
@@ -235,8 +236,8 @@ impl Control {
             Victim::Actor(actor) => Ok(self.registry.inject(actor, fault)?),
             Victim::DeadLetters => {
                 let dead_letters = fastrand::choice(&self.queue.targets.dead_letters);
-                let injected = dead_letters
-                    .is_some_and(|one| (one.inject)(Inject { fault, mark: one.history.intended_stop() }));
+                let injected =
+                    dead_letters.is_some_and(|one| (one.inject)(Inject { fault, mark: one.history.intended_stop() }));
                 if injected {
                     Ok(())
                 } else {

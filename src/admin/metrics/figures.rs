@@ -160,7 +160,8 @@ impl SubscriptionFigures {
             }
             Health::Probing { cause, since, consecutive_suspensions } => {
                 state.probing = 1;
-                (state.cause, state.since, state.consecutive_suspensions) = (Some(cause), Some(since), consecutive_suspensions);
+                (state.cause, state.since, state.consecutive_suspensions) =
+                    (Some(cause), Some(since), consecutive_suspensions);
             }
         }
         let sums = SubscriptionCounters {

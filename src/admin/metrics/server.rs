@@ -38,7 +38,10 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     let ready = exposition.sources.ready.as_ref().is_none_or(|ready| ready());
     one(text, gauge("gridhook_ready", "Whether events are accepted, as /readyz reports it."), ready);
     one(text, gauge("gridhook_topics", "Number of topics and domains."), scrape.topics_there);
-    text.family(gauge("gridhook_metrics_named_limit", "Maximum number of topics or event subscriptions with series of their own."));
+    text.family(gauge(
+        "gridhook_metrics_named_limit",
+        "Maximum number of topics or event subscriptions with series of their own.",
+    ));
     for (of, most) in bounds_of(exposition.bounds) {
         text.sample(&[("of", of)], most);
     }
@@ -53,10 +56,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
         let (free, waiting) = sockets();
         one(
             text,
-            gauge(
-                "gridhook_delivery_free_requests",
-                "Further requests to endpoints that the file descriptors allow.",
-            ),
+            gauge("gridhook_delivery_free_requests", "Further requests to endpoints that the file descriptors allow."),
             free,
         );
         one(
@@ -81,10 +81,7 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
         );
         one(
             text,
-            gauge(
-                "gridhook_clock_expiry_held",
-                "Whether expiry is held because the machine's clock jumped.",
-            ),
+            gauge("gridhook_clock_expiry_held", "Whether expiry is held because the machine's clock jumped."),
             clock.holds_expiry(),
         );
     }
@@ -148,12 +145,18 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     let (used, most) = publisher.room();
     one(
         text,
-        gauge("gridhook_publish_in_flight_bytes", "Bytes of publish requests that are being read or wait for the disk."),
+        gauge(
+            "gridhook_publish_in_flight_bytes",
+            "Bytes of publish requests that are being read or wait for the disk.",
+        ),
         used,
     );
     one(
         text,
-        gauge("gridhook_publish_in_flight_limit_bytes", "Limit of these bytes (publish.bytes_in_flight); publishers are refused beyond it."),
+        gauge(
+            "gridhook_publish_in_flight_limit_bytes",
+            "Limit of these bytes (publish.bytes_in_flight); publishers are refused beyond it.",
+        ),
         most,
     );
 }
@@ -177,10 +180,7 @@ fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounter
         text.sample(&[("listener", listener.name), ("limit", "all")], listener.refused.get());
         text.sample(&[("listener", listener.name), ("limit", "address")], listener.refused_by_address.get());
     }
-    text.family(counter(
-        "gridhook_http_responses_total",
-        "Responses by status class.",
-    ));
+    text.family(counter("gridhook_http_responses_total", "Responses by status class."));
     for listener in listeners {
         for (class, responses) in listener.responses() {
             text.sample(&[("listener", listener.name), ("code", &format!("{class}xx"))], responses);
@@ -191,11 +191,13 @@ fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounter
 fn journal(text: &mut MetricsText, state: journal::JournalState, figures: &journal::figures::JournalFigures) {
     let writable = state == journal::JournalState::Writable;
     one(text, gauge("gridhook_journal_writable", "Whether the journal can be written."), writable);
-    let help =
-        "Time to write and sync a group; each publish waits for one. Since the process started.";
+    let help = "Time to write and sync a group; each publish waits for one. Since the process started.";
     text.family(histogram("gridhook_journal_sync_seconds", help));
     text.histogram(&[], &figures.sync);
-    text.family(histogram("gridhook_journal_group_entries", "Entries in a group, which share one sync, since the process started."));
+    text.family(histogram(
+        "gridhook_journal_group_entries",
+        "Entries in a group, which share one sync, since the process started.",
+    ));
     text.histogram(&[], &figures.group);
     let panics = counter("gridhook_journal_read_panics_total", "Reads that panicked, since the process started.");
     one(text, panics, figures.read_panics);
@@ -221,11 +223,7 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
 
 fn store(text: &mut MetricsText, figures: &StoreFigures) {
     if let Some(free) = figures.free_bytes {
-        one(
-            text,
-            gauge("gridhook_store_disk_free_bytes", "Free bytes on the disk of the store."),
-            free,
-        );
+        one(text, gauge("gridhook_store_disk_free_bytes", "Free bytes on the disk of the store."), free);
     }
     let stalled = figures.stalled_micros as f64 / 1e6;
     #[rustfmt::skip]
@@ -248,7 +246,8 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
     for (family, value) in ones {
         one(text, family, value);
     }
-    let misses = counter("gridhook_rocksdb_block_cache_misses_total", "Blocks not found in the block cache and read from disk.");
+    let misses =
+        counter("gridhook_rocksdb_block_cache_misses_total", "Blocks not found in the block cache and read from disk.");
     one(text, misses, figures.cache_misses);
     type Of = fn(&FamilyFigures) -> u64;
     #[rustfmt::skip]

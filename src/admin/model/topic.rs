@@ -159,10 +159,7 @@ impl TopicSpec {
             ("properties.autoDeleteTopicWithLastSubscription", auto_delete),
         ] {
             if kind == TopicKind::Topic && given.is_some() {
-                return Err(InvalidRequest::new(
-                    key,
-                    "applies only to domains, and this is a topic; leave it out",
-                ));
+                return Err(InvalidRequest::new(key, "applies only to domains, and this is a topic; leave it out"));
             }
         }
         Ok(Self {

@@ -219,7 +219,9 @@ fn of(route: &Route) -> String {
 fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Value) -> OperationBuilder {
     let object = json!({"type": "object"});
     match *method {
-        Method::GET => draft(route, "get", &format!("Get one of {resource_type}, which are not supported (always 404)")),
+        Method::GET => {
+            draft(route, "get", &format!("Get one of {resource_type}, which are not supported (always 404)"))
+        }
         Method::PUT => draft(
             route,
             "put",

@@ -161,9 +161,7 @@ fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> Result<Option<u32
     let Some(days) = given else { return Ok(None) };
     let at = "deadLetterDestination.deliveryRetryPeriodInDays";
     match (u32::try_from(days), ranges.retry_period_days_max) {
-        (_, 0) => {
-            Err(InvalidRequest::new(at, "is not supported by the topic's edition; leave it out".to_owned()))
-        }
+        (_, 0) => Err(InvalidRequest::new(at, "is not supported by the topic's edition; leave it out".to_owned())),
         (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
         (_, most) => Err(InvalidRequest::new(at, format!("is {days}; allowed is a whole number from 1 to {most}"))),
     }

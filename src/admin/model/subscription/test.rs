@@ -54,7 +54,9 @@ pub fn read(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<
             let problem = format!("has no events to test; add events, or last: 1 to {LAST_MAX} newest events");
             return Err(InvalidRequest::new("the body", problem));
         }
-        (Some(_), Some(_)) => return Err(InvalidRequest::new("last", "and events are both given; leave one of them out")),
+        (Some(_), Some(_)) => {
+            return Err(InvalidRequest::new("last", "and events are both given; leave one of them out"));
+        }
     };
     Ok(FilterTestRequest { filter, sample })
 }
