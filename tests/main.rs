@@ -21,6 +21,7 @@ mod fuzz;
 #[path = "../benches/harness/mod.rs"]
 mod harness;
 mod journal;
+mod language;
 mod licences;
 mod messages;
 mod metrics;

@@ -128,7 +128,7 @@ fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they
         let (tracer, exporter) = start(share);
         let count = ours(&tracer);
         assert!(between.contains(&count), "{count} of 10,000 at {share}");
-        let below = tracer.place(Some(&parent)).expect("whoever began the trace records it");
+        let below = tracer.place(Some(&parent)).expect("the parent is sampled");
         assert!(below.trace == parent.trace && below.span != parent.span);
         assert_eq!(tracer.place(Some(&silent)), None);
         exporter.close();

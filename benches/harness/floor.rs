@@ -136,7 +136,7 @@ async fn relay(url: String) {
     let server = server.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("loopback has a free port");
     say(&server.addrs()[0].to_string());
     thread::spawn(|| {
-        // Nothing is ever said here: this is the end of whoever started it.
+        // Nothing is sent here: the peer ends when this closes.
         std::io::stdin().read_line(&mut String::new()).ok();
         std::process::exit(0);
     });

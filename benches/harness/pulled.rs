@@ -72,7 +72,8 @@ impl Consumer {
     /// The lock tokens of what it is given.
     pub(crate) fn receive(&mut self) -> Vec<String> {
         let headers = [("authorization", self.shown.as_str())];
-        let answer = self.client.ask("POST", &self.receive, &headers, b"").expect("whoever waits is answered");
+        let answer =
+            self.client.ask("POST", &self.receive, &headers, b"").expect("a waiting client receives an answer");
         assert_eq!(answer.status, 200, "{}", answer.text());
         let tokens = memchr::memmem::find_iter(&answer.body, TOKEN).map(|at| {
             let rest = &answer.body[at + TOKEN.len()..];

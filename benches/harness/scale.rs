@@ -67,7 +67,7 @@ impl Scale {
         }
     }
 
-    /// For whoever changes something and looks again.
+    /// For a caller that changes something and measures again.
     fn quick() -> Self {
         let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-quick");
         Self {

@@ -38,7 +38,7 @@ pub enum GridhookPath {
     ChaosClock,
     /// An actor is killed on purpose.
     Kill,
-    /// An event is made to kill whoever takes it in hand.
+    /// Marks an event as poison: each actor that processes it panics.
     Poison,
     /// The store is looked at.
     CheckStore,
@@ -118,7 +118,7 @@ impl GridhookPath {
 
     /// How it can be asked.
     pub fn methods(self) -> &'static [Method] {
-        // Whoever spreads load asks with either.
+        // Load balancers use either method.
         const READ: &[Method] = &[Method::GET, Method::HEAD];
         const ACT: &[Method] = &[Method::POST];
         const ASK: &[Method] = &[Method::GET];

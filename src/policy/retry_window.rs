@@ -174,8 +174,8 @@ impl RetryWindow {
     /// when they are durable.
     pub fn wakes(&self, now: Timestamp) -> Option<Timestamp> {
         let horizon = self.horizon.filter(|_| self.asked.is_none());
-        let strayed = self.keys.last().or(horizon.as_ref()).is_some_and(|key| self.is_out_of_range(key.due, now));
-        if strayed {
+        let out_of_range = self.keys.last().or(horizon.as_ref()).is_some_and(|key| self.is_out_of_range(key.due, now));
+        if out_of_range {
             return Some(now);
         }
         self.keys.first().or(horizon.as_ref()).map(|key| key.due)
@@ -184,9 +184,9 @@ impl RetryWindow {
     /// The same for a roomy window, for lanes that may send now.
     pub fn wakes_of(&self, now: Timestamp, may_go: impl Fn(Lane) -> bool) -> Option<Timestamp> {
         let first = self.keys.iter().find(|key| may_go(key.lane)).map(|key| key.due);
-        let strayed = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
-        let strayed = strayed.map(|key| key.lane).any(&may_go);
-        if strayed { Some(now) } else { first }
+        let out_of_range = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
+        let out_of_range = out_of_range.map(|key| key.lane).any(&may_go);
+        if out_of_range { Some(now) } else { first }
     }
 
     /// Whether a due time is later than any retry can be.
@@ -201,9 +201,9 @@ impl RetryWindow {
 
     /// Takes up to `max` keys that are due or out of range, of lanes that may send now.
     pub fn take(&mut self, now: Timestamp, max: usize, may_go: impl Fn(Lane) -> bool) -> Vec<DueKey> {
-        let strayed = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
+        let out_of_range = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
         let due = self.keys.iter().take_while(|key| key.due <= now);
-        let due: Vec<DueKey> = due.chain(strayed).filter(|key| may_go(key.lane)).take(max).copied().collect();
+        let due: Vec<DueKey> = due.chain(out_of_range).filter(|key| may_go(key.lane)).take(max).copied().collect();
         for key in &due {
             self.keys.remove(key);
         }

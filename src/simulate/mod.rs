@@ -136,7 +136,7 @@ impl SimulationPlan {
 pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationReport {
     let mut jitter = Rng::with_seed(plan.seed);
     let mut subscribers = populate(plan, &mut jitter);
-    let tempers: Vec<usize> = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
+    let models: Vec<usize> = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
     let mut series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
     let (mut log, mut queue) = (SimulatedLog::default(), EventQueue::default());
     let end = START.after(plan.span);
@@ -152,14 +152,14 @@ pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationRe
             ScheduledEvent::Published => {
                 log.append(now);
                 queue.plan(now.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
-                for (subscriber, temper) in subscribers.iter_mut().zip(&tempers) {
-                    let (log, queue, series) = (&log, &mut queue, &mut series[*temper]);
+                for (subscriber, model) in subscribers.iter_mut().zip(&models) {
+                    let (log, queue, series) = (&log, &mut queue, &mut series[*model]);
                     subscriber
                         .published(now, &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait });
                 }
             }
             ScheduledEvent::Of(number, happening) => {
-                let (log, queue, series) = (&log, &mut queue, &mut series[tempers[number]]);
+                let (log, queue, series) = (&log, &mut queue, &mut series[models[number]]);
                 let world = &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait };
                 subscribers[number].happened(happening, now, world);
             }
@@ -168,15 +168,15 @@ pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationRe
     for subscriber in &mut subscribers {
         subscriber.end(end, &log);
     }
-    SimulationReport::new(plan, &log, &subscribers, &tempers, series)
+    SimulationReport::new(plan, &log, &subscribers, &models, series)
 }
 
 fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
     let settings = plan.settings();
     let one = |number| {
-        let (temper, _) = plan.shares[plan.model_of(number)];
+        let (model, _) = plan.shares[plan.model_of(number)];
         let mut own = jitter.fork();
-        let endpoint = SimulatedEndpoint::new(temper, START, plan.span, plan.response_wait, &mut own);
+        let endpoint = SimulatedEndpoint::new(model, START, plan.span, plan.response_wait, &mut own);
         Subscriber::new(number as usize, settings.clone(), endpoint, own, START)
     };
     (0..plan.subscriptions).map(one).collect()

@@ -113,11 +113,11 @@ impl SimulationReport {
         plan: &SimulationPlan,
         log: &SimulatedLog,
         subscribers: &[Subscriber],
-        tempers: &[usize],
+        models: &[usize],
         series: Vec<AttemptSeries>,
     ) -> Self {
         let row = |(place, series): (usize, AttemptSeries)| {
-            let those = subscribers.iter().zip(tempers).filter(|(_, temper)| **temper == place);
+            let those = subscribers.iter().zip(models).filter(|(_, model)| **model == place);
             let those: Vec<&Subscriber> = those.map(|(subscriber, _)| subscriber).collect();
             ReportRow::new(plan, place, &those, log, series)
         };
@@ -139,7 +139,7 @@ impl ReportRow {
         log: &SimulatedLog,
         series: AttemptSeries,
     ) -> Self {
-        let (temper, _) = plan.shares[place];
+        let (model, _) = plan.shares[place];
         let sum = |of: &dyn Fn(&Subscriber) -> u64| those.iter().map(|subscriber| of(subscriber)).sum::<u64>();
         let count = |of: fn(&Counters) -> u64| sum(&|subscriber| of(&subscriber.disk.cursor.counters));
         let mut given_up = BTreeMap::new();
@@ -152,7 +152,7 @@ impl ReportRow {
         };
         let (delivered, attempts) = (count(|counters| counters.delivered), sum(&|those| those.counts.attempts));
         Self {
-            model: temper.to_string(),
+            model: model.to_string(),
             subscriptions: those.len() as u64,
             events: log.events() * those.len() as u64,
             delivered,
@@ -173,7 +173,7 @@ impl ReportRow {
             rate_back_seconds: after(|back| back.rate_back),
             peak: Distribution::of(returns.iter().filter_map(|back| back.peak())),
             series,
-            downs: temper.downs(START, plan.span),
+            downs: model.downs(START, plan.span),
         }
     }
 }

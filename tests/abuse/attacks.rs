@@ -170,7 +170,7 @@ fn every_attack_gets_its_answer_and_nobody_else_notices() {
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
     for Attack { name, request, got } in framing(&key).into_iter().chain(size(&key)).chain(json(&key)) {
-        // Whoever keeps the connection open after its answer is asked to close it.
+        // A client that keeps the connection open after its answer is asked to close it.
         let ended =
             Talk { first: &request, drip: None, reads: true, most: Duration::from_secs(8) }.until_answered(server.at());
         let shown = ended.shown();

@@ -26,7 +26,7 @@ use crate::support::{
 async fn control() -> (Plane, ManualClock) {
     let store = MemoryStore::new();
     let (registry, running, hand) = running_registry(&store);
-    let (clock, greeters) = Clock::manual(Timestamp(1_615_410_176_000_000));
+    let (clock, validators) = Clock::manual(Timestamp(1_615_410_176_000_000));
     let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
     let times = HandshakeTimes {
         answer: Duration::from_secs(10),
@@ -35,7 +35,7 @@ async fn control() -> (Plane, ManualClock) {
     };
     let manners = ValidationSettings { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
     registry.set_validator(EndpointValidator::new(client, clock, manners));
-    (Plane::over(store, Arc::clone(&registry), running, hand, ChaosMode::Disabled).with_topic().await, greeters)
+    (Plane::over(store, Arc::clone(&registry), running, hand, ChaosMode::Disabled).with_topic().await, validators)
 }
 
 fn path() -> String {

@@ -171,23 +171,25 @@ fn apply(records: &mut Records, batch: &Batch) {
     }
 }
 
-const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const SUBSCRIPTION_KEY: SubscriptionKey =
+    SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 
 /// One step of use: a chunk, a pending delivery that is added and settled, a cursor, a job.
 fn step(number: u64) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Family::Log, keys::log(OBLIGOR.partition, Seq(1 + number * 4)), chunk(4, 900));
-    let owed = |seq: u64| keys::pending(OBLIGOR.partition, Seq(seq), OBLIGOR.subscription, Lane::LIVE);
-    let due = |seq: u64| keys::due(OBLIGOR, Timestamp(1000 + seq), Lane::LIVE, Seq(seq));
+    batch.put(Family::Log, keys::log(SUBSCRIPTION_KEY.partition, Seq(1 + number * 4)), chunk(4, 900));
+    let owed =
+        |seq: u64| keys::pending(SUBSCRIPTION_KEY.partition, Seq(seq), SUBSCRIPTION_KEY.subscription, Lane::LIVE);
+    let due = |seq: u64| keys::due(SUBSCRIPTION_KEY, Timestamp(1000 + seq), Lane::LIVE, Seq(seq));
     batch.put(Family::Pending, owed(number), vec![number as u8; 40]);
     batch.put(Family::Due, due(number), Vec::new());
     if let Some(old) = number.checked_sub(20) {
         batch.delete(Family::Pending, owed(old));
         batch.single_delete(Family::Due, due(old));
     }
-    batch.put(Family::Cursor, keys::cursor(OBLIGOR), number.to_be_bytes().to_vec());
+    batch.put(Family::Cursor, keys::cursor(SUBSCRIPTION_KEY), number.to_be_bytes().to_vec());
     batch.put(Family::Meta, keys::meta(MetaKind::Topic, &number.to_be_bytes()), vec![number as u8; 60]);
-    batch.put(Family::Held, keys::held(OBLIGOR.partition, Seq(number)), chunk(1, 200));
+    batch.put(Family::Held, keys::held(SUBSCRIPTION_KEY.partition, Seq(number)), chunk(1, 200));
     batch
 }
 

@@ -101,7 +101,7 @@ fn held() -> impl Strategy<Value = Option<HeldBy>> {
     prop_oneof![Just(None), Just(Some(HeldBy::ByOperator)), Just(Some(HeldBy::Gone))]
 }
 
-fn sifted() -> impl Strategy<Value = FilteredOut> {
+fn filtered() -> impl Strategy<Value = FilteredOut> {
     (any::<u16>(), any::<u32>(), any::<u32>(), 1..u32::MAX).prop_map(|(lane, version, first, length)| {
         let first = Seq(first.into());
         FilteredOut { lane: Lane(lane), version, first, end: first.plus(length.into()) }
@@ -135,9 +135,9 @@ fn counts() -> impl Strategy<Value = OutcomeCounts> {
 
 pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
     let jobs = (counters(), vec(job(), 0..3), any::<u16>());
-    let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()], counts());
+    let ledger = (vec(filtered(), 0..3), prop_oneof![Just(0), any::<u64>()], counts());
     (vec(lane(), 0..5), health(), pace(), held(), counters(), jobs, option::of(at()), ledger).prop_map(
-        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (sifted, began, counts))| {
+        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (filtered, began, counts))| {
             Cursor {
                 lanes,
                 health,
@@ -148,7 +148,7 @@ pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
                 jobs,
                 jobs_begun,
                 next_due,
-                filtered_out: sifted,
+                filtered_out: filtered,
                 began: Seq(began),
                 counts,
             }

@@ -238,7 +238,7 @@ fn answers_and_what_the_listener_hears_come_in_the_order_of_the_queue() {
     assert_eq!(answered, (0..20).map(|index| (index, true)).collect::<Vec<_>>());
     let heard = Arc::clone(&queue.heard);
     queue.stop();
-    assert_eq!(*heard.lock().expect("no panic"), (1..=20).collect::<Vec<_>>(), "a hint, whoever hung up");
+    assert_eq!(*heard.lock().expect("no panic"), (1..=20).collect::<Vec<_>>(), "a hint, although clients hung up");
 }
 
 #[test]

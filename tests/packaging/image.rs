@@ -72,7 +72,7 @@ fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes()
         .collect();
     let config =
         Config::load(&SettingSources { environment: variables, ..SettingSources::default() }).expect("settings");
-    assert!(config.server.listen.ip().is_unspecified(), "whoever publishes the port is let in");
+    assert!(config.server.listen.ip().is_unspecified(), "a published port is reachable");
     assert_eq!(of("VOLUME"), [config.server.data_dir.display().to_string()]);
     // Nobody else may look into it: COPY gives the folder that it names mode 755, and keeps that of those below.
     let folder = config.server.data_dir.file_name().expect("a name").to_string_lossy().into_owned();

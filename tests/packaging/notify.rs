@@ -85,7 +85,7 @@ fn a_service_manager_hears_when_the_server_is_ready_that_it_lives_and_that_it_st
     let mut service =
         Service::start(folder.path(), &[("NOTIFY_SOCKET", path.to_str().expect("text")), ("WATCHDOG_USEC", "100000")]);
     let ready = hear_until(&socket, "READY=1");
-    // Whoever hears it finds a server that takes events.
+    // The service manager is notified once the server accepts events.
     let at = ready.trim().rsplit("//").next().and_then(|at| at.parse().ok()).unwrap_or_else(|| panic!("{ready}"));
     let answer = Client::of(at, None).ask("GET", "/readyz", &[], b"").expect("an answer");
     assert_eq!(answer.status, 200, "{ready}");

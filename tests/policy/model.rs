@@ -50,7 +50,7 @@ use super::{
 use crate::{journal::writer::wait_for_looks, support::memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(7);
-const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
+const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 
 /// A store that can be full for as long as needed.
 struct Shelf {
@@ -264,9 +264,9 @@ impl Story {
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
         let (journal, writer) = start(&shelf, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR, None)]);
+        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
         runtime.block_on(founded).expect("founded");
-        let opened = runtime.block_on(journal.open(OBLIGOR)).expect("it is there");
+        let opened = runtime.block_on(journal.open(SUBSCRIPTION_KEY)).expect("it is there");
         let next_flight = RequestId(1);
         let core =
             Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), next_flight, clock.now());
@@ -502,11 +502,16 @@ impl Story {
                 Input::Position { before, at, appended }
             }
             Effect::ReadDue { of, from } => {
-                let (keys, all) = self.wait(reads.due_of(OBLIGOR, of, from, few.div_ceil(50))).expect("readable");
+                let (keys, all) =
+                    self.wait(reads.due_of(SUBSCRIPTION_KEY, of, from, few.div_ceil(50))).expect("readable");
                 Input::DueRead { of, keys, all }
             }
-            Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
-            Effect::ReadPending(keys) => Input::PendingRead(self.wait(reads.pending(OBLIGOR, keys)).expect("readable")),
+            Effect::Fetch(keys) => {
+                Input::Fetched(self.wait(reads.fetch(SUBSCRIPTION_KEY, keys, few)).expect("readable"))
+            }
+            Effect::ReadPending(keys) => {
+                Input::PendingRead(self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable"))
+            }
             Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
                 unreachable!("is no read")
             }
@@ -686,7 +691,7 @@ impl Story {
 
     fn durable(&mut self, write: &SubscriptionWrite) {
         for (id, key) in &write.detached {
-            let shared = self.slots.get_mut(id).expect("it is aloft");
+            let shared = self.slots.get_mut(id).expect("it is in flight");
             Arc::make_mut(&mut shared.request).items.retain(|item| item.key() != *key);
         }
         for id in &write.late {
@@ -735,7 +740,7 @@ impl Story {
     }
 
     fn check_disk(&mut self) {
-        let disk = load(&self.shelf.memory, OBLIGOR);
+        let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
         disk.check();
         self.lanes.extend(disk.cursor.lanes.iter().map(|lane| lane.lane));
         let ended = ended_jobs(&self.shelf.memory);
@@ -763,7 +768,7 @@ impl Story {
     // --- faults ---
 
     fn open(&mut self) {
-        let opened = self.wait(self.journal.open(OBLIGOR)).expect("it is there");
+        let opened = self.wait(self.journal.open(SUBSCRIPTION_KEY)).expect("it is there");
         self.owner = opened.owner;
         // What was not durable is requested again with the response.
         let longest = self.clock.now().after(self.settings.edition.retry.retry_after_max);
@@ -807,7 +812,7 @@ impl Story {
     fn kill(&mut self) {
         self.coming.clear();
         // The queue is in order: the result of the write arrives before the next incarnation opens.
-        let open = self.journal.open(OBLIGOR);
+        let open = self.journal.open(SUBSCRIPTION_KEY);
         self.shelf.full.store(false, Ordering::SeqCst);
         self.settle_write();
         assert!(self.write.is_none());
@@ -837,7 +842,7 @@ impl Story {
         self.lingering.clear();
         self.heard.clear();
         self.write = None;
-        let disk = load(&self.shelf.memory, OBLIGOR);
+        let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
         self.late = disk.cursor.counters.late + disk.cursor.replayed.late;
         for ((lane, seq), truth) in &mut self.truth {
             let owed = if lane.is_job() { disk.pending.get(&(*lane, *seq)) } else { disk.pending_of(*seq) };
@@ -894,7 +899,7 @@ impl Story {
     }
 
     fn check_end(&mut self) {
-        let disk = load(&self.shelf.memory, OBLIGOR);
+        let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
         let ended = ended_jobs(&self.shelf.memory);
         let completed = |lane: &Lane| ended.iter().any(|job| job.lane == *lane && job.state == JobState::Completed);
         for ((lane, seq), truth) in self.truth.iter().filter(|((lane, _), _)| !lane.is_job() || completed(lane)) {
@@ -950,13 +955,15 @@ impl Story {
 
     /// Every dead letter is stored with its event. Removing them leaves nothing behind.
     fn bury(&mut self, dead_lettered: u64) {
-        let waiting = self.wait(self.journal.reads().dead(OBLIGOR, Timestamp::NEVER, usize::MAX, usize::MAX));
+        let waiting = self.wait(self.journal.reads().dead(SUBSCRIPTION_KEY, Timestamp::NEVER, usize::MAX, usize::MAX));
         let waiting = waiting.expect("readable");
         assert_eq!(waiting.len() as u64, dead_lettered, "as many wait as were put aside");
         assert!(waiting.iter().all(|letter| letter.event.as_ref().is_some_and(|event| event.seq == letter.key.seq)));
         let done: Vec<DeadKey> = waiting.iter().map(|letter| letter.key).collect();
-        self.wait(self.journal.write_dead_letters(OBLIGOR, DeadLetterWrite { done, ..DeadLetterWrite::default() }))
-            .expect("there is room");
+        self.wait(
+            self.journal.write_dead_letters(SUBSCRIPTION_KEY, DeadLetterWrite { done, ..DeadLetterWrite::default() }),
+        )
+        .expect("there is room");
     }
 }
 

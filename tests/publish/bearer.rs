@@ -17,7 +17,7 @@ const NOW: u64 = 1_615_410_176;
 /// A private key of the tests, and of nobody else.
 const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
 
-/// Whoever can sign, and what the world is told of the keys.
+/// An issuer: its private keys, and the public keys that it serves.
 pub(crate) struct Signer {
     ec: rcgen::KeyPair,
 }

@@ -63,7 +63,7 @@ fn the_topics_of_a_namespace_share_what_one_may_have() {
 }
 
 #[test]
-fn whoever_has_nothing_gets_requests_of_the_largest_size() {
+fn a_publisher_without_requests_may_send_one_of_the_largest_size() {
     // The room is no larger than one.
     let room = InFlightBytes::new(REQUEST, REQUEST);
     let alone = room.enter(of(1, 1), REQUEST).expect("there is room for one");
@@ -101,7 +101,7 @@ proptest! {
             permits.extend(room.enter(of(topic, from), bytes));
             prop_assert!(room.taken() <= BYTES);
         }
-        // Four topics leave a sixteenth at the least, whoever publishes to them.
+        // Four topics leave at least a sixteenth, for any publisher.
         prop_assert!(room.enter(of(100, 1), REQUEST).is_ok());
         permits.clear();
         prop_assert_eq!(room.taken(), 0);

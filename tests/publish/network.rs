@@ -49,7 +49,7 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
     check(&endpoint, from("10.2.0.1").insert_header(("x-forwarded-for", "10.1.2.3")), expect![[r#"
         403
         Forbidden / Forbidden: Publishing to orders by client 10.2.0.1 is rejected due to IpAddress filtering rules. …"#]]).await;
-    // … and whoever may not come in is not asked for a key.
+    // … and a client that is not admitted is not asked for a key.
     let bare = TestRequest::post().uri("/topics/orders/api/events");
     check(&endpoint, bare, expect![[r#"
         403

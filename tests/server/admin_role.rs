@@ -57,7 +57,7 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
         let (is, told) = ask(&server, "GET", &token(roles.clone(), expires, 0));
         assert_eq!((is, told["error"]["code"].as_str()), (status, Some(code)), "{roles}: {told}");
     }
-    // Whoever operates publishes too; what is recorded outlives the process.
+    // An operator may publish, too; what is recorded outlives the process.
     server.terminate();
     server.restart();
     let after = server.command("GET", TOPIC, &Value::Null).json();

@@ -107,7 +107,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
         assert_eq!(&told, b"HTTP/1.1 503");
     }
     for _ in 0..20 {
-        assert_eq!(publish().expect("an answer"), 200, "whoever was there is served");
+        assert_eq!(publish().expect("an answer"), 200, "connected clients are served");
     }
     assert!(open_files(&server) < FILES - 100, "{} files are open", open_files(&server));
 }

@@ -84,7 +84,7 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
     let (kills, started) = (many(250, 3_000), scene.sink.now());
     for kill in 1..=kills {
         let by = if kill % 2 == 0 { "panic" } else { "stop" };
-        // Whoever is just between two lives is met by the next one.
+        // A message that arrives between two incarnations reaches the next one.
         scene.server.admin("POST", "/chaos/kill", &json!({"actor": "random", "topic": "orders", "by": by}));
         let next = started.after(Duration::from_millis(20) * u32::try_from(kill).expect("a number"));
         thread::sleep(next.since(scene.sink.now()));

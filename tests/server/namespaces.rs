@@ -375,7 +375,7 @@ fn what_is_pushed_too_often_is_a_dead_letter_and_so_is_a_poison_message() {
     let fate = &found[0]["deadletterProperties"];
     assert_eq!(fate["deadletterreason"], "Maximum delivery attempts was exceeded.");
     assert_eq!((&fate["deliveryresult"], &fate["deliveryattempts"]), (&json!("Busy"), &json!(2)));
-    // The other one kills whoever sends it.
+    // The other one makes the actor that sends it panic.
     let poison = json!({"topic": "namespace:plant:heat", "subscription": "alarm", "eventId": "bad", "times": 100});
     server.command("POST", "/chaos/poison", &poison);
     publish_as(&server, &key, &[], EVENT.replace(r#""1""#, r#""bad""#).as_bytes());

@@ -92,7 +92,7 @@ fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), 
     journal.close();
     drop(journal);
     writer.join();
-    // Whoever reads lets it go when nobody asks any more; with the last one the folder is free.
+    // The reader releases it when no client waits any more; with the last one the folder is free.
     wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
 }
 
@@ -114,7 +114,7 @@ impl Consumer {
     }
 
     fn post(&mut self, way: &str, body: &[u8]) -> Answer {
-        self.try_post(way, body).expect("whoever asks is answered")
+        self.try_post(way, body).expect("a client receives an answer")
     }
 
     fn try_receive(&mut self, most: usize) -> std::io::Result<Vec<Received>> {
@@ -129,7 +129,7 @@ impl Consumer {
     pub(crate) fn receive(&mut self, most: usize) -> Vec<Received> {
         let mut found = Vec::new();
         wait_for("events", LONG, || {
-            found = self.try_receive(most).expect("whoever waits is answered");
+            found = self.try_receive(most).expect("a waiting client receives an answer");
             !found.is_empty()
         });
         found
@@ -143,7 +143,7 @@ impl Consumer {
     }
 
     pub(crate) fn settle(&mut self, verb: &str, tokens: &[&str]) -> Value {
-        self.try_settle(verb, tokens).expect("whoever says something is answered")
+        self.try_settle(verb, tokens).expect("a client receives an answer")
     }
 }
 

@@ -30,7 +30,7 @@ fn a_server_that_reads_its_store_is_alive_and_not_ready() {
     let current = server.data_dir().join("rocksdb/CURRENT");
     let text = fs::read(&current).expect("a store");
     fs::remove_file(&current).expect("removed");
-    // Whoever opens it waits until somebody writes there: the store takes for ever to open.
+    // Opening it blocks until another process writes to it: the store takes for ever to open.
     assert!(Command::new("mkfifo").arg(&current).status().expect("mkfifo").success());
     server.begin();
     wait_for("an answer", LONG, || ask(at, "GET", "/healthz").is_some());

@@ -18,11 +18,11 @@ fn edition(name: &str) -> Arc<Edition> {
 }
 
 /// Two days with 20 subscriptions per endpoint model.
-fn plan(tempers: &[EndpointModel]) -> SimulationPlan {
+fn plan(models: &[EndpointModel]) -> SimulationPlan {
     SimulationPlan {
         edition: edition("current"),
-        shares: tempers.iter().map(|temper| (*temper, 1)).collect(),
-        subscriptions: 20 * tempers.len() as u32,
+        shares: models.iter().map(|model| (*model, 1)).collect(),
+        subscriptions: 20 * models.len() as u32,
         span: 48 * HOUR,
         rate: 0.01,
         seed: 7,
@@ -35,7 +35,7 @@ fn plan(tempers: &[EndpointModel]) -> SimulationPlan {
 }
 
 fn all() -> Vec<EndpointModel> {
-    EndpointModel::mix(0.01).map(|(temper, _)| temper).to_vec()
+    EndpointModel::mix(0.01).map(|(model, _)| model).to_vec()
 }
 
 fn tell(plan: &SimulationPlan) -> SimulationReport {
@@ -152,8 +152,8 @@ fn a_return_that_the_end_cuts_short_is_a_return_without_a_recovery() {
 
 #[test]
 fn endpoint_models_fail_as_often_as_configured() {
-    let check = |temper, least: f64, most: f64| {
-        let row = row(&plan(&[temper]));
+    let check = |model, least: f64, most: f64| {
+        let row = row(&plan(&[model]));
         let share = row.attempts_failed as f64 / row.attempts as f64;
         assert!((least..=most).contains(&share), "{share}: {row:?}");
     };
@@ -220,15 +220,15 @@ fn events_that_an_endpoint_refuses_hold_no_others_up() {
 #[test]
 fn spells_alternate_without_a_gap() {
     let (start, span) = (Timestamp(1_000_000_000_000), 48 * HOUR);
-    for temper in all() {
+    for model in all() {
         for phase in [Duration::ZERO, HOUR / 5, HOUR / 3] {
-            let mut spell = temper.availability(start, start, span, phase);
-            assert_eq!(spell.from, start, "{temper}");
+            let mut spell = model.availability(start, start, span, phase);
+            assert_eq!(spell.from, start, "{model}");
             while spell.until < start.after(span) {
                 let last = Timestamp(spell.until.0 - 1);
-                assert_eq!(temper.availability(last, start, span, phase), spell, "{temper}");
-                let next = temper.availability(spell.until, start, span, phase);
-                assert_eq!((next.from, next.up), (spell.until, !spell.up), "{temper}");
+                assert_eq!(model.availability(last, start, span, phase), spell, "{model}");
+                let next = model.availability(spell.until, start, span, phase);
+                assert_eq!((next.from, next.up), (spell.until, !spell.up), "{model}");
                 spell = next;
             }
         }
@@ -237,12 +237,12 @@ fn spells_alternate_without_a_gap() {
 
 #[test]
 fn an_endpoint_model_is_parsed_as_it_is_written() {
-    for temper in all().into_iter().chain([
+    for model in all().into_iter().chain([
         EndpointModel::Slow(0.25),
         EndpointModel::Overloaded(2.5),
         EndpointModel::Outage(30 * HOUR),
     ]) {
-        assert_eq!(EndpointModel::parse(&temper.to_string(), 0.01), Ok(temper));
+        assert_eq!(EndpointModel::parse(&model.to_string(), 0.01), Ok(model));
     }
     assert_eq!(EndpointModel::parse("overloaded", 10.0), Ok(EndpointModel::Overloaded(8.0)));
 }
@@ -258,8 +258,8 @@ fn a_spread_is_of_values_that_were_there() {
 #[test]
 fn the_plot_has_a_panel_for_each_endpoint_model() {
     let svg = draw(&tell(&SimulationPlan { span: 6 * HOUR, ..plan(&all()) })).expect("a picture");
-    for temper in all() {
-        assert!(svg.contains(&format!("\n{temper}\n")), "{temper}");
+    for model in all() {
+        assert!(svg.contains(&format!("\n{model}\n")), "{model}");
     }
     assert_eq!(svg.matches("20 subscriptions").count(), all().len());
 }

@@ -1,4 +1,4 @@
-//! A proxy that does wrong where it is told to: what stands between a server and whoever checks it, for negative controls.
+//! A proxy that corrupts traffic on request, between a server and the test that checks it: for negative controls.
 
 use std::{
     io::{BufReader, Read, Write},

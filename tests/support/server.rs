@@ -165,7 +165,7 @@ impl Server {
         fs::write(editions.join("test.toml"), super::edition::milliseconds()).expect("an edition");
         fs::write(editions.join("namespaces.toml"), super::edition::namespaces()).expect("an edition");
         fs::write(editions.join("patient.toml"), super::edition::patient()).expect("an edition");
-        // Azure's rates are a sixth of what the tests send; whoever tests them sets them.
+        // Azure's rates are a sixth of what the tests send; tests of rates set them.
         let unbounded = [("PUBLISH__EVENTS_PER_SECOND", "0"), ("PUBLISH__BYTES_PER_SECOND", "0")];
         let settings = unbounded.iter().chain(settings);
         let mut settings: Vec<(String, String)> =

@@ -14,7 +14,7 @@ use crate::admin::{
     supervision, tail, top,
 };
 
-/// What can be said to whoever breaks something on purpose.
+/// Responses of fault injection.
 const CHAOS: [(u16, &str); 8] = [
     (400, "Invalid body, or no target for the fault"),
     (401, "Missing or wrong token"),
@@ -26,7 +26,7 @@ const CHAOS: [(u16, &str); 8] = [
     (503, "Store temporarily unwritable"),
 ];
 
-/// What can be said to whoever asks for the store.
+/// Responses of operations on the store.
 const STORE: [(u16, &str); 6] = [
     (400, "Invalid folder"),
     (401, "Missing or wrong token"),
@@ -36,7 +36,7 @@ const STORE: [(u16, &str); 6] = [
     (503, "Closed store"),
 ];
 
-/// What can be said to whoever asks for the lives of actors.
+/// Responses of supervision.
 const SUPERVISION: [(u16, &str); 4] = [
     (400, "Invalid query"),
     (401, "Missing or wrong token"),
@@ -44,7 +44,7 @@ const SUPERVISION: [(u16, &str); 4] = [
     (404, "No such topic"),
 ];
 
-/// What can be said to whoever asks for figures.
+/// Responses of metrics.
 const TOP: [(u16, &str); 5] = [
     (400, "Invalid query"),
     (401, "Missing or wrong token"),
@@ -53,7 +53,7 @@ const TOP: [(u16, &str); 5] = [
     (503, "Store temporarily unreadable"),
 ];
 
-/// What can be said to whoever listens.
+/// Responses of streams.
 const TAIL: [(u16, &str); 5] = [
     (400, "Invalid query"),
     (401, "Missing or wrong token"),

@@ -79,7 +79,8 @@ impl Chapter {
         let mut previous_is_row = false;
         for block in parse(self.markdown) {
             let is_row = matches!(block, Block::Entry { .. } | Block::Item(_));
-            if !text.is_empty() && !(is_row && previous_is_row) {
+            let is_next_row = is_row && previous_is_row;
+            if !text.is_empty() && !is_next_row {
                 text.push('\n');
             }
             previous_is_row = is_row;

@@ -6,7 +6,7 @@
 //! The negative controls inject bugs, and the model must notice each.
 
 mod filled;
-mod strayed;
+mod moved_clock;
 mod truth;
 mod world;
 

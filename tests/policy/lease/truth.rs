@@ -30,7 +30,7 @@ struct Truth {
     lock: Option<(u32, Timestamp)>,
     /// The clock was set back so far that no lock can have been meant to last so long: until it is out it may count as lost,
     /// or be good until then.
-    strayed: Option<Timestamp>,
+    moved: Option<Timestamp>,
     /// Nobody receives it before.
     free: Timestamp,
     end: Option<&'static str>,
@@ -79,7 +79,7 @@ impl Truths {
             // What a lock has left may be brought back to this.
             if let Some((_, until)) = &mut truth.lock {
                 if *until > latest {
-                    truth.strayed = truth.strayed.max(Some(*until));
+                    truth.moved = truth.moved.max(Some(*until));
                 }
                 *until = (*until).min(latest);
             }
@@ -144,7 +144,7 @@ impl Truths {
                 }
             },
             LeaseResult::Lost => {
-                assert!(held.is_none() || others || truth.strayed.is_some(), "{lease:?} was good at {at}: {truth:?}")
+                assert!(held.is_none() || others || truth.moved.is_some(), "{lease:?} was good at {at}: {truth:?}")
             }
             LeaseResult::TooOld => {
                 let received = truth.received.expect("it was");
@@ -207,7 +207,7 @@ impl Truth {
         assert!(self.matches, "{seq:?} does not match");
         assert_eq!(self.end, None, "{seq:?} has ended, and now {what:?}");
         let holds = self.lock.is_some_and(|(holder, until)| {
-            holder == attempt && at < self.strayed.map_or(until, |strayed| strayed.max(until))
+            holder == attempt && at < self.moved.map_or(until, |moved| moved.max(until))
         });
         match what {
             LedgerEvent::Lease(LeaseStep::Received { until }) => {
@@ -219,7 +219,7 @@ impl Truth {
                 let lock = settings.pull.expect("pulled").lock;
                 assert_eq!(*until, at.after(lock));
                 self.attempts = attempt;
-                self.strayed = None;
+                self.moved = None;
                 self.received.get_or_insert(at);
                 self.lock = Some((attempt, *until));
             }
@@ -228,8 +228,8 @@ impl Truth {
                 let received = self.received.expect("it was");
                 let most = at.after(Duration::from_secs(60)).min(received.after(RENEWED_FOR));
                 let (_, before) = self.lock.expect("it is held");
-                // One that has strayed may not have been brought back.
-                let good = *until == most.max(before) || (self.strayed.is_some() && *until > before);
+                // One that has moved may not have been brought back.
+                let good = *until == most.max(before) || (self.moved.is_some() && *until > before);
                 assert!(good, "{seq:?} is renewed until {until}: {self:?}");
                 self.lock = Some((attempt, *until));
             }

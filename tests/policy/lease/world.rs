@@ -33,7 +33,7 @@ use super::{
 use crate::support::memory_store::MemoryStore;
 
 const PARTITION: PartitionId = PartitionId(7);
-const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
+const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 pub(super) const LOCK: Duration = Duration::from_secs(60);
 
 /// What a client said, and when.
@@ -98,9 +98,9 @@ impl World {
         let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
         let (journal, writer) = start(&memory, &clock);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR, None)]);
+        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
         runtime.block_on(founded).expect("founded");
-        let opened = runtime.block_on(journal.open(OBLIGOR)).expect("it is there");
+        let opened = runtime.block_on(journal.open(SUBSCRIPTION_KEY)).expect("it is there");
         let core =
             Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), RequestId(1), clock.now());
         Self {
@@ -292,11 +292,16 @@ impl World {
                 Input::Position { before, at, appended }
             }
             Effect::ReadDue { of, from } => {
-                let (keys, all) = self.wait(reads.due_of(OBLIGOR, of, from, few.div_ceil(50))).expect("readable");
+                let (keys, all) =
+                    self.wait(reads.due_of(SUBSCRIPTION_KEY, of, from, few.div_ceil(50))).expect("readable");
                 Input::DueRead { of, keys, all }
             }
-            Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
-            Effect::ReadPending(keys) => Input::PendingRead(self.wait(reads.pending(OBLIGOR, keys)).expect("readable")),
+            Effect::Fetch(keys) => {
+                Input::Fetched(self.wait(reads.fetch(SUBSCRIPTION_KEY, keys, few)).expect("readable"))
+            }
+            Effect::ReadPending(keys) => {
+                Input::PendingRead(self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable"))
+            }
             Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
                 unreachable!("is no read")
             }
@@ -315,7 +320,7 @@ impl World {
     }
 
     fn absorb(&mut self, mut input: Input) {
-        self.saboteur.hear(&mut input, &self.memory, OBLIGOR);
+        self.saboteur.hear(&mut input, &self.memory, SUBSCRIPTION_KEY);
         let ahead = if self.saboteur.does(Bug::ExpireEarly) { Duration::from_secs(45) } else { Duration::ZERO };
         let CoreStep { write, effects } = self.core.absorb(input, self.clock.now().after(ahead), Jitter(0.0));
         if let Some(mut write) = write {
@@ -358,7 +363,7 @@ impl World {
     }
 
     fn check_disk(&self) {
-        let disk = load(&self.memory, OBLIGOR);
+        let disk = load(&self.memory, SUBSCRIPTION_KEY);
         disk.check();
         self.truths.check(&disk);
     }
@@ -394,7 +399,7 @@ impl World {
     }
 
     fn open(&mut self) {
-        let mut opened = self.wait(self.journal.open(OBLIGOR)).expect("it is there");
+        let mut opened = self.wait(self.journal.open(SUBSCRIPTION_KEY)).expect("it is there");
         if self.saboteur.does(Bug::ForgetWhatIsDue) {
             opened.cursor.next_due = None;
         }
@@ -442,9 +447,9 @@ impl World {
     }
 
     fn check_end(&mut self) {
-        let disk = load(&self.memory, OBLIGOR);
+        let disk = load(&self.memory, SUBSCRIPTION_KEY);
         self.truths.check_end(&disk);
-        let waiting = self.wait(self.journal.reads().dead(OBLIGOR, Timestamp::NEVER, usize::MAX, usize::MAX));
+        let waiting = self.wait(self.journal.reads().dead(SUBSCRIPTION_KEY, Timestamp::NEVER, usize::MAX, usize::MAX));
         let waiting = waiting.expect("readable");
         assert_eq!(waiting.len() as u64, disk.cursor.counters.dead_lettered);
         assert!(waiting.iter().all(|letter| letter.event.is_some()));

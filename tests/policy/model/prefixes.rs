@@ -34,7 +34,7 @@ impl Story {
         story.shelf =
             Arc::new(Shelf { memory, full: AtomicBool::new(false), saboteur: Arc::default(), written: Arc::default() });
         (story.journal, story.writer) = start(&story.shelf, &story.clock, story.retention);
-        let disk = load(&story.shelf.memory, OBLIGOR);
+        let disk = load(&story.shelf.memory, SUBSCRIPTION_KEY);
         story.late = disk.cursor.counters.late;
         for seq in (1..story.end().0).map(Seq) {
             let matches = former.truth[&(Lane::LIVE, seq)].matches;

@@ -101,7 +101,7 @@ fn events_whose_answer_nobody_took_are_for_another_and_that_was_no_attempt() {
     }
     let mut ids = Vec::new();
     wait_for("all of them", LONG, || {
-        let got = live.try_receive(100).expect("whoever waits is answered");
+        let got = live.try_receive(100).expect("a waiting client receives an answer");
         assert!(got.iter().all(|event| event.count == 1), "no attempt was spent");
         let tokens: Vec<&str> = got.iter().map(|event| event.token.as_str()).collect();
         if !tokens.is_empty() {

@@ -44,7 +44,7 @@ fn what_clients_let_expire_and_what_nobody_comes_for_in_time_are_dead_letters() 
     let mut work = Consumer::new(&server, &shown, "work");
     let mut counts = BTreeMap::new();
     wait_for("both to be received twice", LONG, || {
-        for event in work.try_receive(10).expect("whoever waits is answered") {
+        for event in work.try_receive(10).expect("a waiting client receives an answer") {
             counts.insert(event.id().to_owned(), event.count);
         }
         counts.values().filter(|count| **count == 2).count() == 2

@@ -1,0 +1,143 @@
+//! The words of the project: those that were retired stay away, and no name has many meanings.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Words that this project once used in meanings of its own, each with the word of the field that replaced it.
+///
+/// Looked for as parts of names (`ObligorKey`, `obligor_key`) and as words of comments, messages and documents.
+#[rustfmt::skip]
+const RETIRED: &[(&str, &str)] = &[
+    ("aloft", "in flight"),
+    ("dossier", "delivery history"),
+    ("greeter", "endpoint validator"),
+    ("herald", "notifier"),
+    ("mischief", "fault"),
+    ("obligor", "subscription key"),
+    ("obligors", "subscription keys"),
+    ("ordeal", "fault"),
+    ("sexton", "dead-letter routing"),
+    ("sift", "filter out"),
+    ("sifted", "filtered out"),
+    ("strayed", "rescheduled"),
+    ("temper", "endpoint model"),
+    ("tempers", "endpoint models"),
+    ("undertaker", "dead-letter handle"),
+    ("whoever", "a noun"),
+    ("wreak", "inject"),
+];
+
+/// Files that may not come back: what they held has a name.
+const RETIRED_FILES: [&str; 3] = ["words.rs", "told.rs", "wish.rs"];
+
+/// How many types may share a name.
+const OWNERS_MAX: usize = 3;
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            files(&path, found);
+        } else if ["rs", "md", "toml", "json", "yaml", "yml", "txt"].contains(&extension) {
+            found.push(path);
+        }
+    }
+}
+
+/// The files of this repository that people write, by their paths in it.
+fn written() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "benches", "config"] {
+        files(&root.join(folder), &mut found);
+    }
+    found.push(root.join("README.md"));
+    found.push(root.join("CONTRIBUTING.md"));
+    let named = found.into_iter().map(|path| {
+        let name = path.strip_prefix(root).expect("a file of the repository").to_string_lossy().into_owned();
+        (name, path)
+    });
+    // Documents of others, and this list.
+    let ours = named.filter(|(name, _)| {
+        name != "tests/language.rs"
+            && !["tests/data/", "tests/spec/rows/"].iter().any(|folder| name.starts_with(folder))
+    });
+    ours.filter_map(|(name, path)| Some((name, fs::read_to_string(path).ok()?))).collect()
+}
+
+/// The words of a line: `ObligorKey`, `obligor_key` and `obligor key` have the same ones.
+fn words(line: &str) -> impl Iterator<Item = String> + '_ {
+    line.split(|c: char| !c.is_ascii_alphabetic()).flat_map(|name| {
+        let mut words: Vec<String> = Vec::new();
+        let mut before = 'A';
+        for c in name.chars() {
+            if words.is_empty() || c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+                words.push(String::new());
+            }
+            words.last_mut().expect("a word").push(c.to_ascii_lowercase());
+            before = c;
+        }
+        words
+    })
+}
+
+fn retired_in(text: &str) -> Vec<(usize, &'static str, &'static str)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for word in words(line) {
+            found.extend(RETIRED.iter().filter(|(old, _)| *old == word).map(|(old, new)| (number + 1, *old, *new)));
+        }
+    }
+    found
+}
+
+#[test]
+fn retired_words_do_not_come_back() {
+    let written = written();
+    assert!(written.len() > 300, "{} files were found", written.len());
+    let found = written.iter().flat_map(|(name, text)| {
+        retired_in(text).into_iter().map(move |(line, old, new)| format!("{name}:{line}: {old}: say {new}"))
+    });
+    let found: Vec<String> = found.collect();
+    assert!(found.is_empty(), "{} retired words:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn a_retired_word_is_found_in_names_and_in_sentences() {
+    let found = |text: &str| retired_in(text).into_iter().map(|(_, old, _)| old).collect::<Vec<_>>();
+    assert_eq!(found("struct ObligorKey { of_obligor: u8 }"), ["obligor", "obligor"]);
+    assert_eq!(found("// Whoever reads this."), ["whoever"]);
+    assert_eq!(found("temperature, heralded, subscription_key"), [""; 0]);
+}
+
+#[test]
+fn no_file_is_named_for_nothing() {
+    let found = written().into_iter().map(|(name, _)| name);
+    let found: Vec<String> =
+        found.filter(|name| RETIRED_FILES.iter().any(|file| name.ends_with(&format!("/{file}")))).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn no_name_belongs_to_many_types() {
+    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, text) in written().into_iter().filter(|(name, _)| name.starts_with("src/") && name.ends_with(".rs")) {
+        for line in text.lines() {
+            let line = line.trim_start();
+            let line = line.strip_prefix("pub").map_or(line, |rest| {
+                rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest).trim_start()
+            });
+            let item = ["struct ", "enum ", "trait ", "union "].iter().find_map(|kind| line.strip_prefix(kind));
+            let Some(item) = item else { continue };
+            let item: String = item.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            owners.entry(item).or_default().push(name.clone());
+        }
+    }
+    assert!(owners.len() > 500, "{} types were found", owners.len());
+    owners.retain(|_, files| files.len() > OWNERS_MAX);
+    assert!(owners.is_empty(), "one name, many things: {owners:#?}");
+}
