@@ -98,7 +98,7 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("repair/fsck/report.rs", "FINDINGS_MAX", "100 findings of fsck"),
     ("repair/salvage/loss.rs", "LISTED_MAX", "1000 entries for each kind of loss"),
     ("repair/salvage/rewind.rs", "DONE_MAX", "524,288 known outcomes of a cursor"),
-    ("server/descriptors.rs", "TOLD_MAX", "256 connections over the limit are answered at a time"),
+    ("server/descriptors.rs", "REFUSALS_MAX", "256 connections over the limit are answered at a time"),
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("store/damage.rs", "KEY_MAX", "between keys of 48 bytes"),
     ("store/faults.rs", "STALL_MAX", "a write stalled for 60 s"),

@@ -106,7 +106,7 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms(
     assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_held 1"));
 
     let shown = operator(&server, &["clock", "show"]).expect("it is shown");
-    assert!(shown.contains("held until gridhook clock confirm"), "{shown}");
+    assert!(shown.contains("paused until gridhook clock confirm"), "{shown}");
     let confirmed = operator(&server, &["clock", "confirm", "--output", "json"]).expect("it is confirmed");
     let clock: Value = serde_json::from_str(&confirmed).expect("JSON");
     assert_eq!(clock["expiryHeld"], false, "{clock}");
