@@ -84,7 +84,7 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("policy/subscription/pending_write.rs", "CHANGES_MAX", "8192 changes"),
     ("policy/subscription/pending_write.rs", "FILTERED_MAX", "4096 filtered events"),
     ("policy/subscription/pending_write.rs", "GIVEN_UP_MAX", "1024 given up"),
-    ("policy/subscription/pending_write.rs", "LANDED_MAX", "1024 outcomes"),
+    ("policy/subscription/pending_write.rs", "FINISHED_MAX", "1024 outcomes"),
     ("policy/subscription/pending_write.rs", "RUNS_MAX", "1024 runs"),
     ("policy/validation.rs", "SHOWN_CHARS_MAX", "an endpoint's message 100 characters"),
     ("publish/auth/bearer.rs", "KEYS_MAX", "keys of the issuer 100 in 256 KiB"),

@@ -123,7 +123,7 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
 }
 
 #[test]
-fn figures_are_for_whoever_has_a_token_for_them_and_that_token_is_good_for_nothing_else() {
+fn metrics_need_their_token_and_the_token_opens_nothing_else() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     server.topic("orders", "EventGridSchema");
     let ask = |way: &str, token: &str| server.open("GET", way, &[("authorization", &format!("Bearer {token}"))]);
