@@ -1,7 +1,7 @@
 //! The output layer of all commands: the [`Command`] trait, the outcome of a command, text or JSON, tables.
 //!
 //! A command returns its text in a [`CommandOutcome`]; only `tail`, `listen` and `top` print while they run. Everything is
-//! printed by [`print`], which escapes control characters and accepts closed pipes.
+//! printed by [`print`](mod@print), which escapes control characters and accepts closed pipes.
 
 use std::{fmt, future::Future, process::ExitCode};
 

@@ -40,7 +40,7 @@ pub(super) fn limit() -> Option<u64> {
     lowest(&groups, |path| fs::read_to_string(path).ok())
 }
 
-/// As [`limit`], from the text of `/proc/self/cgroup` and a reader of files.
+/// As `limit`, from the text of `/proc/self/cgroup` and a reader of files.
 pub fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut lowest: Option<u64> = None;
     for line in groups.lines() {

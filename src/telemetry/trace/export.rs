@@ -66,7 +66,7 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
 }
 
 impl TraceExporter {
-    /// Exports the queued spans, within [`CLOSE_WAIT`].
+    /// Exports the queued spans, within `CLOSE_WAIT`.
     pub fn close(self) {
         if let Some(shared) = &self.tracer.0 {
             shared.closing.store(true, Ordering::Relaxed);
