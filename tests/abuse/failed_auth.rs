@@ -75,7 +75,7 @@ fn wrong_keys_and_tokens_wait_while_right_ones_do_not() {
     };
     let took = wrong(&events_path("orders"), "POST");
     assert!(took >= Duration::from_millis(50 + 100 + 200 + 400 + 400), "publishers' refusals took {took:?}");
-    // The two doors know the same strangers.
+    // Both listeners share the failed-authentication limiter.
     let took = wrong("/providers/Microsoft.EventGrid/operations", "GET");
     assert!(took >= Duration::from_millis(8 * 400), "operators' refusals took {took:?}");
 
@@ -85,5 +85,5 @@ fn wrong_keys_and_tokens_wait_while_right_ones_do_not() {
     assert!(right.iter().all(|(status, _)| *status == 200), "{right:?}");
     let quickest = right.iter().map(|(_, took)| *took).min().expect("nine");
     assert!(quickest < Duration::from_millis(300), "a right key from the same address waits for nothing: {right:?}");
-    assert!(server.said().contains("its refusals wait"), "the operator is told");
+    assert!(server.said().contains("refusals to this address are delayed"), "the operator is warned");
 }

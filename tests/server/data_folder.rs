@@ -105,7 +105,7 @@ fn a_backup_is_restored_to_a_relative_path_with_the_rights_of_new_files() {
         }
     }
     let output = gridhook(&["restore", "backup", "--data-dir", "data"], folder.path());
-    assert!(!output.status.success() && said(&output).contains("nothing is written over"), "{}", said(&output));
+    assert!(!output.status.success() && said(&output).contains("nothing is overwritten"), "{}", said(&output));
 }
 
 #[test]
