@@ -35,7 +35,7 @@ fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_lag
     let (taken, refused) = fill(&server, &orders, 0);
     let told = refused.text();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")), "{told}");
-    assert!(told.contains("'slow'") && told.contains("backlog is at its bound"), "{told}");
+    assert!(told.contains("'slow'") && told.contains("backlog is at its limit"), "{told}");
     assert!((40..80).contains(&taken), "{taken} events of some 4 KiB were taken");
     assert_eq!(publish(&server, "bills", &bills, 0).status, 200, "its neighbour takes events");
     let status = server.topic_status("orders");
