@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub mod admin;
+pub mod api;
 pub mod chaos;
 pub mod cli;
 pub mod clock;

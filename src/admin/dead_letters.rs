@@ -9,14 +9,16 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::value::RawValue;
 use tracing::info;
 
-pub(super) use self::body::{DeadLetterDetailView, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView};
-use self::body::{DeadLetterView, FilterBody, problem_views};
+use self::body::problem_views;
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
 };
 use crate::{
+    api::dead_letters::{
+        DeadLetterDetailView, DeadLetterView, FilterBody, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+    },
     dead_letter::{
         DeadLetters, Redrives,
         browse::{
@@ -134,7 +136,11 @@ pub(super) async fn get(
                 Schema::CloudEvents => "CloudEventSchemaV1_0",
                 Schema::Custom => "CustomEventSchema",
             };
-            Ok(HttpResponse::Ok().json(DeadLetterDetailView { letter: DeadLetterView::new(&found), schema, event }))
+            Ok(HttpResponse::Ok().json(DeadLetterDetailView {
+                letter: DeadLetterView::new(&found),
+                schema: schema.to_owned(),
+                event,
+            }))
         }
         Ok(None) => Err(AdminError::NotFound(format!(
             "There is no dead letter '{key}'. It may have been written to its file, redriven or purged."

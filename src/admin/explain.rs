@@ -2,8 +2,6 @@
 //! and a 404 reports the searched range.
 
 use actix_web::HttpResponse;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
@@ -11,169 +9,13 @@ use super::{
     model::{InvalidRequest, subscription::namespace::mode},
 };
 use crate::{
+    api::explain::{
+        AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView, StateView,
+    },
     control::registry::{self, EventAccount, EventSelector, ExplainAnswer, SearchedRange},
     event::Seq,
     policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle},
 };
-
-/// An event that matches the request.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Explanation)]
-pub(super) struct ExplainView {
-    topic: String,
-    subscription: String,
-    /// `Push`, or `Queue` for clients that pull.
-    delivery_mode: &'static str,
-    now: String,
-    sequence: u64,
-    id: Option<String>,
-    published: Option<String>,
-    #[serde(flatten)]
-    state: StateView,
-    obstacles: Vec<ObstacleView>,
-    forecast: Option<ForecastView>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(tag = "state", rename_all = "camelCase")]
-#[schema(as = ExplainedState)]
-pub(super) enum StateView {
-    InFlight {
-        attempt: u32,
-        since: String,
-        deadline: String,
-    },
-    #[serde(rename_all = "camelCase")]
-    Pending {
-        next_due: String,
-        attempts: u32,
-        last_outcome: String,
-        last_status: Option<u16>,
-        last_attempt: String,
-    },
-    /// Locked by a pulling client
-    #[serde(rename_all = "camelCase")]
-    Locked {
-        delivery_count: u32,
-        received: String,
-        locked_until: String,
-        renewable_until: String,
-    },
-    /// Released by a client, and not available before `until`
-    #[serde(rename_all = "camelCase")]
-    Released {
-        until: String,
-        delivery_count: u32,
-        last_outcome: String,
-        last_received: String,
-    },
-    /// Available to clients again after a release or an expired lock
-    #[serde(rename_all = "camelCase")]
-    Available {
-        since: String,
-        delivery_count: u32,
-        last_outcome: String,
-        last_received: String,
-    },
-    SentByAnEarlierProcess,
-    Backlog {
-        behind: u64,
-    },
-    Filtered,
-    #[serde(rename_all = "camelCase")]
-    DeadLetterWaiting {
-        reason: Option<String>,
-        file_due: Option<String>,
-    },
-    /// Delivered or given up; the ledger has its history
-    Completed,
-    NotPublished,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-#[schema(as = Obstacle)]
-enum ObstacleView {
-    Held {
-        by: String,
-    },
-    #[serde(rename_all = "camelCase")]
-    Suspended {
-        cause: String,
-        since: String,
-        next_probe: String,
-        consecutive_suspensions: u32,
-    },
-    #[serde(rename_all = "camelCase")]
-    Probing {
-        cause: String,
-        since: String,
-        consecutive_suspensions: u32,
-    },
-    /// Time until which `Retry-After` of the endpoint holds back requests
-    RetryAfter {
-        until: String,
-    },
-    /// The endpoint's rate limit is reached
-    Paced {
-        rate: f64,
-    },
-    /// The limit of locked, released and expired events is reached
-    Full {
-        pending: u64,
-        limit: u32,
-    },
-    /// No client waits for events
-    NoReceiver,
-}
-
-/// The next attempts if each of them fails.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Forecast)]
-struct ForecastView {
-    if_each_fails_with: String,
-    status: Option<u16>,
-    attempts: Vec<AttemptView>,
-    end: Option<EndView>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ForecastAttempt)]
-struct AttemptView {
-    number: u32,
-    not_before: String,
-    jitter_seconds: f64,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ForecastEnd)]
-struct EndView {
-    reason: String,
-    at: String,
-}
-
-/// An event that was not found.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = EventNotFound)]
-pub(super) struct NotFoundView {
-    state: &'static str,
-    searched: SearchedView,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = SearchedRange)]
-struct SearchedView {
-    events_in_flight: usize,
-    events_pending: usize,
-    log_from_sequence: u64,
-    log_before_sequence: u64,
-}
 
 impl StateView {
     pub(super) fn new(state: &EventState) -> Self {
@@ -276,7 +118,7 @@ pub(super) async fn explain(
             Ok(HttpResponse::Ok().json(ExplainView {
                 topic: topic.record().name.to_string(),
                 subscription: subscription.name.to_string(),
-                delivery_mode: mode(&subscription),
+                delivery_mode: mode(&subscription).to_owned(),
                 now: now.to_string(),
                 sequence: seq.0,
                 id,
@@ -293,7 +135,7 @@ pub(super) async fn explain(
                 log_from_sequence: from.0,
                 log_before_sequence: upto.0,
             };
-            Ok(HttpResponse::NotFound().json(NotFoundView { state: "notFound", searched }))
+            Ok(HttpResponse::NotFound().json(NotFoundView { state: "notFound".to_owned(), searched }))
         }
     }
 }

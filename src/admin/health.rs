@@ -5,7 +5,6 @@
 //! `/readyz` shows whether events are accepted, and if not, why. Neither shows names or numbers of resources.
 
 use std::{
-    borrow::Cow,
     fmt,
     sync::{
         Mutex, OnceLock, PoisonError,
@@ -18,25 +17,12 @@ use actix_web::{
     http::{StatusCode, header},
     web,
 };
-use serde::Serialize;
-use utoipa::ToSchema;
-
+use crate::api::health::Liveness;
+pub use crate::api::health::{Readiness, StartPhase};
 use crate::{
     journal,
     store::damage::{DamageSummary, LogGap},
 };
-
-/// Phase of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum StartPhase {
-    /// The store is being opened and read.
-    Recovering,
-    /// The server accepts and delivers events.
-    Serving,
-    /// Requests in flight are completed.
-    Stopping,
-}
 
 /// The state that both probes report.
 pub struct ServerHealth {
@@ -133,26 +119,26 @@ impl ServerHealth {
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
         let mut readiness = match self.journal.get() {
             Some(journal) => Readiness::of(phase, &journal(), &damage),
-            None => Readiness { journal: "opening", ..Readiness::of(phase, &journal::JournalState::Writable, &damage) },
+            None => Readiness { journal: "opening".to_owned(), ..Readiness::of(phase, &journal::JournalState::Writable, &damage) },
         };
         if phase == StartPhase::Recovering
             && let Some(first) = readiness.problems.first_mut()
         {
             let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
-            *first = format!("{first}: {step}").into();
+            *first = format!("{first}: {step}");
         }
         readiness
     }
 
     fn liveness(&self) -> Liveness {
         if self.phase() != StartPhase::Recovering {
-            return Liveness { status: "ok", step: None, done_bytes: None, total_bytes: None };
+            return Liveness { status: "ok".to_owned(), step: None, done_bytes: None, total_bytes: None };
         }
         let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         let progress = (step.progress)();
         Liveness {
-            status: "starting",
-            step: Some(step.what),
+            status: "starting".to_owned(),
+            step: Some(step.what.to_owned()),
             done_bytes: progress.map(|progress| progress.done),
             total_bytes: progress.map(|progress| progress.of),
         }
@@ -166,22 +152,6 @@ impl ServerHealth {
             _ => StartPhase::Stopping,
         }
     }
-}
-
-/// The response of `/readyz`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Readiness {
-    /// Whether the server accepts events.
-    pub ready: bool,
-    /// Phase of the server.
-    pub phase: StartPhase,
-    /// State of the journal: `opening`, `writable`, `full` or `closed`.
-    pub journal: &'static str,
-    /// Events that cannot be read because a table of the store is damaged. New events are accepted all the same.
-    #[serde(rename = "lostEvents")]
-    pub lost_events: u64,
-    /// Problems, in sentences
-    pub problems: Vec<Cow<'static, str>>,
 }
 
 impl Readiness {
@@ -199,10 +169,10 @@ impl Readiness {
             StartPhase::Serving => None,
             StartPhase::Stopping => Some("the server is shutting down"),
         };
-        let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(Cow::Borrowed).collect();
+        let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();
         let ready = problems.is_empty();
-        problems.extend(of_damage(damage).into_iter().map(Cow::Owned));
-        Self { ready, phase, journal, lost_events: damage.events(), problems }
+        problems.extend(of_damage(damage).into_iter());
+        Self { ready, phase, journal: journal.to_owned(), lost_events: damage.events(), problems }
     }
 }
 
@@ -232,22 +202,6 @@ fn of_damage(damage: &DamageSummary) -> Vec<String> {
         ));
     }
     problems
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Liveness {
-    /// `starting` while the store is read, then `ok`.
-    status: &'static str,
-    /// Current step of the start.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<&'static str>,
-    /// Bytes that the current step has read, if they can be counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    done_bytes: Option<u64>,
-    /// Bytes that the current step has to read, if they can be counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total_bytes: Option<u64>,
 }
 
 /// `GET /healthz`.

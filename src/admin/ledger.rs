@@ -3,17 +3,16 @@
 use std::{fmt::Write as _, num::ParseIntError, str::FromStr, time::Duration};
 
 use actix_web::HttpResponse;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    ledger_line::{LineContext, LineView, STEPS, matches_outcome},
+    ledger_line::{LineContext, STEPS, matches_outcome},
     model::{InvalidRequest, instant},
     trace::Paging,
 };
 use crate::{
+    api::ledger::{LedgerPageView, LineView},
     control::registry::{self, LedgerPeriod},
     event::Timestamp,
     policy::{outcome::Outcome, record::LedgerEntry},
@@ -24,23 +23,6 @@ const TOP: usize = 100;
 
 /// Default time range.
 const DEFAULT_RANGE: Duration = Duration::from_secs(3600);
-
-/// A page of the ledger.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Ledger)]
-pub(super) struct LedgerPageView {
-    subscription: String,
-    from: String,
-    to: String,
-    /// Time of the oldest line that is still stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    oldest: Option<String>,
-    lines: Vec<LineView>,
-    /// Value of `continue` for the next request; missing at the end. A page without lines may have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    r#continue: Option<String>,
-}
 
 /// Start of the next page: a key of the ledger in hexadecimal digits.
 struct LedgerToken(Vec<u8>);

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use crate::{
+    api::ledger::{FilterView, LineView, ResponseView},
     event::{Lane, Seq},
     policy::{
         filter::FilterResult,
@@ -13,66 +11,6 @@ use crate::{
         record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, lease::LeaseStep},
     },
 };
-
-/// A line of the ledger.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = LedgerLine)]
-pub(super) struct LineView {
-    at: String,
-    lane: String,
-    /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
-    /// `written`, `lost` or `redriven`.
-    pub(super) step: &'static str,
-    /// The whole line as a sentence.
-    text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attempt: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    milliseconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_attempt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    filter: Option<FilterView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<ResponseView>,
-    /// Number of events of the line
-    events: u64,
-    first_sequence: u64,
-    last_sequence: u64,
-}
-
-/// The result of a version of the filter for the event.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = LedgerFilter)]
-struct FilterView {
-    version: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped_by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-}
-
-/// The response to a failed request, or the error that prevented it.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = LedgerResponse)]
-struct ResponseView {
-    /// Whether it is the endpoint's own answer.
-    by_endpoint: bool,
-    text: String,
-}
 
 /// Records that belong to lines.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,7 +27,7 @@ impl LineView {
         let mut view = Self {
             at: at.to_string(),
             lane: lane_name(*lane),
-            step: step_name(event),
+            step: step_name(event).to_owned(),
             text: String::new(),
             attempt: Some(*attempt).filter(|attempt| *attempt > 0),
             outcome: None,
@@ -194,7 +132,7 @@ impl FilterView {
     fn new(version: u32, result: Option<&FilterResult>) -> Self {
         match result {
             Some(FilterResult::Stopped { clause, why, seen }) => {
-                Self { version, stopped_by: Some(clause.clone()), reason: Some(why), value: seen.clone() }
+                Self { version, stopped_by: Some(clause.clone()), reason: Some((*why).to_owned()), value: seen.clone() }
             }
             Some(FilterResult::Match) | None => Self { version, stopped_by: None, reason: None, value: None },
         }
@@ -202,7 +140,7 @@ impl FilterView {
 
     fn sentence(&self) -> String {
         let filtered = format!("filtered out by version {} of the filter", self.version);
-        match (&self.stopped_by, self.reason, &self.value) {
+        match (&self.stopped_by, &self.reason, &self.value) {
             (Some(clause), Some(why), Some(seen)) => format!("{filtered}: {clause}: {why}: {seen}"),
             (Some(clause), Some(why), None) => format!("{filtered}: {clause}: {why}"),
             _ => filtered,

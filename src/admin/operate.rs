@@ -1,16 +1,17 @@
 //! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe` and `release`.
 
 use actix_web::HttpResponse;
-use serde::Serialize;
 use tracing::info;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    supervision::IncarnationsView,
 };
 use crate::{
+    api::{
+        status::{BacklogView, CountersView, HealthView, JobView, PaceView, SubscriptionStatusView, TopicStatusView},
+        supervision::IncarnationsView,
+    },
     control::{
         record::subscription::SubscriptionRecord,
         registry::{self, SubscriptionStatus},
@@ -18,98 +19,6 @@ use crate::{
     event::Timestamp,
     policy::record::{Command, Counters, EndpointView, Health, Rate, job::Job},
 };
-
-/// The status of an event subscription.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Status)]
-pub struct SubscriptionStatusView {
-    topic: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domain_topic: Option<String>,
-    subscription: String,
-    held_by: Option<String>,
-    health: HealthView,
-    endpoint: PaceView,
-    counters: CountersView,
-    /// Counters of events that jobs sent again; they are not in `counters`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replayed: Option<CountersView>,
-    /// Jobs that have not ended.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    jobs: Vec<JobView>,
-    backlog: u64,
-    oldest_unread: Option<String>,
-    oldest_unread_age_seconds: Option<u64>,
-    next_due: Option<String>,
-    in_flight: usize,
-    late_requests: usize,
-    actor: IncarnationsView,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(tag = "state", rename_all = "lowercase")]
-#[schema(as = StatusHealth)]
-pub(super) enum HealthView {
-    Healthy {
-        failures: u32,
-    },
-    #[serde(rename_all = "camelCase")]
-    Suspended {
-        cause: String,
-        since: String,
-        next_probe: String,
-        consecutive_suspensions: u32,
-    },
-    #[serde(rename_all = "camelCase")]
-    Probing {
-        cause: String,
-        since: String,
-        consecutive_suspensions: u32,
-    },
-}
-
-/// Present limits of requests to the endpoint. Rates are in requests a second.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = StatusEndpoint)]
-struct PaceView {
-    rate: Option<f64>,
-    healthy_rate: Option<f64>,
-    concurrency: u32,
-    events_per_request: u32,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = StatusCounters)]
-struct CountersView {
-    passed: u64,
-    filtered: u64,
-    matched: u64,
-    delivered: u64,
-    pending: u64,
-    dead_lettered: u64,
-    dropped: u64,
-    canceled: u64,
-    requests: u64,
-    requests_failed: u64,
-    late: u64,
-}
-
-/// A replay or a redrive, and its progress.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = StatusJob)]
-struct JobView {
-    job: u16,
-    kind: String,
-    state: String,
-    rate: Option<f64>,
-    started: String,
-    changed: String,
-    counters: CountersView,
-}
 
 impl JobView {
     fn new(job: &Job) -> Self {
@@ -123,29 +32,6 @@ impl JobView {
             counters: CountersView::new(job.counters),
         }
     }
-}
-
-/// The status of a topic.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopicStatus)]
-pub struct TopicStatusView {
-    topic: String,
-    /// Whether publishes are refused because the backlog has reached `journal.backlog_max`.
-    full: bool,
-    /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    largest_backlog: Option<BacklogView>,
-    /// Incarnations of the topic's own actor.
-    actor: IncarnationsView,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopicBacklog)]
-struct BacklogView {
-    subscription: String,
-    bytes: u64,
 }
 
 impl SubscriptionStatusView {

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::Method};
-use serde::{Deserialize, Serialize};
 use tracing::info;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
@@ -17,6 +15,7 @@ use super::{
     model::{InvalidRequest, instant, parse, read},
 };
 use crate::{
+    api::replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
     control::registry::{ReplayContent, ReplayPoint, ReplayRange},
     event::{Lane, Seq, Timestamp},
     policy::record::{
@@ -27,27 +26,6 @@ use crate::{
 
 /// Maximum rate limit of a job, in events a second.
 const RATE_MAX: f64 = 1e6;
-
-/// A request for a replay.
-#[derive(Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = ReplayBody)]
-pub(super) struct ReplayBody {
-    /// Events published at this time or later, such as `2040-01-01T00:00:00Z`.
-    #[schema(example = "2026-01-01T00:00:00Z")]
-    from: Option<String>,
-    /// Events published before this time.
-    to: Option<String>,
-    /// First sequence number, instead of `from`.
-    from_sequence: Option<u64>,
-    /// Last sequence number, instead of `to`.
-    to_sequence: Option<u64>,
-    /// Maximum events a second, repeated attempts included; default the limits of the endpoint.
-    events_per_second: Option<f64>,
-    /// Whether to count without a replay.
-    #[serde(default)]
-    dry_run: bool,
-}
 
 impl ReplayBody {
     fn range(&self) -> Result<ReplayRange, InvalidRequest> {
@@ -78,69 +56,10 @@ impl ReplayBody {
     }
 }
 
-/// The count of a dry run of a replay.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ReplayDryRun)]
-pub(super) struct DryRun {
-    from_sequence: u64,
-    to_sequence: u64,
-    stored: u64,
-    matching: u64,
-}
-
 impl DryRun {
     fn new(ReplayContent { from, end, events, matching }: ReplayContent) -> Self {
         Self { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
     }
-}
-
-/// A replay or redrive job.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Replay)]
-pub(super) struct JobView {
-    /// Also in the header `aeg-replay-job` or `aeg-redrive-job` of its requests.
-    id: String,
-    kind: String,
-    state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from_sequence: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to_sequence: Option<u64>,
-    events_per_second: Option<f64>,
-    started: String,
-    changed: String,
-    progress: JobProgress,
-    counters: JobCounters,
-}
-
-/// Progress of the replay
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ReplayProgress)]
-struct JobProgress {
-    passed: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
-    /// Seconds until the end at the present rate.
-    eta_seconds: Option<u64>,
-}
-
-/// Outcomes of the replayed events
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ReplayCounters)]
-struct JobCounters {
-    matched: u64,
-    filtered: u64,
-    delivered: u64,
-    pending: u64,
-    dead_lettered: u64,
-    dropped: u64,
-    canceled: u64,
-    requests: u64,
-    requests_failed: u64,
 }
 
 impl JobView {

@@ -11,11 +11,9 @@ use actix_web::{
     web::{self, Bytes},
 };
 use futures_util::stream;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
@@ -23,6 +21,7 @@ use super::{
     model::{InvalidRequest, parse, read, value_of},
 };
 use crate::{
+    api::store::{BackupBody, ProgressLine},
     clock::Clock,
     event::Timestamp,
     repair::{
@@ -39,33 +38,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum number of lines that wait for a slow reader; further progress lines are dropped.
 const LINES_MAX: usize = 4;
-
-/// The folder of a backup.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = BackupRequest)]
-pub(super) struct BackupBody {
-    /// Absolute path on the server of a folder that is empty or does not exist.
-    folder: String,
-}
-
-/// A line of the response.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = StoreLine)]
-pub(super) struct ProgressLine {
-    /// Progress of the operation
-    #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<String>,
-    /// Findings of the check
-    #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<Value>,
-    /// Backup that was made
-    #[serde(skip_serializing_if = "Option::is_none")]
-    backup: Option<Value>,
-    /// Cause of a failure of the operation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
 
 const NOTHING: ProgressLine = ProgressLine { progress: None, report: None, backup: None, error: None };
 

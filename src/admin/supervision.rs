@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use serde::Deserialize;
 
 use super::{AdminError, Control, model::InvalidRequest};
 use crate::{
+    api::supervision::{
+        ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
+    },
     control::registry::QuarantinedEvents,
     supervision::{IncarnationEnds, RecoveryTimes, Supervision},
 };
@@ -17,90 +19,6 @@ const TOP: usize = 100;
 
 /// … and the maximum.
 const TOP_MAX: usize = 1_000;
-
-/// The incarnations of an actor.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ActorIncarnations)]
-pub(super) struct IncarnationsView {
-    incarnation: u64,
-    restarts: u64,
-    ends: EndsView,
-    last_cause: Option<String>,
-    last_end: Option<String>,
-    /// Time from an end to the end of the first work of the next incarnation.
-    recovery: RecoveryView,
-    /// Events quarantined because processing them ended the actor repeatedly; only of event subscriptions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quarantined: Option<QuarantinedView>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
-#[schema(as = ActorEnds)]
-struct EndsView {
-    panicked: u64,
-    killed: u64,
-    stopped: u64,
-    orphaned: u64,
-}
-
-/// Recovery times in milliseconds; the percentiles are those of the newest.
-#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
-#[schema(as = ActorRecovery)]
-struct RecoveryView {
-    count: u64,
-    last: Option<f64>,
-    p50: Option<f64>,
-    p99: Option<f64>,
-    longest: Option<f64>,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = ActorQuarantined)]
-struct QuarantinedView {
-    count: u64,
-    /// Newest events in quarantine, oldest first.
-    newest: Vec<QuarantinedEvent>,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = QuarantinedEvent)]
-struct QuarantinedEvent {
-    sequence: u64,
-    id: String,
-}
-
-/// An actor of the server.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = SupervisedActor)]
-struct ActorView {
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    topic: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subscription: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    store: Option<String>,
-    #[serde(flatten)]
-    incarnations: IncarnationsView,
-}
-
-/// `GET /supervision`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Supervision)]
-pub(super) struct SupervisionReport {
-    /// Number of supervised actors
-    actors: usize,
-    /// Number of actors that ended unexpectedly
-    ended: usize,
-    ends: EndsView,
-    quarantined: u64,
-    recovery: RecoveryView,
-    /// Actors with the most restarts, most first.
-    most_restarted: Vec<ActorView>,
-}
 
 /// The query of `GET /supervision`.
 #[derive(Debug, Deserialize)]
@@ -231,17 +149,17 @@ impl ActorHistory {
         self.recoveries.newest.extend(newest);
         let view = match owner {
             ActorOwner::Topic(topic) => {
-                ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, incarnations }
+                ActorView { kind: "topic".to_owned(), topic: Some(topic), subscription: None, store: None, incarnations }
             }
             ActorOwner::Subscription(topic, name) => ActorView {
-                kind: "subscription",
+                kind: "subscription".to_owned(),
                 topic: Some(topic),
                 subscription: Some(name),
                 store: None,
                 incarnations,
             },
             ActorOwner::Store(store) => {
-                ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), incarnations }
+                ActorView { kind: "deadLetter".to_owned(), topic: None, subscription: None, store: Some(store), incarnations }
             }
         };
         self.ended.insert((ends, self.actors), view);

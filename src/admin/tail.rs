@@ -10,18 +10,20 @@ use actix_web::{
     web::{self, Bytes},
 };
 use futures_util::stream;
-use serde::Serialize;
 use serde_json::{json, value::RawValue};
 use url::form_urlencoded;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
     arm::{self, path},
-    ledger_line::{self, LineContext, LineView},
+    ledger_line::{self, LineContext},
     model::InvalidRequest,
 };
 use crate::{
+    api::{
+        ledger::LineView,
+        tail::{Ended, MissedLines, Published, TailLine},
+    },
     control::registry::{FeedEvent, FeedSubscriber},
     escape,
     event::{Event, PartitionId},
@@ -30,52 +32,6 @@ use crate::{
 
 /// Interval of empty lines, which detect a closed connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-
-/// A line of the response.
-#[derive(Serialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-#[schema(as = TailLine)]
-pub(super) enum TailLine {
-    /// An event was published.
-    Event(Published),
-    /// An outcome of events.
-    Outcome(Box<Ended>),
-    /// Number of lines that were lost here
-    Missed(MissedLines),
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TailEvent)]
-pub(super) struct Published {
-    at: String,
-    topic: String,
-    sequence: u64,
-    id: String,
-    event_type: String,
-    subject: String,
-    bytes: usize,
-    /// The event, if the request has `data=true`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Object)]
-    event: Option<Box<RawValue>>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = TailOutcome)]
-pub(super) struct Ended {
-    topic: String,
-    subscription: String,
-    #[serde(flatten)]
-    line: LineView,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = TailMissed)]
-pub(super) struct MissedLines {
-    /// Lines of all topics.
-    count: u64,
-}
 
 /// The query of a request.
 #[derive(Debug, Default)]

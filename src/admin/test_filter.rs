@@ -5,9 +5,7 @@
 //! are the newest of the log.
 
 use actix_web::HttpResponse;
-use serde::Serialize;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
@@ -18,6 +16,7 @@ use super::{
     },
 };
 use crate::{
+    api::filter_test::{FilterTestLine, FilterTestReport},
     control::record::topic::TopicRecord,
     event::{Event, Schema, Seq, Timestamp},
     journal,
@@ -26,38 +25,13 @@ use crate::{
     store::chunk::{Chunk, LogTail},
 };
 
-/// The results of a filter for some events.
-#[derive(Debug, Default, Serialize, ToSchema)]
-#[schema(as = FilterReport)]
-pub(super) struct FilterTestReport {
-    tested: usize,
-    matched: usize,
-    results: Vec<FilterTestLine>,
-}
-
-/// The result of a filter for one event.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = FilterReportLine)]
-struct FilterTestLine {
-    id: String,
-    matches: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped_by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    /// Value that the condition looked at, as JSON
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-}
-
 impl FilterTestReport {
     fn add(&mut self, filter: &Filter, event: &Event) {
         let id = event.id().into_owned();
         let line = match filter.explain(event) {
             FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, reason: None, value: None },
             FilterResult::Stopped { clause, why, seen } => {
-                FilterTestLine { id, matches: false, stopped_by: Some(clause), reason: Some(why), value: seen }
+                FilterTestLine { id, matches: false, stopped_by: Some(clause), reason: Some(why.to_owned()), value: seen }
             }
         };
         self.tested += 1;

@@ -10,11 +10,14 @@ use std::{
 };
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest, operate::HealthView};
+use super::{AdminError, Control, model::InvalidRequest};
 use crate::{
+    api::{
+        status::HealthView,
+        top::{TopLine, TopReport},
+    },
     control::registry::{self, SubscriptionCensus, TopicHandle},
     event::{SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
@@ -31,50 +34,6 @@ const WINDOW_MIN: Duration = Duration::from_millis(500);
 
 /// Maximum time between two measurements; older ones give no rates.
 const STALE: Duration = Duration::from_secs(60);
-
-/// `GET /top`.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Top)]
-pub(super) struct TopReport {
-    now: String,
-    /// Seconds over which the rates were measured; `null` at the first measurement.
-    window_seconds: Option<f64>,
-    subscriptions: usize,
-    suspended: usize,
-    held: usize,
-    in_flight: usize,
-    backlog: u64,
-    pending: u64,
-    delivered_per_second: Option<f64>,
-    failed_per_second: Option<f64>,
-    top: Vec<TopLine>,
-}
-
-/// One event subscription.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopLine)]
-struct TopLine {
-    /// Resource id of the topic, the domain or the domain topic.
-    topic: String,
-    subscription: String,
-    held_by: Option<String>,
-    health: HealthView,
-    delivered_per_second: Option<f64>,
-    requests_per_second: Option<f64>,
-    failed_per_second: Option<f64>,
-    /// Share of successful requests since the last report, from 0 to 1
-    success_share: Option<f64>,
-    backlog: u64,
-    oldest_unread_age_seconds: Option<u64>,
-    pending: u64,
-    in_flight: usize,
-    concurrency: u32,
-    delivered: u64,
-    dead_lettered: u64,
-    dropped: u64,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct TopRates {

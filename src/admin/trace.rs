@@ -4,17 +4,20 @@
 //! Responses are bounded: `continue` is the start of the next page.
 
 use actix_web::HttpResponse;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{
     AdminError, Control,
     arm::{path::TopicPath, topic},
-    explain::{StateView, event_selector},
-    ledger_line::{LineContext, LineView},
+    explain::event_selector,
+    ledger_line::LineContext,
     model::InvalidRequest,
 };
 use crate::{
+    api::{
+        explain::StateView,
+        ledger::LineView,
+        trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView},
+    },
     control::registry::{self, EventOccurrence, SubscriptionTrace, TraceResult, TraceToken},
     policy::{
         delivery_history::{DeadLetterFate, HistoryEnd},
@@ -23,74 +26,8 @@ use crate::{
     },
 };
 
-/// Default number of delivery histories in a response …
+/// Default number of delivery histories in a response.
 const TOP: usize = 100;
-
-/// … and the maximum.
-pub(super) const TOP_MAX: usize = 1_000;
-
-/// The delivery histories of an event.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Trace)]
-pub(super) struct TraceView {
-    topic: String,
-    now: String,
-    /// First sequence number of the log. Older events are found by id only while a delivery is pending.
-    log_from_sequence: u64,
-    /// Sequence number before which the log ends.
-    log_before_sequence: u64,
-    events: Vec<EventView>,
-    /// Value of `continue` for the next request; missing at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    r#continue: Option<String>,
-}
-
-/// An event and its delivery histories.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TracedEvent)]
-struct EventView {
-    sequence: u64,
-    /// Missing, with the other fields of the event, if the store no longer has the event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subject: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    published: Option<String>,
-    subscriptions: Vec<DeliveryHistoryView>,
-}
-
-/// The history of an event in one event subscription.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeliveryHistory)]
-struct DeliveryHistoryView {
-    /// Name of the event subscription, or its number if the name is unknown
-    subscription: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domain_topic: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    deleted: bool,
-    /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`, `canceled`, `pending`,
-    /// `unread`, `beforeSubscription`, `notPublished` or `unknown`.
-    result: &'static str,
-    /// The result as a sentence.
-    text: String,
-    lines: Vec<LineView>,
-    /// Whether the event has more lines than are listed.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    truncated: bool,
-    /// Present state of a pending event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    now: Option<StateView>,
-    /// Earliest time of the next attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_attempt: Option<String>,
-}
 
 impl EventView {
     fn new(EventOccurrence { seq, event, subscriptions }: &EventOccurrence) -> Self {
@@ -125,7 +62,7 @@ impl DeliveryHistoryView {
             subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
             domain_topic: domain_topic.clone(),
             deleted: *deleted,
-            result: history_end_name(&history.verdict),
+            result: history_end_name(&history.verdict).to_owned(),
             text: sentence(traced, next_attempt.as_deref()),
             lines: history.steps.iter().map(|line| LineView::new(line, context)).collect(),
             truncated: *cut,

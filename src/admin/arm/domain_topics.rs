@@ -8,8 +8,9 @@ use crate::{
     admin::{
         AdminError, Control,
         auth::AdminCaller,
-        model::{difference::Difference, domain_topic, value_of},
+        model::{domain_topic, value_of},
     },
+    api::what_if::Difference,
     control::registry::DomainTopic,
     event::Name,
 };

@@ -19,11 +19,11 @@ use crate::{
         AdminError, Control,
         auth::AdminCaller,
         model::{
-            difference::Difference,
             namespace::topic::{NamespaceTopicSpec, NamespaceTopicView, fits, set},
             subscription, value_of,
         },
     },
+    api::what_if::Difference,
     control::{record::topic::TopicRecord, registry::TopicHandle},
 };
 

@@ -15,12 +15,12 @@ use crate::{
         AdminError, Control,
         auth::AdminCaller,
         model::{
-            difference::Difference,
             namespace::{NamespaceSpec, NamespaceView, set},
             topic::KeyName,
             value_of,
         },
     },
+    api::what_if::Difference,
     control::record::namespace::NamespaceRecord,
     event::Name,
 };

@@ -20,12 +20,12 @@ use crate::{
         auth::AdminCaller,
         model::{
             InvalidRequest,
-            difference::{Difference, ValueChange},
             domain_topic, provider,
             subscription::{self, PathForm, SubscriptionView, namespace::check_mode},
             value_of,
         },
     },
+    api::what_if::{Difference, ValueChange},
     control::{
         record::{
             proposal::{Provisioned, ProvisioningState},

@@ -15,12 +15,12 @@ use crate::{
         AdminError, Control,
         auth::{AdminCaller, secret},
         model::{
-            difference::Difference,
             provider, subscription,
             topic::{KeyName, TopicSpec, TopicView, set},
             value_of,
         },
     },
+    api::what_if::Difference,
     control::{
         record::{
             azure_properties::Identity,

@@ -9,9 +9,9 @@ use super::{
     path::{NamespaceAction, ResourcePath, SubscriptionAction, TopicAction},
     subscriptions, topics,
 };
-use crate::admin::{
-    AdminError, Control,
-    model::{InvalidRequest, difference::Difference},
+use crate::{
+    admin::{AdminError, Control, model::InvalidRequest},
+    api::what_if::Difference,
 };
 
 /// Whether a request has `whatIf=true`.

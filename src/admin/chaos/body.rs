@@ -1,12 +1,10 @@
-//! Bodies of fault injection, and their limits.
+//! Checks the bodies of fault injection.
 
 use std::time::Duration;
 
 use humantime_serde::re::humantime::parse_duration;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use crate::{admin::model::InvalidRequest, store::faults::STALL_MAX};
+use crate::{admin::model::InvalidRequest, api::chaos::ActorKind, store::faults::STALL_MAX};
 
 /// Maximum duration of a fault.
 const DURATION_MAX: Duration = Duration::from_secs(3_600);
@@ -19,124 +17,6 @@ const STEP_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// Maximum number of failing writes.
 const WRITES_MAX: u64 = 10_000;
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ChaosActor)]
-pub(super) enum ActorKind {
-    Topic,
-    Subscription,
-    Delivery,
-    DeadLetter,
-    /// A running actor: of a subscription, of a topic or, without a topic, of dead letters
-    Random,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ChaosStallTarget)]
-pub(super) enum StallTarget {
-    Topic,
-    Subscription,
-    DeadLetter,
-    Random,
-    Journal,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = ChaosKillMethod)]
-pub(super) enum KillMethod {
-    Panic,
-    Stop,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = ChaosResponseFault)]
-pub(super) enum VictimKind {
-    Drop,
-    Delay,
-    Corrupt,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ChaosKill)]
-pub(in crate::admin) struct KillBody {
-    pub(super) actor: ActorKind,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) topic: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) subscription: Option<String>,
-    pub(super) by: KillMethod,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ChaosStall)]
-pub(in crate::admin) struct StallBody {
-    pub(super) actor: StallTarget,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) topic: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) subscription: Option<String>,
-    /// Duration such as `500ms`; at most a minute.
-    pub(super) duration: String,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ChaosWrites)]
-pub(in crate::admin) struct WritesBody {
-    /// Number of writes to fail
-    pub(super) fail: u64,
-    /// Duration such as `10s`, after which no write fails.
-    pub(super) duration: String,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ChaosResponses)]
-pub(in crate::admin) struct ResponsesBody {
-    pub(super) fault: VictimKind,
-    /// Share of the responses, above 0 and up to 1.
-    pub(super) rate: f64,
-    /// Delay of a response, for the fault `delay`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) delay: Option<String>,
-    /// Only responses of the event subscriptions of this topic.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) topic: Option<String>,
-    /// Only this one's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) subscription: Option<String>,
-    /// Such as `30s`.
-    pub(super) duration: String,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ChaosClock)]
-pub(in crate::admin) struct ClockBody {
-    /// Such as `1h`, or `-1h` for a clock that is set back.
-    pub(super) step: String,
-    /// Such as `10s`: then it is set right again.
-    pub(super) duration: String,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = ChaosPoison)]
-pub(in crate::admin) struct PoisonBody {
-    pub(super) topic: String,
-    pub(super) subscription: String,
-    pub(super) event_id: String,
-    pub(super) times: u32,
-    /// After which it is forgotten: ten minutes where nothing is said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) duration: Option<String>,
-}
 
 /// The names of an actor that needs both.
 pub(super) fn names<'a>(

@@ -9,14 +9,13 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
-use utoipa::ToSchema;
 
 use crate::{
     admin::AdminError,
+    api::chaos::{ActiveFaults, ChaosReport, InjectionCounters, ResponseCount},
     chaos::{Inject, Pause},
     clock::Skew,
     control::registry::{self, FaultInjection, Registry},
@@ -88,67 +87,10 @@ impl Fault {
     }
 }
 
-/// An active fault.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ChaosFault)]
-pub struct ActiveFaults {
-    number: u64,
-    fault: &'static str,
-    /// The fault as it was requested
-    #[schema(value_type = Object)]
-    request: Value,
-    since: String,
-    until: String,
-}
-
-impl ActiveFaults {
-    /// The number of the fault.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-/// Counts of what faults did since the server started.
-#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ChaosCounters)]
-pub struct InjectionCounters {
-    pub(super) subscriptions_killed: u64,
-    pub(super) topics_killed: u64,
-    pub(super) dead_letters_killed: u64,
-    pub(super) deliveries_killed: u64,
-    pub(super) events_poisoned: u64,
-    pub(super) actors_stalled: u64,
-    pub(super) journal_stalls: u64,
-    pub(super) clock_steps: u64,
-    writes_stalled: u64,
-    writes_failed: u64,
-    responses_dropped: ResponseCount,
-    responses_delayed: ResponseCount,
-    responses_corrupted: ResponseCount,
-}
-
-/// Responses, and the events of their requests.
-#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
-#[schema(as = ChaosCount)]
-struct ResponseCount {
-    responses: u64,
-    events: u64,
-}
-
 impl From<registry::FaultCount> for ResponseCount {
     fn from(registry::FaultCount { answers, events }: registry::FaultCount) -> Self {
         Self { responses: answers, events }
     }
-}
-
-/// `GET /chaos`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Chaos)]
-pub struct ChaosReport {
-    active: Vec<ActiveFaults>,
-    injected: InjectionCounters,
 }
 
 /// Starts and ends faults.
@@ -199,7 +141,7 @@ impl FaultInjector {
         let number = state.last;
         let (now, most) = until;
         let (since, until) = (now.to_string(), now.after(most).to_string());
-        let on = ActiveFaults { number, fault: fault.name(), request: what, since, until };
+        let on = ActiveFaults { number, fault: fault.name().to_owned(), request: what, since, until };
         state.on.insert(number, (on.clone(), fault));
         // Under the lock, so that it cannot end before it starts.
         switch(number, &self.targets);
@@ -219,7 +161,7 @@ impl FaultInjector {
             Fault::Clock => self.targets.skew.ahead(Duration::ZERO),
             Fault::Poison { topic, subscription } => registry.clear_faults(&topic, &subscription),
         }
-        warn!(number, fault = on.fault, "chaos: fault ended");
+        warn!(number, fault = on.fault.as_str(), "chaos: fault ended");
     }
 
     /// Ends all faults.

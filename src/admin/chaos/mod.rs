@@ -12,17 +12,17 @@ use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use tracing::warn;
 
-pub(super) use self::body::{ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody};
-use self::{
-    body::{ActorKind, KillMethod, StallTarget, VictimKind},
-    injector::{ActiveFaults, ChaosTargets, Fault},
-};
+use self::injector::{ChaosTargets, Fault};
 use super::{
     AdminError, Control,
     arm::read_body,
     model::{InvalidRequest, parse, read, value_of},
 };
 use crate::{
+    api::chaos::{
+        ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponsesBody, StallBody, StallTarget,
+        VictimKind, WritesBody,
+    },
     chaos::{ActorFault, Inject},
     control::registry::{ChaosVictim, FaultRule, ResponseFault, TaskKill},
 };
@@ -197,7 +197,7 @@ fn start_fault(
 ) -> Result<ActiveFaults, AdminError> {
     let until = (control.clock.now(), most);
     let on = control.queue.start(&control.registry, fault, value_of(what), until, switch)?;
-    let (control, number) = (web::Data::clone(control), on.number());
+    let (control, number) = (web::Data::clone(control), on.number);
     actix_web::rt::spawn(async move {
         tokio::time::sleep(most).await;
         control.queue.end(&control.registry, number);

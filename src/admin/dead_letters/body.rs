@@ -1,148 +1,11 @@
-//! Bodies and views of the operations on dead letters.
-
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use utoipa::ToSchema;
+//! Reads bodies and makes views of the operations on dead letters.
 
 use crate::{
+    api::dead_letters::{DeadLetterView, FilterBody, ProblemView},
     admin::model::{InvalidRequest, instant},
     dead_letter::browse::{BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter},
     policy::outcome::Reason,
 };
-
-/// Selection of dead letters.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterFilter)]
-pub(in crate::admin) struct FilterBody {
-    /// `waiting` or `written`.
-    pub(super) stage: Option<String>,
-    /// Earliest time of the last attempt, or of the publish if there was none.
-    pub(super) from: Option<String>,
-    /// Time before which the last attempt, or else the publish, was.
-    pub(super) to: Option<String>,
-    /// `deadLetterReason`, compared without case.
-    pub(super) reason: Option<String>,
-    /// Id of the event.
-    pub(super) id: Option<String>,
-}
-
-/// A purge of dead letters.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterPurge)]
-pub(in crate::admin) struct PurgeBody {
-    pub(super) filter: Option<FilterBody>,
-    /// Keys of the selected dead letters.
-    pub(super) keys: Option<Vec<String>>,
-    /// Whether to select all dead letters.
-    #[serde(default)]
-    pub(super) all: bool,
-    /// Whether to count without a purge.
-    #[serde(default)]
-    pub(super) dry_run: bool,
-    /// `next` of the previous response.
-    pub(super) after: Option<String>,
-}
-
-/// A redrive of dead letters.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterRedrive)]
-pub(in crate::admin) struct RedriveBody {
-    pub(super) filter: Option<FilterBody>,
-    /// Keys of the selected dead letters.
-    pub(super) keys: Option<Vec<String>>,
-    /// Whether to select all dead letters.
-    #[serde(default)]
-    pub(super) all: bool,
-    /// Whether to count without a redrive.
-    #[serde(default)]
-    pub(super) dry_run: bool,
-    /// `next` of the previous dry run.
-    pub(super) after: Option<String>,
-    /// Maximum events a second.
-    pub(super) rate: Option<f64>,
-    /// Whether to keep a file whose dead letters were all redriven; a marker file records that.
-    #[serde(default)]
-    pub(super) keep: bool,
-}
-
-/// A started redrive.
-#[derive(Serialize, ToSchema)]
-#[schema(as = RedriveStarted)]
-pub(in crate::admin) struct RedriveStartedView {
-    pub(super) job: u16,
-}
-
-/// Result of the operation
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLettersPurged)]
-pub(in crate::admin) struct PurgedView {
-    pub(super) dead_letters: u64,
-    pub(super) dry_run: bool,
-    pub(super) problems: Vec<ProblemView>,
-    pub(super) next: Option<String>,
-}
-
-/// Files that could not be read and were left as they are
-#[derive(Serialize, ToSchema)]
-#[schema(as = DeadLetterProblem)]
-pub(in crate::admin) struct ProblemView {
-    path: String,
-    reason: String,
-}
-
-/// A page of dead letters.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetters)]
-pub(in crate::admin) struct PageView {
-    pub(super) value: Vec<DeadLetterView>,
-    pub(super) problems: Vec<ProblemView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next_link: Option<String>,
-}
-
-/// A dead letter.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetter)]
-pub(in crate::admin) struct DeadLetterView {
-    key: String,
-    pub(super) stage: &'static str,
-    id: Option<String>,
-    event_type: Option<String>,
-    subject: Option<String>,
-    dead_letter_reason: Option<String>,
-    delivery_attempts: Option<u32>,
-    last_delivery_outcome: Option<String>,
-    last_http_status_code: Option<u16>,
-    publish_time: Option<String>,
-    last_delivery_attempt_time: Option<String>,
-    /// Time at which the file of a waiting dead letter is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_due: Option<String>,
-    /// File of a written dead letter, below the folder of the event subscription, and the position in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u32>,
-}
-
-/// A dead letter with its event.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetterWithEvent)]
-pub(in crate::admin) struct DeadLetterDetailView {
-    #[serde(flatten)]
-    pub(super) letter: DeadLetterView,
-    pub(super) schema: &'static str,
-    /// The event as it was published, byte for byte.
-    #[schema(value_type = Object)]
-    pub(super) event: Box<RawValue>,
-}
 
 impl FilterBody {
     pub(super) fn query(&self, under: &str) -> Result<DeadLetterQuery, InvalidRequest> {
@@ -195,7 +58,7 @@ impl DeadLetterView {
         };
         Self {
             key: found.key.to_string(),
-            stage,
+            stage: stage.to_owned(),
             id: letter.id.clone(),
             event_type: letter.event_type.clone(),
             subject: letter.subject.clone(),

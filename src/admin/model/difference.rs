@@ -1,32 +1,9 @@
 //! The changes that a PUT would make: each changed value before and after, without secrets.
 
-use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use super::subscription::secrets;
-
-/// The changes that a PUT would make.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
-#[schema(as = Difference)]
-pub struct Difference {
-    /// Whether the resource exists.
-    pub exists: bool,
-    /// Changed properties; for a new resource, all properties that are set
-    pub changes: Vec<ValueChange>,
-}
-
-/// A changed value.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-#[schema(as = DifferenceChange)]
-pub struct ValueChange {
-    /// Path of the value: keys joined by dots.
-    pub at: String,
-    /// Value before the change, or `null`
-    pub before: Value,
-    /// Value after the change
-    pub after: Value,
-}
+use crate::api::what_if::{Difference, ValueChange};
 
 impl Difference {
     /// The difference of two states of the settable properties, with their secrets.

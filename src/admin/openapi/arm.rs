@@ -17,19 +17,16 @@ use crate::{
             topics::SharedAccessKeys,
         },
         error::ErrorResponse,
-        explain, ledger, metrics,
+        metrics,
         model::{
-            difference::Difference,
             domain_topic::{self, DomainTopicBody},
             namespace,
             provider::{EventType, ProviderOperation, TopicType},
             subscription::{self, PathForm, attribute::AttributeMappingBody as Attribute},
             topic::{self, RegenerateKeyBody},
         },
-        operate, replay,
-        test_filter::FilterTestReport,
-        trace,
     },
+    api::{explain, filter_test::FilterTestReport, ledger, replay, status, trace, what_if::Difference},
     control::record::topic::TopicKind,
     policy::record::Command,
 };
@@ -322,7 +319,7 @@ fn topic_verb(route: &Route, verb: TopicAction, schemas: &mut SchemaRegistry, er
             "status",
             "Get the backlog of a topic and the event subscriptions that lag",
         )
-        .answer(200, "The status of the topic", &schemas.of::<operate::TopicStatusView>()),
+        .answer(200, "The status of the topic", &schemas.of::<status::TopicStatusView>()),
         TopicAction::Trace => {
             paging(draft(route, "trace", "Trace an event through all event subscriptions, by id or sequence number"))
                 .query("id", "Id of the event", &json!({"type": "string", "minLength": 1}))
@@ -410,7 +407,7 @@ fn subscription_verb(
         SubscriptionAction::TestFilter => test_filter(route, schemas).errors(&READING, error),
         SubscriptionAction::Status => {
             draft(route, "status", "Get the health, the counters and the backlog of an event subscription")
-                .answer(200, "The status of the event subscription", &schemas.of::<operate::SubscriptionStatusView>())
+                .answer(200, "The status of the event subscription", &schemas.of::<status::SubscriptionStatusView>())
                 .errors(&READING, error)
         }
         SubscriptionAction::Metrics => {
@@ -464,7 +461,7 @@ fn subscription_verb(
                 Command::Release => ("release", "Release a suspended endpoint as healthy; 409 if it is healthy"),
             };
             draft(route, name, sentence)
-                .answer(200, "The status after the command", &schemas.of::<operate::SubscriptionStatusView>())
+                .answer(200, "The status after the command", &schemas.of::<status::SubscriptionStatusView>())
                 .errors(&CHANGING, error)
         }
     }

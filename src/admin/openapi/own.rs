@@ -4,14 +4,15 @@ use actix_web::http::Method;
 use serde_json::json;
 
 use super::draft::{OperationBuilder, SchemaRegistry};
-use crate::admin::{
-    GridhookPath,
-    chaos::{ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody, injector},
-    clock,
-    error::ErrorResponse,
-    health::{Liveness, Readiness},
-    store::{BackupBody, ProgressLine},
-    supervision, tail, top,
+use crate::{
+    admin::{GridhookPath, error::ErrorResponse},
+    api::{
+        chaos::{self, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
+        clock,
+        health::{Liveness, Readiness},
+        store::{BackupBody, ProgressLine},
+        supervision, tail, top,
+    },
 };
 
 /// Responses of fault injection.
@@ -152,7 +153,7 @@ pub(super) fn describe(path: GridhookPath, method: &Method, schemas: &mut Schema
             .errors(&TOP, &error),
         GridhookPath::Tail => tail_of(schemas, &error),
         GridhookPath::Chaos => {
-            let view = schemas.of::<injector::ChaosReport>();
+            let view = schemas.of::<chaos::ChaosReport>();
             let draft = match *method {
                 Method::DELETE => draft("chaos", "endChaos", "End all injected faults"),
                 _ => draft("chaos", "chaos", "List the injected faults and what they did"),
@@ -218,7 +219,7 @@ fn act(id: &str, summary: &str) -> OperationBuilder {
 
 /// It goes on for a while.
 fn duration_body(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    draft.answer(200, "The active fault", &schemas.of::<injector::ActiveFaults>())
+    draft.answer(200, "The active fault", &schemas.of::<chaos::ActiveFaults>())
 }
 
 /// Told line by line while it happens.

@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{CHANGING, READING, draft};
-use crate::admin::{
-    arm::{path::SubscriptionAction, routes::Route},
-    dead_letters,
-    openapi::draft::{OperationBuilder, SchemaRegistry},
+use crate::{
+    admin::{
+        arm::{path::SubscriptionAction, routes::Route},
+        openapi::draft::{OperationBuilder, SchemaRegistry},
+    },
+    api::dead_letters,
 };
 
 /// Query parameters that select dead letters.

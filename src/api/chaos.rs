@@ -1,0 +1,173 @@
+//! Fault injection: bodies, active faults and counters.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ChaosActor)]
+pub enum ActorKind {
+    Topic,
+    Subscription,
+    Delivery,
+    DeadLetter,
+    /// A running actor: of a subscription, of a topic or, without a topic, of dead letters
+    Random,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ChaosStallTarget)]
+pub enum StallTarget {
+    Topic,
+    Subscription,
+    DeadLetter,
+    Random,
+    Journal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ChaosKillMethod)]
+pub enum KillMethod {
+    Panic,
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ChaosResponseFault)]
+pub enum VictimKind {
+    Drop,
+    Delay,
+    Corrupt,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosKill)]
+pub struct KillBody {
+    pub actor: ActorKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<String>,
+    pub by: KillMethod,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosStall)]
+pub struct StallBody {
+    pub actor: StallTarget,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<String>,
+    /// Duration such as `500ms`; at most a minute.
+    pub duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosWrites)]
+pub struct WritesBody {
+    /// Number of writes to fail
+    pub fail: u64,
+    /// Duration such as `10s`, after which no write fails.
+    pub duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosResponses)]
+pub struct ResponsesBody {
+    pub fault: VictimKind,
+    /// Share of the responses, above 0 and up to 1.
+    pub rate: f64,
+    /// Delay of a response, for the fault `delay`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+    /// Only responses of the event subscriptions of this topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Only this one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<String>,
+    /// Such as `30s`.
+    pub duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosClock)]
+pub struct ClockBody {
+    /// Such as `1h`, or `-1h` for a clock that is set back.
+    pub step: String,
+    /// Such as `10s`: then it is set right again.
+    pub duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = ChaosPoison)]
+pub struct PoisonBody {
+    pub topic: String,
+    pub subscription: String,
+    pub event_id: String,
+    pub times: u32,
+    /// After which it is forgotten: ten minutes where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+}
+
+/// An active fault.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ChaosFault)]
+pub struct ActiveFaults {
+    pub number: u64,
+    pub fault: String,
+    /// The fault as it was requested
+    #[schema(value_type = Object)]
+    pub request: Value,
+    pub since: String,
+    pub until: String,
+}
+
+/// Counts of what faults did since the server started.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ChaosCounters)]
+pub struct InjectionCounters {
+    pub subscriptions_killed: u64,
+    pub topics_killed: u64,
+    pub dead_letters_killed: u64,
+    pub deliveries_killed: u64,
+    pub events_poisoned: u64,
+    pub actors_stalled: u64,
+    pub journal_stalls: u64,
+    pub clock_steps: u64,
+    pub writes_stalled: u64,
+    pub writes_failed: u64,
+    pub responses_dropped: ResponseCount,
+    pub responses_delayed: ResponseCount,
+    pub responses_corrupted: ResponseCount,
+}
+
+/// Responses, and the events of their requests.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[schema(as = ChaosCount)]
+pub struct ResponseCount {
+    pub responses: u64,
+    pub events: u64,
+}
+
+/// `GET /chaos`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = Chaos)]
+pub struct ChaosReport {
+    pub active: Vec<ActiveFaults>,
+    pub injected: InjectionCounters,
+}

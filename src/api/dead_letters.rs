@@ -1,0 +1,139 @@
+//! Bodies and views of the operations on dead letters.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+/// Selection of dead letters.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeadLetterFilter)]
+pub struct FilterBody {
+    /// `waiting` or `written`.
+    pub stage: Option<String>,
+    /// Earliest time of the last attempt, or of the publish if there was none.
+    pub from: Option<String>,
+    /// Time before which the last attempt, or else the publish, was.
+    pub to: Option<String>,
+    /// `deadLetterReason`, compared without case.
+    pub reason: Option<String>,
+    /// Id of the event.
+    pub id: Option<String>,
+}
+
+/// A purge of dead letters.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeadLetterPurge)]
+pub struct PurgeBody {
+    pub filter: Option<FilterBody>,
+    /// Keys of the selected dead letters.
+    pub keys: Option<Vec<String>>,
+    /// Whether to select all dead letters.
+    #[serde(default)]
+    pub all: bool,
+    /// Whether to count without a purge.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// `next` of the previous response.
+    pub after: Option<String>,
+}
+
+/// A redrive of dead letters.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeadLetterRedrive)]
+pub struct RedriveBody {
+    pub filter: Option<FilterBody>,
+    /// Keys of the selected dead letters.
+    pub keys: Option<Vec<String>>,
+    /// Whether to select all dead letters.
+    #[serde(default)]
+    pub all: bool,
+    /// Whether to count without a redrive.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// `next` of the previous dry run.
+    pub after: Option<String>,
+    /// Maximum events a second.
+    pub rate: Option<f64>,
+    /// Whether to keep a file whose dead letters were all redriven; a marker file records that.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// A started redrive.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = RedriveStarted)]
+pub struct RedriveStartedView {
+    pub job: u16,
+}
+
+/// Result of the operation
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = DeadLettersPurged)]
+pub struct PurgedView {
+    pub dead_letters: u64,
+    pub dry_run: bool,
+    pub problems: Vec<ProblemView>,
+    pub next: Option<String>,
+}
+
+/// Files that could not be read and were left as they are
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = DeadLetterProblem)]
+pub struct ProblemView {
+    pub path: String,
+    pub reason: String,
+}
+
+/// A page of dead letters.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = DeadLetters)]
+pub struct PageView {
+    pub value: Vec<DeadLetterView>,
+    pub problems: Vec<ProblemView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_link: Option<String>,
+}
+
+/// A dead letter.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = DeadLetter)]
+pub struct DeadLetterView {
+    pub key: String,
+    pub stage: String,
+    pub id: Option<String>,
+    pub event_type: Option<String>,
+    pub subject: Option<String>,
+    pub dead_letter_reason: Option<String>,
+    pub delivery_attempts: Option<u32>,
+    pub last_delivery_outcome: Option<String>,
+    pub last_http_status_code: Option<u16>,
+    pub publish_time: Option<String>,
+    pub last_delivery_attempt_time: Option<String>,
+    /// Time at which the file of a waiting dead letter is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_due: Option<String>,
+    /// File of a written dead letter, below the folder of the event subscription, and the position in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+}
+
+/// A dead letter with its event.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = DeadLetterWithEvent)]
+pub struct DeadLetterDetailView {
+    #[serde(flatten)]
+    pub letter: DeadLetterView,
+    pub schema: String,
+    /// The event as it was published, byte for byte.
+    #[schema(value_type = Object)]
+    pub event: Box<RawValue>,
+}

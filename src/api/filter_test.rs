@@ -1,0 +1,29 @@
+//! The results of a filter test.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The results of a filter for some events.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[schema(as = FilterReport)]
+pub struct FilterTestReport {
+    pub tested: usize,
+    pub matched: usize,
+    pub results: Vec<FilterTestLine>,
+}
+
+/// The result of a filter for one event.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = FilterReportLine)]
+pub struct FilterTestLine {
+    pub id: String,
+    pub matches: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Value that the condition looked at, as JSON
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}

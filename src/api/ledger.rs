@@ -1,0 +1,81 @@
+//! The lines of the ledger of an event subscription.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A page of the ledger.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Ledger)]
+pub struct LedgerPageView {
+    pub subscription: String,
+    pub from: String,
+    pub to: String,
+    /// Time of the oldest line that is still stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<String>,
+    pub lines: Vec<LineView>,
+    /// Value of `continue` for the next request; missing at the end. A page without lines may have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r#continue: Option<String>,
+}
+
+/// A line of the ledger.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerLine)]
+pub struct LineView {
+    pub at: String,
+    pub lane: String,
+    /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
+    /// `written`, `lost` or `redriven`.
+    pub step: String,
+    /// The whole line as a sentence.
+    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub milliseconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_attempt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<ResponseView>,
+    /// Number of events of the line
+    pub events: u64,
+    pub first_sequence: u64,
+    pub last_sequence: u64,
+}
+
+/// The result of a version of the filter for the event.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerFilter)]
+pub struct FilterView {
+    pub version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// The response to a failed request, or the error that prevented it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerResponse)]
+pub struct ResponseView {
+    /// Whether it is the endpoint's own answer.
+    pub by_endpoint: bool,
+    pub text: String,
+}

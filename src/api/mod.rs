@@ -1,0 +1,25 @@
+//! The JSON of the operators' API: one set of types for the server that writes it, the commands that read it, and the
+//! OpenAPI document that describes it.
+//!
+//! Every type is read and written, except requests and responses that contain an event byte for byte. A response that is
+//! newer than the commands has fields that they ignore; a field that is gone is an error, not an empty column.
+//!
+//! These are types only: `admin` makes them from its state, `cli` formats them.
+
+#![expect(missing_docs, reason = "admin::openapi describes the fields, most of them by a name with one meaning")]
+
+pub mod chaos;
+pub mod clock;
+pub mod dead_letters;
+pub mod explain;
+pub mod filter_test;
+pub mod health;
+pub mod ledger;
+pub mod replay;
+pub mod status;
+pub mod store;
+pub mod supervision;
+pub mod tail;
+pub mod top;
+pub mod trace;
+pub mod what_if;

@@ -1,0 +1,84 @@
+//! Replays of stored events.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A request for a replay.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = ReplayBody)]
+pub struct ReplayBody {
+    /// Events published at this time or later, such as `2040-01-01T00:00:00Z`.
+    #[schema(example = "2026-01-01T00:00:00Z")]
+    pub from: Option<String>,
+    /// Events published before this time.
+    pub to: Option<String>,
+    /// First sequence number, instead of `from`.
+    pub from_sequence: Option<u64>,
+    /// Last sequence number, instead of `to`.
+    pub to_sequence: Option<u64>,
+    /// Maximum events a second, repeated attempts included; default the limits of the endpoint.
+    pub events_per_second: Option<f64>,
+    /// Whether to count without a replay.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// The count of a dry run of a replay.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReplayDryRun)]
+pub struct DryRun {
+    pub from_sequence: u64,
+    pub to_sequence: u64,
+    pub stored: u64,
+    pub matching: u64,
+}
+
+/// A replay or redrive job.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Replay)]
+pub struct JobView {
+    /// Also in the header `aeg-replay-job` or `aeg-redrive-job` of its requests.
+    pub id: String,
+    pub kind: String,
+    pub state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_sequence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_sequence: Option<u64>,
+    pub events_per_second: Option<f64>,
+    pub started: String,
+    pub changed: String,
+    pub progress: JobProgress,
+    pub counters: JobCounters,
+}
+
+/// Progress of the replay
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReplayProgress)]
+pub struct JobProgress {
+    pub passed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Seconds until the end at the present rate.
+    pub eta_seconds: Option<u64>,
+}
+
+/// Outcomes of the replayed events
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReplayCounters)]
+pub struct JobCounters {
+    pub matched: u64,
+    pub filtered: u64,
+    pub delivered: u64,
+    pub pending: u64,
+    pub dead_lettered: u64,
+    pub dropped: u64,
+    pub canceled: u64,
+    pub requests: u64,
+    pub requests_failed: u64,
+}

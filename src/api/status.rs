@@ -1,0 +1,121 @@
+//! The status of topics and event subscriptions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::supervision::IncarnationsView;
+
+/// The status of an event subscription.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Status)]
+pub struct SubscriptionStatusView {
+    pub topic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain_topic: Option<String>,
+    pub subscription: String,
+    pub held_by: Option<String>,
+    pub health: HealthView,
+    pub endpoint: PaceView,
+    pub counters: CountersView,
+    /// Counters of events that jobs sent again; they are not in `counters`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<CountersView>,
+    /// Jobs that have not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobView>,
+    pub backlog: u64,
+    pub oldest_unread: Option<String>,
+    pub oldest_unread_age_seconds: Option<u64>,
+    pub next_due: Option<String>,
+    pub in_flight: usize,
+    pub late_requests: usize,
+    pub actor: IncarnationsView,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
+#[schema(as = StatusHealth)]
+pub enum HealthView {
+    Healthy {
+        failures: u32,
+    },
+    #[serde(rename_all = "camelCase")]
+    Suspended {
+        cause: String,
+        since: String,
+        next_probe: String,
+        consecutive_suspensions: u32,
+    },
+    #[serde(rename_all = "camelCase")]
+    Probing {
+        cause: String,
+        since: String,
+        consecutive_suspensions: u32,
+    },
+}
+
+/// Present limits of requests to the endpoint. Rates are in requests a second.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = StatusEndpoint)]
+pub struct PaceView {
+    pub rate: Option<f64>,
+    pub healthy_rate: Option<f64>,
+    pub concurrency: u32,
+    pub events_per_request: u32,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = StatusCounters)]
+pub struct CountersView {
+    pub passed: u64,
+    pub filtered: u64,
+    pub matched: u64,
+    pub delivered: u64,
+    pub pending: u64,
+    pub dead_lettered: u64,
+    pub dropped: u64,
+    pub canceled: u64,
+    pub requests: u64,
+    pub requests_failed: u64,
+    pub late: u64,
+}
+
+/// A replay or a redrive, and its progress.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = StatusJob)]
+pub struct JobView {
+    pub job: u16,
+    pub kind: String,
+    pub state: String,
+    pub rate: Option<f64>,
+    pub started: String,
+    pub changed: String,
+    pub counters: CountersView,
+}
+
+/// The status of a topic.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TopicStatus)]
+pub struct TopicStatusView {
+    pub topic: String,
+    /// Whether publishes are refused because the backlog has reached `journal.backlog_max`.
+    pub full: bool,
+    /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest_backlog: Option<BacklogView>,
+    /// Incarnations of the topic's own actor.
+    pub actor: IncarnationsView,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TopicBacklog)]
+pub struct BacklogView {
+    pub subscription: String,
+    pub bytes: u64,
+}

@@ -1,0 +1,32 @@
+//! Checks and backups of the store of the running server.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// The folder of a backup.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = BackupRequest)]
+pub struct BackupBody {
+    /// Absolute path on the server of a folder that is empty or does not exist.
+    pub folder: String,
+}
+
+/// A line of the response.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = StoreLine)]
+pub struct ProgressLine {
+    /// Progress of the operation
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// Findings of the check
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Value>,
+    /// Backup that was made
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<Value>,
+    /// Cause of a failure of the operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

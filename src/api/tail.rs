@@ -1,0 +1,53 @@
+//! The lines of `GET /tail`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::ledger::LineView;
+
+/// A line of the response.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+#[schema(as = TailLine)]
+pub enum TailLine {
+    /// An event was published.
+    Event(Published),
+    /// An outcome of events.
+    Outcome(Box<Ended>),
+    /// Number of lines that were lost here
+    Missed(MissedLines),
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TailEvent)]
+pub struct Published {
+    pub at: String,
+    pub topic: String,
+    pub sequence: u64,
+    pub id: String,
+    pub event_type: String,
+    pub subject: String,
+    pub bytes: usize,
+    /// The event, if the request has `data=true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    pub event: Option<Box<RawValue>>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = TailOutcome)]
+pub struct Ended {
+    pub topic: String,
+    pub subscription: String,
+    #[serde(flatten)]
+    pub line: LineView,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = TailMissed)]
+pub struct MissedLines {
+    /// Lines of all topics.
+    pub count: u64,
+}

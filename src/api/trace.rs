@@ -1,0 +1,72 @@
+//! The delivery histories of an event.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{explain::StateView, ledger::LineView};
+
+/// Maximum number of delivery histories or lines in a response.
+pub const TOP_MAX: usize = 1_000;
+
+/// The delivery histories of an event.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Trace)]
+pub struct TraceView {
+    pub topic: String,
+    pub now: String,
+    /// First sequence number of the log. Older events are found by id only while a delivery is pending.
+    pub log_from_sequence: u64,
+    /// Sequence number before which the log ends.
+    pub log_before_sequence: u64,
+    pub events: Vec<EventView>,
+    /// Value of `continue` for the next request; missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r#continue: Option<String>,
+}
+
+/// An event and its delivery histories.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TracedEvent)]
+pub struct EventView {
+    pub sequence: u64,
+    /// Missing, with the other fields of the event, if the store no longer has the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
+    pub subscriptions: Vec<DeliveryHistoryView>,
+}
+
+/// The history of an event in one event subscription.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = DeliveryHistory)]
+pub struct DeliveryHistoryView {
+    /// Name of the event subscription, or its number if the name is unknown
+    pub subscription: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain_topic: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+    /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`, `canceled`, `pending`,
+    /// `unread`, `beforeSubscription`, `notPublished` or `unknown`.
+    pub result: String,
+    /// The result as a sentence.
+    pub text: String,
+    pub lines: Vec<LineView>,
+    /// Whether the event has more lines than are listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// Present state of a pending event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<StateView>,
+    /// Earliest time of the next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_attempt: Option<String>,
+}

@@ -1,0 +1,27 @@
+//! The changes that a PUT would make.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// The changes that a PUT would make.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
+#[schema(as = Difference)]
+pub struct Difference {
+    /// Whether the resource exists.
+    pub exists: bool,
+    /// Changed properties; for a new resource, all properties that are set
+    pub changes: Vec<ValueChange>,
+}
+
+/// A changed value.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
+#[schema(as = DifferenceChange)]
+pub struct ValueChange {
+    /// Path of the value: keys joined by dots.
+    pub at: String,
+    /// Value before the change, or `null`
+    pub before: Value,
+    /// Value after the change
+    pub after: Value,
+}
