@@ -104,8 +104,8 @@ impl Clock {
         limits: ClockLimits,
     ) -> (Self, Option<ClockJump>) {
         let wall = skew.of(wall());
-        let Beginning { told, jump, held } = begin(past, wall, &MachineBoot::now(boot), limits);
-        let follower = Follower { told, ..Follower::new(wall) };
+        let Beginning { reported, jump, held } = begin(past, wall, &MachineBoot::now(boot), limits);
+        let follower = Follower { reported, ..Follower::new(wall) };
         let hold = Hold { is_held: AtomicBool::new(held.is_some()), held: Mutex::new(held), limits, ..Hold::default() };
         (Self::following(follower, skew, hold), jump)
     }
@@ -154,9 +154,9 @@ impl Clock {
     pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
         let ClockSource::System { started, hold, .. } = &*self.0 else { return None };
         let elapsed = instant().saturating_duration_since(*started);
-        let told = if hold.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
+        let reported = if hold.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
         let rest = |held: &HeldJump| HeldJump { rest: held.rest.saturating_sub(elapsed), ..held.clone() };
-        Some(ClockRecord { told, machine: MachineBoot::now(boot), held: hold.lock().as_ref().map(rest) })
+        Some(ClockRecord { reported, machine: MachineBoot::now(boot), held: hold.lock().as_ref().map(rest) })
     }
 
     /// A clock that stands still until a test moves it.
@@ -170,15 +170,15 @@ impl Clock {
         match &*self.0 {
             ClockSource::System { started, follower, seen, skew, .. } => {
                 let elapsed = || instant().saturating_duration_since(*started);
-                if let Some(told) = seen.since(elapsed()) {
-                    return told;
+                if let Some(reported) = seen.since(elapsed()) {
+                    return reported;
                 }
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
                 // Both clocks are read under the lock, so that readings reach the follower in order.
                 let elapsed = elapsed();
-                let told = follower.observe(elapsed, skew.of(wall()));
-                seen.note(elapsed, told);
-                told
+                let reported = follower.observe(elapsed, skew.of(wall()));
+                seen.note(elapsed, reported);
+                reported
             }
             ClockSource::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
         }
@@ -214,8 +214,8 @@ pub struct MachineBoot {
 impl MachineBoot {
     fn now(boot: Option<&str>) -> Self {
         // If the system has no boot id, no two boots count as the same.
-        let told = std::fs::read_to_string("/proc/uptime").ok();
-        let up = told.and_then(|told| told.split(' ').next()?.parse().ok());
+        let reported = std::fs::read_to_string("/proc/uptime").ok();
+        let up = reported.and_then(|reported| reported.split(' ').next()?.parse().ok());
         let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Self { boot: boot.filter(|_| up.is_some()).map(str::to_owned), up: up.unwrap_or_default() }
     }
@@ -231,7 +231,7 @@ impl MachineBoot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRecord {
     /// The time of its clock.
-    pub told: Timestamp,
+    pub reported: Timestamp,
     /// The boot in which it ran.
     pub machine: MachineBoot,
     /// Why expiry was suspended, if it was.
@@ -253,7 +253,7 @@ pub struct HeldJump {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
     /// The time it starts with.
-    pub told: Timestamp,
+    pub reported: Timestamp,
     /// What an operator should know.
     pub jump: Option<ClockJump>,
     /// Whether expiry is suspended, and why.
@@ -273,24 +273,24 @@ pub enum ClockJump {
 
 /// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
 pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, limits: ClockLimits) -> Beginning {
-    let Some(ClockRecord { told, machine, held }) = past else {
-        return Beginning { told: wall, jump: None, held: None };
+    let Some(ClockRecord { reported, machine, held }) = past else {
+        return Beginning { reported: wall, jump: None, held: None };
     };
-    let expected = |told: &Timestamp, then: &MachineBoot| told.after(here.since(then).unwrap_or_default());
+    let expected = |reported: &Timestamp, then: &MachineBoot| reported.after(here.since(then).unwrap_or_default());
     if let Some(HeldJump { before, machine, .. }) = held
         && distance(wall, expected(before, machine)) <= limits.jump_max
     {
-        return Beginning { told: wall, jump: Some(ClockJump::Undone), held: None };
+        return Beginning { reported: wall, jump: Some(ClockJump::Undone), held: None };
     }
-    let expected = expected(told, machine);
+    let expected = expected(reported, machine);
     if wall < expected {
         let behind = expected.since(wall);
         let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
-        return Beginning { told: expected, jump, held: held.clone() };
+        return Beginning { reported: expected, jump, held: held.clone() };
     }
     let ahead = wall.since(expected);
     if ahead <= limits.jump_max {
-        return Beginning { told: wall, jump: None, held: held.clone() };
+        return Beginning { reported: wall, jump: None, held: held.clone() };
     }
     // Of several jumps, returning from the first ends the suspension.
     let (before, machine) = match held {
@@ -298,7 +298,7 @@ pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, li
         None => (expected, here.clone()),
     };
     let held = Some(HeldJump { before, machine, rest: limits.hold_wait });
-    Beginning { told: wall, jump: Some(ClockJump::Ahead(ahead)), held }
+    Beginning { reported: wall, jump: Some(ClockJump::Ahead(ahead)), held }
 }
 
 /// The suspension of expiry in this process.
@@ -331,7 +331,7 @@ struct LastReading {
     /// Odd while a reading is stored.
     version: AtomicU64,
     elapsed: AtomicU64,
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl LastReading {
@@ -341,23 +341,23 @@ impl LastReading {
     /// The time, if the last reading is recent enough.
     fn since(&self, elapsed: Duration) -> Option<Timestamp> {
         let version = self.version.load(Ordering::Acquire);
-        let (at, told) = (self.elapsed.load(Ordering::Relaxed), self.told.load(Ordering::Relaxed));
+        let (at, reported) = (self.elapsed.load(Ordering::Relaxed), self.reported.load(Ordering::Relaxed));
         // The fence orders these loads before the second load of the version, as in `note`.
         fence(Ordering::Acquire);
         if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
             return None;
         }
         let passed = elapsed.saturating_sub(Duration::from_nanos(at));
-        (passed < Self::FRESH).then(|| Timestamp(told).after(passed - passed / Follower::SLEW))
+        (passed < Self::FRESH).then(|| Timestamp(reported).after(passed - passed / Follower::SLEW))
     }
 
     /// Stores a reading. Callers must be serialized.
-    fn note(&self, elapsed: Duration, told: Timestamp) {
+    fn note(&self, elapsed: Duration, reported: Timestamp) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         self.elapsed.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.told.store(told.0, Ordering::Relaxed);
+        self.reported.store(reported.0, Ordering::Relaxed);
         self.version.store(version + 2, Ordering::Release);
     }
 }
@@ -397,7 +397,7 @@ impl ManualClock {
 pub struct Follower {
     elapsed: Duration,
     wall: Timestamp,
-    told: Timestamp,
+    reported: Timestamp,
     step: Option<ClockStep>,
 }
 
@@ -410,7 +410,7 @@ impl Follower {
 
     /// Starts at the wall clock.
     pub fn new(wall: Timestamp) -> Self {
-        Self { elapsed: Duration::ZERO, wall, told: wall, step: None }
+        Self { elapsed: Duration::ZERO, wall, reported: wall, step: None }
     }
 
     /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall clock reads `wall`.
@@ -420,13 +420,13 @@ impl Follower {
         if distance(wall, expected) > Self::STEP {
             self.step = Some(ClockStep { wall, expected });
         }
-        let told = self.told.after(passed);
-        let slew = distance(wall, told).min(passed / Self::SLEW);
+        let reported = self.reported.after(passed);
+        let slew = distance(wall, reported).min(passed / Self::SLEW);
         // Never backwards: `passed` is larger than the slew.
-        self.told = if wall > told { told.after(slew) } else { told.before(slew) };
+        self.reported = if wall > reported { reported.after(slew) } else { reported.before(slew) };
         self.elapsed = self.elapsed.max(elapsed);
         self.wall = wall;
-        self.told
+        self.reported
     }
 
     /// The last step seen.

@@ -38,10 +38,10 @@ impl Listening {
         let at = at.parse().unwrap_or_else(|_| panic!("no address: {line}"));
         // The rest is read so that the process never blocks on a full pipe.
         let notes = Arc::<Mutex<String>>::default();
-        let heard = Arc::clone(&notes);
+        let received = Arc::clone(&notes);
         std::thread::spawn(move || {
             for line in told.lines().map_while(Result::ok) {
-                heard.lock().expect("nobody panicked").push_str(&format!("{line}\n"));
+                received.lock().expect("nobody panicked").push_str(&format!("{line}\n"));
             }
         });
         let out = child.stdout.take().map(BufReader::new);
@@ -350,9 +350,9 @@ fn settings_are_checked_without_a_start() {
     let waits = all.as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_wait");
     assert_eq!(waits, Some(&json!({"key": "delivery.response_wait", "value": "\"30s\"", "origin": "default"})));
     assert!(code == Some(0) && !told.contains("very-secret-and-long"), "{told}");
-    let (code, told, said) = check(&["--listen", "here"]);
+    let (code, told, reported) = check(&["--listen", "here"]);
     assert_eq!((code, told.as_str()), (Some(1), ""));
-    expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&said);
+    expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&reported);
 }
 
 fn cut(input: &str, events: usize, bytes: usize) -> String {

@@ -61,10 +61,10 @@ proptest! {
         let (mut follower, mut elapsed, mut last) = (Follower::new(NOON), Duration::ZERO, NOON);
         for (passed, wall) in readings {
             elapsed += Duration::from_micros(passed);
-            let told = follower.observe(elapsed, Timestamp(wall));
-            prop_assert!(last <= told);
-            prop_assert!(told <= NOON.after(elapsed + elapsed / Follower::SLEW));
-            last = told;
+            let reported = follower.observe(elapsed, Timestamp(wall));
+            prop_assert!(last <= reported);
+            prop_assert!(reported <= NOON.after(elapsed + elapsed / Follower::SLEW));
+            last = reported;
         }
     }
 }
@@ -76,8 +76,8 @@ fn the_clock_of_the_machine_is_the_same_for_every_thread() {
     let before = clock.now();
     let threads = clones.into_iter().map(|clock| std::thread::spawn(move || clock.now()));
     for thread in threads.collect::<Vec<_>>() {
-        let told = thread.join().expect("a thread that reads the clock");
-        assert!(before <= told && told <= clock.now());
+        let reported = thread.join().expect("a thread that reads the clock");
+        assert!(before <= reported && reported <= clock.now());
     }
     assert_eq!(clock.take_step(), None);
 }
@@ -92,9 +92,9 @@ fn time_never_goes_back_for_any_reader_whatever_the_wall_clock_does() {
             scope.spawn(|| {
                 for _ in 0..50_000 {
                     let mut last = last.lock().expect("nobody has failed");
-                    let told = clock.now();
-                    assert!(*last <= told, "{told} after {last}");
-                    *last = told;
+                    let reported = clock.now();
+                    assert!(*last <= reported, "{reported} after {last}");
+                    *last = reported;
                 }
             });
         }
@@ -127,13 +127,13 @@ fn machine(boot: &str, up: u64) -> MachineBoot {
 }
 
 fn past(boot: &str, up: u64, held: Option<HeldJump>) -> ClockRecord {
-    ClockRecord { told: NOON, machine: machine(boot, up), held }
+    ClockRecord { reported: NOON, machine: machine(boot, up), held }
 }
 
 #[test]
 fn a_first_process_believes_the_wall_clock() {
     let beginning = begin(None, NOON, &machine("a", 5), LIMITS);
-    assert_eq!(beginning, Beginning { told: NOON, jump: None, held: None });
+    assert_eq!(beginning, Beginning { reported: NOON, jump: None, held: None });
 }
 
 #[test]
@@ -141,15 +141,15 @@ fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
     let (day, past) = (86_400, past("a", 100, None));
     // The server was off for a day, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 100 + day), LIMITS);
-    assert_eq!(beginning, Beginning { told: NOON.after(seconds(day)), jump: None, held: None });
+    assert_eq!(beginning, Beginning { reported: NOON.after(seconds(day)), jump: None, held: None });
     // The server was off for a second, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 101), LIMITS);
-    assert_eq!(beginning.told, NOON.after(seconds(day)));
+    assert_eq!(beginning.reported, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Ahead(seconds(day - 1))));
     assert_eq!(beginning.held.expect("held").rest, LIMITS.hold_wait);
     // The server was off for a day, and the wall clock advanced by a second.
     let beginning = begin(Some(&past), NOON.after(seconds(1)), &machine("a", 100 + day), LIMITS);
-    assert_eq!(beginning.told, NOON.after(seconds(day)));
+    assert_eq!(beginning.reported, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Behind(seconds(day - 1))));
 }
 
@@ -157,10 +157,13 @@ fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
 fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_pause_is_doubted() {
     let past = past("a", 100, None);
     let at = |wall| begin(Some(&past), wall, &machine("b", 3), LIMITS);
-    assert_eq!(at(NOON.before(seconds(60))), Beginning { told: NOON, jump: None, held: None });
+    assert_eq!(at(NOON.before(seconds(60))), Beginning { reported: NOON, jump: None, held: None });
     assert_eq!(at(NOON.before(seconds(7_200))).jump, Some(ClockJump::Behind(seconds(7_200))));
-    assert_eq!(at(NOON.before(seconds(7_200))).told, NOON);
-    assert_eq!(at(NOON.after(seconds(3_600))), Beginning { told: NOON.after(seconds(3_600)), jump: None, held: None });
+    assert_eq!(at(NOON.before(seconds(7_200))).reported, NOON);
+    assert_eq!(
+        at(NOON.after(seconds(3_600))),
+        Beginning { reported: NOON.after(seconds(3_600)), jump: None, held: None }
+    );
     assert_eq!(at(NOON.after(seconds(3_601))).jump, Some(ClockJump::Ahead(seconds(3_601))));
 }
 
@@ -168,7 +171,7 @@ fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_
 fn a_hold_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     let days = seconds(3 * 86_400);
     let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS).held.expect("held");
-    let mut past = ClockRecord { told: NOON.after(days), machine: machine("a", 200), held: Some(first.clone()) };
+    let mut past = ClockRecord { reported: NOON.after(days), machine: machine("a", 200), held: Some(first.clone()) };
     // A restart of the server alone changes nothing.
     let again = begin(Some(&past), NOON.after(days + seconds(5)), &machine("a", 205), LIMITS);
     assert_eq!((again.jump, again.held.as_ref()), (None, Some(&first)));
@@ -178,12 +181,12 @@ fn a_hold_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     assert_eq!(further.held, Some(HeldJump { rest: LIMITS.hold_wait, ..first.clone() }));
     past.held = further.held;
     let back = begin(Some(&past), NOON.after(seconds(110)), &machine("a", 210), LIMITS);
-    assert_eq!(back, Beginning { told: NOON.after(seconds(110)), jump: Some(ClockJump::Undone), held: None });
+    assert_eq!(back, Beginning { reported: NOON.after(seconds(110)), jump: Some(ClockJump::Undone), held: None });
 }
 
 #[test]
 fn a_clock_holds_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over() {
-    let past = ClockRecord { told: Timestamp::default(), machine: machine("a", 0), held: None };
+    let past = ClockRecord { reported: Timestamp::default(), machine: machine("a", 0), held: None };
     let (clock, jump) = Clock::resumed(Skew::default(), Some(&past), Some("b"), LIMITS);
     assert!(matches!(jump, Some(ClockJump::Ahead(_))) && clock.holds_expiry());
     assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_some());

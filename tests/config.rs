@@ -528,7 +528,7 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         ["2020", "2021", "2023", "current", "namespace", "quick"]
     );
 
-    let told = |text: &str| {
+    let shown = |text: &str| {
         write("quick.toml", text);
         load(&file, &[], &[]).expect_err("a bad edition").replace(&format!("{}/", folder.path().display()), "")
     };
@@ -538,15 +538,15 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         17 | repeat = "12 moons"
            |          ^^^^^^^^^^
         invalid value: string "12 moons", expected a duration"#]]
-    .assert_eq(&told(&current.replace("repeat = \"12h\"", "repeat = \"12 moons\"")));
+    .assert_eq(&shown(&current.replace("repeat = \"12h\"", "repeat = \"12 moons\"")));
     expect!["quick.toml: retry.jitter_share is 10; allowed is a number from 0 to 1"]
-        .assert_eq(&told(&current.replace("jitter_share = 0.1", "jitter_share = 10")));
+        .assert_eq(&shown(&current.replace("jitter_share = 0.1", "jitter_share = 10")));
     expect![[r#"
         quick.toml: TOML parse error at line 100, column 1
             |
         100 | Sleepy = "10s"
             | ^^^^^^
-        unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&told(&current.replace("Busy = ", "Sleepy = ")));
+        unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&shown(&current.replace("Busy = ", "Sleepy = ")));
 }
 
 #[test]
@@ -737,7 +737,7 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_told() {
         gridhook::config::near_misses(&SettingSources { environment, ..SettingSources::default() })
     };
     assert_eq!(near(&OF_KUBERNETES), []);
-    let told = near(&[
+    let response = near(&[
         ("GRIDHOOK_SERVER_LISTEN", "x"),
         ("GRIDHOOK_LISTEN", "x"),
         ("GRIDHOOK_JOURNAL_BACKLOG_MAX", "x"),
@@ -748,7 +748,7 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_told() {
     ]);
     let pair = |name: &str, meant: &str| (name.to_owned(), meant.to_owned());
     assert_eq!(
-        told,
+        response,
         [
             pair("GRIDHOOK_SERVER_LISTEN", "GRIDHOOK_SERVER__LISTEN"),
             pair("GRIDHOOK_LISTEN", "GRIDHOOK_SERVER__LISTEN"),

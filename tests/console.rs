@@ -324,8 +324,9 @@ fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_
     assert!(typo.contains("404") && typo.contains("Did you mean orders?"), "{typo}");
 
     let keys = |of: &str| -> String {
-        let told: Value = serde_json::from_str(&with(&["topics", "keys", of, "--output", "json"], &[])).expect("JSON");
-        told["key1"].as_str().expect("a key").to_owned()
+        let printed: Value =
+            serde_json::from_str(&with(&["topics", "keys", of, "--output", "json"], &[])).expect("JSON");
+        printed["key1"].as_str().expect("a key").to_owned()
     };
     fs::write(folder.join("orders.key"), keys("orders") + "\n").expect("a file");
     fs::remove_file(folder.join("data/admin-token")).expect("it is there");
@@ -355,13 +356,13 @@ fn a_private_certificate_authority_is_trusted_by_ca_file() {
     let server = Server::start_tls(&settings, authority.client());
     let at = format!("https://{}", server.at());
     assert_eq!(run(folder, &["health", "--server", &at, "--ca-file", "ca.pem"]), "serving");
-    let told = |arguments: &[&str]| {
+    let printed = |arguments: &[&str]| {
         said(&gridhook(folder, arguments).output().expect("an end")).replace(&server.at().to_string(), "SERVER")
     };
-    expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the file of the certificate authority with --ca-file"].assert_eq(&told(&["health", "--server", &at]));
-    expect!["http://SERVER/: invalid HTTP version specified; the response is not HTTP: does the server use TLS (https://SERVER)?"].assert_eq(&told(&["health", "--server", &at.replace("https", "http")]));
+    expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the file of the certificate authority with --ca-file"].assert_eq(&printed(&["health", "--server", &at]));
+    expect!["http://SERVER/: invalid HTTP version specified; the response is not HTTP: does the server use TLS (https://SERVER)?"].assert_eq(&printed(&["health", "--server", &at.replace("https", "http")]));
     expect!["gridhook: server.key has no usable certificate: it contains none; allowed is a PEM file"]
-        .assert_eq(&told(&["health", "--server", &at, "--ca-file", "server.key"]));
+        .assert_eq(&printed(&["health", "--server", &at, "--ca-file", "server.key"]));
 }
 
 #[test]
@@ -527,9 +528,9 @@ fn commands_manage_namespaces() {
         .expect("the binary starts");
     let event = r#"{"specversion": "1.0", "id": "first", "source": "/a", "subject": "/a", "type": "T", "data": {}}"#;
     child.stdin.take().expect("its input").write_all(event.as_bytes()).expect("it reads");
-    let mut told = String::new();
-    child.stdout.take().expect("its output").read_to_string(&mut told).expect("UTF-8");
-    assert!(child.wait().expect("an end").success(), "{told}");
+    let mut reported = String::new();
+    child.stdout.take().expect("its output").read_to_string(&mut reported).expect("UTF-8");
+    assert!(child.wait().expect("an end").success(), "{reported}");
     let traced = done(&["trace", "first"]);
     assert!(traced.contains("event first in") && traced.contains("work: "), "{traced}");
     assert!(done(&["explain", heat, "work", "first"]).contains("event first, sequence 1, for work"));

@@ -130,14 +130,14 @@ fn a_template_is_taken_as_the_portal_exports_it() {
 
 #[test]
 fn a_template_hangs_subscriptions_on_their_topics_in_several_ways() {
-    let ways = [
+    let paths = [
         r#"{"type": "Microsoft.EventGrid/topics/providers/eventSubscriptions", "name": "orders/Microsoft.EventGrid/billing"}"#,
         r#"{"type": "Microsoft.EventGrid/eventSubscriptions", "name": "billing", "scope": "Microsoft.EventGrid/topics/orders"}"#,
         r#"{"type": "Microsoft.EventGrid/eventSubscriptions", "name": "billing", "scope": "[resourceId('Microsoft.EventGrid/topics', 'orders')]"}"#,
     ];
-    for way in ways {
+    for path in paths {
         check_template(
-            way,
+            path,
             &[("secret", "x")],
             expect!["event subscription billing of orders …/topics/orders/eventSubscriptions/billing {}"],
         );

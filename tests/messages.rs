@@ -193,9 +193,12 @@ fn local_errors_say_what_to_do() {
         ]],
     );
     let three = [("GRIDHOOK_PUBLISH__EVENTBYTES", "1"), ("GRIDHOOK_LOG__FORMAT", "xml")];
-    let told = said(folder.path(), &["config", "check", "--listen", "here"], &three);
-    assert!(told.starts_with("gridhook: 3 settings cannot be used:\n") && told.lines().count() == 4, "{told}");
-    assert!(told.contains("unknown key publish.eventbytes"), "{told}");
+    let reported = said(folder.path(), &["config", "check", "--listen", "here"], &three);
+    assert!(
+        reported.starts_with("gridhook: 3 settings cannot be used:\n") && reported.lines().count() == 4,
+        "{reported}"
+    );
+    assert!(reported.contains("unknown key publish.eventbytes"), "{reported}");
     // Each file is named once.
     check(
         "apply -f topics.yaml",

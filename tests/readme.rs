@@ -250,8 +250,8 @@ fn make_run(root: &Path, address: &str) -> String {
     let mut make = Command::new("make");
     make.args(["--no-print-directory", "-n", "run"]).current_dir(root);
     make.env_remove("ARGS").env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
-    let said = String::from_utf8(make.output().expect("make is there").stdout).expect("text");
-    let (_, arguments) = said.trim().split_once(" -- ").expect("`make run` runs `cargo run … -- arguments`");
+    let printed = String::from_utf8(make.output().expect("make is there").stdout).expect("text");
+    let (_, arguments) = printed.trim().split_once(" -- ").expect("`make run` runs `cargo run … -- arguments`");
     format!("{} {arguments} --listen {address}:8080", env!("CARGO_BIN_EXE_gridhook"))
 }
 
@@ -676,10 +676,11 @@ fn the_table_of_imports_is_the_one_that_is_checked() {
         ours.sort_unstable();
         let mut row = architecture.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
         let row = row.find(|(name, _)| quoted(name) == [module]);
-        let mut said = row.map(|(_, rest)| quoted(rest.rsplit(" | ").next().unwrap_or_default())).unwrap_or_default();
-        said.sort_unstable();
-        if exists && said != ours {
-            wrong.push(format!("{module} may import {ours:?}, but src/README.md says {said:?}"));
+        let mut reported =
+            row.map(|(_, rest)| quoted(rest.rsplit(" | ").next().unwrap_or_default())).unwrap_or_default();
+        reported.sort_unstable();
+        if exists && reported != ours {
+            wrong.push(format!("{module} may import {ours:?}, but src/README.md says {reported:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

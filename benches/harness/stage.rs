@@ -16,7 +16,7 @@ use super::{
 };
 use crate::support::{
     process,
-    server::{Server, Wish, events_path},
+    server::{Server, SubscriptionSpec, events_path},
 };
 
 /// Outcomes wait for company before they are written; this is longer.
@@ -55,8 +55,14 @@ impl Stage {
     }
 
     /// A subscription with the filter that most have: a type, and what the subject begins with.
-    pub(crate) fn subscribe(&self, topic: &str, name: &str, url: &str, wish: impl FnOnce(Wish) -> Wish) {
-        let usual = Wish::of(url).types(&[TYPE]).prefix(SUBJECT);
+    pub(crate) fn subscribe(
+        &self,
+        topic: &str,
+        name: &str,
+        url: &str,
+        wish: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec,
+    ) {
+        let usual = SubscriptionSpec::of(url).types(&[TYPE]).prefix(SUBJECT);
         self.server.subscribe(topic, name, &wish(usual));
     }
 

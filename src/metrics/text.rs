@@ -111,19 +111,19 @@ pub struct MetricsText {
     out: String,
     family: Option<MetricFamily>,
     /// Whether the head of the family is written.
-    told: bool,
+    help_written: bool,
 }
 
 impl MetricsText {
     /// An empty text.
     pub fn new(format: TextFormat) -> Self {
-        Self { format, out: String::new(), family: None, told: false }
+        Self { format, out: String::new(), family: None, help_written: false }
     }
 
     /// Starts a family. Samples that follow belong to it.
     pub fn family(&mut self, family: MetricFamily) {
         self.family = Some(family);
-        self.told = false;
+        self.help_written = false;
     }
 
     /// Adds a sample.
@@ -155,7 +155,7 @@ impl MetricsText {
     /// Writes the head of the family before its first sample.
     fn begin_family(&mut self) -> Option<MetricFamily> {
         let family = self.family?;
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.help_written, true) {
             let name = match self.format {
                 TextFormat::OpenMetrics => family.name.strip_suffix("_total").unwrap_or(family.name),
                 TextFormat::Prometheus => family.name,

@@ -16,7 +16,7 @@ use crate::{
     policy::{
         Effect, Input, OutgoingBatch, Subscription, SubscriptionSettings, SubscriptionWrite,
         outcome::{Outcome, Reason},
-        record::{Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent as Said, RecordChange, Traffic},
+        record::{Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
         retry::Jitter,
         retry_window::WINDOW,
     },
@@ -275,18 +275,18 @@ impl SubscriberCounts {
     fn note(&mut self, entry: &LedgerEntry) {
         let events = entry.covers.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
         match entry.what {
-            Said::Attempted { outcome, .. } => {
+            LedgerEvent::Attempted { outcome, .. } => {
                 self.answered += events;
                 self.failed += if outcome == Outcome::Delivered { 0 } else { events };
             }
-            Said::GivenUp { reason, .. } => *self.given_up.entry(reason).or_default() += events,
-            Said::Filtered { .. }
-            | Said::Late { .. }
-            | Said::Canceled
-            | Said::Filed { .. }
-            | Said::Lost { .. }
-            | Said::Lease(_)
-            | Said::Redriven { .. } => {}
+            LedgerEvent::GivenUp { reason, .. } => *self.given_up.entry(reason).or_default() += events,
+            LedgerEvent::Filtered { .. }
+            | LedgerEvent::Late { .. }
+            | LedgerEvent::Canceled
+            | LedgerEvent::Filed { .. }
+            | LedgerEvent::Lost { .. }
+            | LedgerEvent::Lease(_)
+            | LedgerEvent::Redriven { .. } => {}
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{LONG, print, raw::Talk};
+use super::{LONG, print, raw::RawRequest};
 use crate::support::{
     http::header,
     load,
-    server::{Server, Wish, events_path, wait_for},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::Sink,
 };
 
@@ -171,11 +171,11 @@ fn every_attack_gets_its_answer_and_nobody_else_notices() {
     let mut wrong = Vec::new();
     for Attack { name, request, got } in framing(&key).into_iter().chain(size(&key)).chain(json(&key)) {
         // A client that keeps the connection open after its answer is asked to close it.
-        let ended =
-            Talk { first: &request, drip: None, reads: true, most: Duration::from_secs(8) }.until_answered(server.at());
+        let ended = RawRequest { first: &request, drip: None, reads: true, most: Duration::from_secs(8) }
+            .until_answered(server.at());
         let shown = ended.shown();
         if !got.contains(&shown.as_str()) {
-            wrong.push(format!("{name}: {shown}, and not one of {got:?}: {:.300}", ended.said));
+            wrong.push(format!("{name}: {shown}, and not one of {got:?}: {:.300}", ended.response));
         }
         rows.push([name.to_owned(), shown]);
     }
@@ -185,10 +185,10 @@ fn every_attack_gets_its_answer_and_nobody_else_notices() {
     println!("memory: {} MiB at first, {} MiB more at the most", memory >> 20, grown >> 20);
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
 
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     server.publish("orders", &key, &load::body(&["good".to_owned()], "/a"));
     wait_for("the one good event", LONG, || sink.taken("/hook") == 1);
-    assert!(!server.said().contains("panicked"), "nobody panicked");
+    assert!(!server.logs().contains("panicked"), "nobody panicked");
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn what_stands_in_events_and_settings_cannot_break_a_header() {
             {"name": "x-static", "type": "Static", "properties": {"value": value, "isSecret": true}},
             {"name": "x-dynamic", "type": "Dynamic", "properties": {"sourceField": "data.way"}}]})
     };
-    let wish = Wish::of(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
+    let spec = SubscriptionSpec::of(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
     for value in ["a\r\nx-evil: 1", "a\nb", "a\0b", "a\u{7f}", "\u{e9}"] {
-        let answer = server.ask_for("clouds", "hook", &wish.clone().also(&property(value), &serde_json::json!({})));
+        let answer = server.ask_for("clouds", "hook", &spec.clone().also(&property(value), &serde_json::json!({})));
         assert_eq!(answer.status, 400, "{value:?}: {}", answer.text());
     }
     for url in [
@@ -216,10 +216,10 @@ fn what_stands_in_events_and_settings_cannot_break_a_header() {
         "gopher://127.0.0.1/",
         "file:///etc/passwd",
     ] {
-        let answer = server.ask_for("clouds", "hook", &Wish::of(url).schema("CloudEventSchemaV1_0"));
+        let answer = server.ask_for("clouds", "hook", &SubscriptionSpec::of(url).schema("CloudEventSchemaV1_0"));
         assert_eq!(answer.status, 400, "{url:?}: {}", answer.text());
     }
-    server.subscribe("clouds", "hook", &wish.also(&property("good"), &serde_json::json!({})));
+    server.subscribe("clouds", "hook", &spec.also(&property("good"), &serde_json::json!({})));
     let evil = r#"1\r\nx-evil: 1"#;
     let body = format!(
         r#"{{"specversion":"1.0","id":"{evil}","source":"{evil}","type":"{evil}","subject":"{evil}","data":{{"way":"{evil}"}}}}"#

@@ -10,8 +10,8 @@ use crate::{
     server::{assert_arrived, many, wait_until_settled},
     support::{
         load::{Load, Rate},
-        server::{Server, Wish, wait_for},
-        sink::{Manner, Sink},
+        server::{Server, SubscriptionSpec, wait_for},
+        sink::{Behavior, Sink},
     },
 };
 
@@ -32,10 +32,10 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "owed"] {
-        server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))).batch(BATCH));
+        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(BATCH));
     }
-    sink.set("/hook", Manner::Slow(Duration::from_millis(30), 200));
-    sink.set("/owed", Manner::Answer(503));
+    sink.set("/hook", Behavior::Slow(Duration::from_millis(30), 200));
+    sink.set("/owed", Behavior::Answer(503));
     let pause = Duration::from_millis(10);
     let load = Load::start(
         server.at(),
@@ -57,7 +57,7 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
     assert!(clock["expiryHeld"] == false && ahead.abs() < 1.0, "{clock}");
-    sink.set("/owed", Manner::Answer(200));
+    sink.set("/owed", Behavior::Answer(200));
     let acknowledged = load.stop();
     for name in ["hook", "owed"] {
         wait_until_settled(&server, "orders", name);

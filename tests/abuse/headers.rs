@@ -80,8 +80,8 @@ fn what_is_no_host_is_refused_on_every_route_and_forged_headers_change_nothing()
     // The whole address in the first line, and an older client without a host.
     let first = |line: &str, lines: &str| {
         let request = format!("{line}\r\n{lines}\r\n");
-        let talk = super::raw::Talk { first: request.as_bytes(), drip: None, reads: true, most: LONG };
-        talk.until_answered(server.at()).said.get(9..12).unwrap_or_default().to_owned()
+        let talk = super::raw::RawRequest { first: request.as_bytes(), drip: None, reads: true, most: LONG };
+        talk.until_answered(server.at()).response.get(9..12).unwrap_or_default().to_owned()
     };
     assert_eq!(first("GET http://h/healthz HTTP/1.1", "host: x\r\n"), "200");
     assert_eq!(first("GET http://me@h/healthz HTTP/1.1", "host: x\r\n"), "400");

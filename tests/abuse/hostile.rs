@@ -10,7 +10,7 @@ use crate::support::{
     certificates::Authority,
     endpoint::{Endpoint, Script, Step, answer},
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -40,12 +40,12 @@ struct Kind {
     script: Script,
     /// How an attempt is classified.
     outcome: &'static str,
-    manner: Manner,
+    behavior: Behavior,
 }
 
 /// How the endpoint misbehaves besides.
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
+enum Behavior {
     /// In its answers alone.
     Answers,
     /// It answers before it has read the body.
@@ -57,7 +57,7 @@ enum Manner {
 }
 
 fn kind(name: &'static str, outcome: &'static str, script: Script) -> Kind {
-    Kind { name, script, outcome, manner: Manner::Answers }
+    Kind { name, script, outcome, behavior: Behavior::Answers }
 }
 
 fn say(text: impl AsRef<[u8]>) -> Step {
@@ -131,8 +131,8 @@ fn heads() -> Vec<Kind> {
         kind("another protocol, switched to", "GenericError", answer(101, "upgrade: x\r\nconnection: upgrade\r\n", "")),
         kind("half a status line, then the end", "SocketError", once("HTTP/1.1 20")),
         kind("the end before an answer", "SocketError", vec![Step::Close]),
-        Kind { manner: Manner::Plain, ..kind("HTTP on a port of https", "SocketError", Vec::new()) },
-        Kind { manner: Manner::Tls, ..kind("TLS on a port of http", "GenericError", Vec::new()) },
+        Kind { behavior: Behavior::Plain, ..kind("HTTP on a port of https", "SocketError", Vec::new()) },
+        Kind { behavior: Behavior::Tls, ..kind("TLS on a port of http", "GenericError", Vec::new()) },
         kind("a reset before an answer", "SocketError", vec![Step::Reset]),
     ]
 }
@@ -193,7 +193,7 @@ fn bodies() -> Vec<Kind> {
             vec![ok("content-length: 0\r\n"), say("HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n")],
         ),
         Kind {
-            manner: Manner::HeadsOnly,
+            behavior: Behavior::HeadsOnly,
             ..kind(
                 "an answer before the body is read",
                 "Delivered",
@@ -217,11 +217,11 @@ fn permission() -> Script {
     [answer(200, "webhook-allowed-origin: *\r\nconnection: close\r\n", ""), vec![Step::Close]].concat()
 }
 
-fn wish(endpoint: &Endpoint) -> Wish {
-    Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
+fn spec(endpoint: &Endpoint) -> SubscriptionSpec {
+    SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
 }
 
-fn start(kind: &Kind, authority: &Authority) -> (Endpoint, Wish) {
+fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
     let misbehaved = vec![kind.script.clone(); MISBEHAVED];
     let plain = [answer(200, "connection: close\r\n", ""), vec![Step::Pause(PAUSE), Step::Close]].concat();
     let after = |misbehaved| [vec![permission()], misbehaved, vec![plain.clone()]].concat();
@@ -234,25 +234,25 @@ fn start(kind: &Kind, authority: &Authority) -> (Endpoint, Wish) {
             1..1 + MISBEHAVED,
         )
     };
-    let endpoint = match kind.manner {
-        Manner::Answers => Endpoint::start(after(misbehaved)),
-        Manner::HeadsOnly => Endpoint::start_impatient(after(misbehaved)),
-        Manner::Plain => {
+    let endpoint = match kind.behavior {
+        Behavior::Answers => Endpoint::start(after(misbehaved)),
+        Behavior::HeadsOnly => Endpoint::start_impatient(after(misbehaved)),
+        Behavior::Plain => {
             let endpoint = wrong(true);
             let url = format!("https://localhost:{}/hook", endpoint.address().port());
-            return (endpoint, Wish::of(&url).schema("CloudEventSchemaV1_0"));
+            return (endpoint, SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0"));
         }
-        Manner::Tls => wrong(false),
+        Behavior::Tls => wrong(false),
     };
-    let wish = wish(&endpoint);
-    (endpoint, wish)
+    let spec = spec(&endpoint);
+    (endpoint, spec)
 }
 
 /// How the attempts of the event at this subscription ended, first to last.
 fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
-    let told = server.command("GET", &format!("{TOPIC}/trace?id={id}"), &Value::Null).json();
-    let stories = told["events"][0]["subscriptions"].as_array().unwrap_or_else(|| panic!("{told}"));
-    let story = stories.iter().find(|story| story["subscription"] == name).unwrap_or_else(|| panic!("{told}"));
+    let response = server.command("GET", &format!("{TOPIC}/trace?id={id}"), &Value::Null).json();
+    let stories = response["events"][0]["subscriptions"].as_array().unwrap_or_else(|| panic!("{response}"));
+    let story = stories.iter().find(|story| story["subscription"] == name).unwrap_or_else(|| panic!("{response}"));
     let lines = story["lines"].as_array().expect("a list");
     let attempts = lines.iter().filter(|line| line.get("attempt").is_some());
     attempts.map(|line| line["outcome"].as_str().unwrap_or_default().to_owned()).collect()
@@ -273,14 +273,14 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
     let (server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     let memory = server.resident();
-    server.subscribe("orders", "neighbour", &Wish::of(&sink.url("/neighbour")));
+    server.subscribe("orders", "neighbour", &SubscriptionSpec::of(&sink.url("/neighbour")));
     let kinds: Vec<(String, Kind, Endpoint)> = heads()
         .into_iter()
         .chain(bodies())
         .enumerate()
         .map(|(number, kind)| {
-            let (name, (endpoint, wish)) = (format!("hook{number}"), start(&kind, &authority));
-            server.subscribe("orders", &name, &wish.prefix("/shared"));
+            let (name, (endpoint, spec)) = (format!("hook{number}"), start(&kind, &authority));
+            server.subscribe("orders", &name, &spec.prefix("/shared"));
             (name, kind, endpoint)
         })
         .collect();
@@ -312,10 +312,10 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
         });
         let found = found();
         // One that is read by half may look like several requests to the endpoint.
-        let requests = match kind.manner {
-            Manner::Answers => endpoint.requests().len() - 1,
-            Manner::HeadsOnly => expected.len() * SHARED,
-            Manner::Plain | Manner::Tls => endpoint.connections() - 1,
+        let requests = match kind.behavior {
+            Behavior::Answers => endpoint.requests().len() - 1,
+            Behavior::HeadsOnly => expected.len() * SHARED,
+            Behavior::Plain | Behavior::Tls => endpoint.connections() - 1,
         };
         if found.iter().any(|found| *found != expected) || requests != expected.len() * SHARED {
             wrong.push(format!("{}: {found:?} in {requests} requests, and not {expected:?}", kind.name));
@@ -330,7 +330,7 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
     println!("{} MiB of memory more than at first, at most", grown >> 20);
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
-    assert!(!server.said().contains("panicked"), "nobody panicked");
+    assert!(!server.logs().contains("panicked"), "nobody panicked");
 }
 
 #[test]
@@ -345,9 +345,9 @@ fn bad_answers_do_not_fill_the_log() {
     let endpoints: Vec<Endpoint> =
         bad.iter().map(|(_, script)| Endpoint::start(vec![permission(), script.clone()])).collect();
     for (number, endpoint) in endpoints.iter().enumerate() {
-        server.subscribe("orders", &format!("hook{number}"), &wish(endpoint).attempts(1));
+        server.subscribe("orders", &format!("hook{number}"), &spec(endpoint).attempts(1));
     }
-    let before = server.said().lines().count();
+    let before = server.logs().lines().count();
     let ids: Vec<String> = (0..FLOOD).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     for (number, (name, _)) in bad.iter().enumerate() {
@@ -355,11 +355,11 @@ fn bad_answers_do_not_fill_the_log() {
             server.counter("orders", &format!("hook{number}"), "dropped") == FLOOD as u64
         });
     }
-    let said = server.said();
-    let lines = said.lines().count() - before;
+    let log = server.logs();
+    let lines = log.lines().count() - before;
     println!("{} bad answers, {lines} lines", bad.len() * FLOOD);
-    assert!(said.contains("a library repeats a line; it is suppressed for up to a minute"), "{said}");
-    assert!(lines < FLOOD, "{lines} lines: {said}");
+    assert!(log.contains("a library repeats a line; it is suppressed for up to a minute"), "{log}");
+    assert!(lines < FLOOD, "{lines} lines: {log}");
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn an_answer_that_nobody_asked_for_answers_no_later_request() {
         let endpoint = Endpoint::start(vec![permission(), unasked, busy, answer(200, "", "")]);
         let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &wish(&endpoint));
+        server.subscribe("orders", "hook", &spec(&endpoint));
         for (number, expected) in [(0, vec!["Delivered"]), (1, vec!["Busy", "Delivered"])] {
             let id = format!("event-{number}");
             server.publish("orders", &key, &load::body(std::slice::from_ref(&id), "/a"));

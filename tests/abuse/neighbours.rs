@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::LONG;
 use crate::support::{
     http::Client,
-    names::{NameServer, Said},
+    names::{NameReply, NameServer},
     needs,
-    server::{Server, Wish, events_path, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Healthy subscriptions, and as many black holes beside them.
@@ -50,11 +50,11 @@ impl Street {
                     server.subscribe(
                         "street",
                         &format!("{kind}-{number}"),
-                        &Wish::of(&sink.url(&path)).types(&[&type_of(number)]),
+                        &SubscriptionSpec::of(&sink.url(&path)).types(&[&type_of(number)]),
                     );
                 }
                 if kind == "hole" {
-                    sink.set(&path, Manner::Hang);
+                    sink.set(&path, Behavior::Hang);
                 }
             }
         }
@@ -124,15 +124,15 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
             let values: Vec<String> = (0..25).map(|value| format!("{}{seeker}{value}", "a".repeat(400))).collect();
             let filter = json!({"filter": {"advancedFilters": [
                 {"operatorType": "StringContains", "key": "data.k", "values": values}]}});
-            let wish = Wish::of(&sink.url("/dear")).also(&json!({}), &filter);
-            server.subscribe(name, &format!("seeker-{seeker}"), &wish);
+            let spec = SubscriptionSpec::of(&sink.url("/dear")).also(&json!({}), &filter);
+            server.subscribe(name, &format!("seeker-{seeker}"), &spec);
         }
     }
     let quiet: Vec<(String, String)> = (0..4)
         .map(|number| {
             let name = format!("quiet-{number}");
             let key = server.topic(&name, "EventGridSchema");
-            server.subscribe(&name, "all", &Wish::of(&sink.url(&format!("/{name}"))));
+            server.subscribe(&name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
             (name, key)
         })
         .collect();
@@ -193,20 +193,24 @@ fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything
 #[test]
 fn name_servers_that_never_answer_hold_up_nobody_else() {
     let names = NameServer::start(|name, _| match name {
-        name if name.starts_with("silent") => Said::Silence,
-        _ => Said::Addresses(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], 0),
+        name if name.starts_with("silent") => NameReply::Silence,
+        _ => NameReply::Addresses(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], 0),
     });
     let at = names.address().to_string();
     let settings = [("DELIVERY__NAME_SERVERS", at.as_str()), ("DELIVERY__VALIDATE", "false")];
     let (server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("names", "EventGridSchema");
     for number in 0..150 {
-        let wish = Wish::of(&format!("http://silent{number}.test/")).types(&["Silent"]);
-        server.subscribe("names", &format!("silent-{number}"), &wish);
+        let spec = SubscriptionSpec::of(&format!("http://silent{number}.test/")).types(&["Silent"]);
+        server.subscribe("names", &format!("silent-{number}"), &spec);
     }
     for number in 0..5 {
         let url = sink.url(&format!("/near/{number}")).replace("127.0.0.1", &format!("near{number}.test"));
-        server.subscribe("names", &format!("near-{number}"), &Wish::of(&url).types(&[&format!("Near{number}")]));
+        server.subscribe(
+            "names",
+            &format!("near-{number}"),
+            &SubscriptionSpec::of(&url).types(&[&format!("Near{number}")]),
+        );
     }
     let publish = |kind: &str| {
         let event = json!([{

@@ -18,7 +18,7 @@ use super::LONG;
 use crate::support::{
     http::{Answer, Client},
     load,
-    server::{Server, Wish, events_path, wait_for},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::Sink,
 };
 
@@ -169,7 +169,7 @@ fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
         Sink::start(),
     );
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(100));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(100));
     let long = std::env::var_os("GRIDHOOK_SOAK").is_some();
     let seen = flood(&server, &key, Duration::from_secs(if long { 120 } else { 8 }));
     seen.print("ten times the rate");
@@ -207,10 +207,11 @@ fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
         .map(|_| {
             let request = request.clone();
             thread::spawn(move || {
-                let talk = super::raw::Talk { first: &request, drip: None, reads: true, most: Duration::from_secs(4) };
+                let talk =
+                    super::raw::RawRequest { first: &request, drip: None, reads: true, most: Duration::from_secs(4) };
                 let ended = talk.until_answered(at);
-                let told = ended.said.contains("HTTP/1.1 503") && ended.said.contains("retry-after: ");
-                (told, ended)
+                let reported = ended.response.contains("HTTP/1.1 503") && ended.response.contains("retry-after: ");
+                (reported, ended)
             })
         })
         .collect();
@@ -218,8 +219,9 @@ fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
     let (grown, small) = (server.most_resident().saturating_sub(before), load::body(&["1".to_owned()], "/a"));
     let answer = Client::new(at).ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &small);
     let status = answer.expect("a publisher is answered").status;
-    let told = threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|(told, _)| *told).count();
-    (grown, told, status)
+    let reported =
+        threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|(reported, _)| *reported).count();
+    (grown, reported, status)
 }
 
 #[test]
@@ -228,10 +230,10 @@ fn bodies_that_are_never_finished_hold_no_more_than_their_bound() {
         [("PUBLISH__BYTES_IN_FLIGHT", "8 MiB"), ("PUBLISH__REQUEST_BYTES", "1 MiB"), ("PUBLISH__EVENT_BYTES", "1 MiB")];
     let server = Server::start(&bounds);
     let key = server.topic("orders", "EventGridSchema");
-    let (grown, told, _) = hoard(&server, &key, 60);
-    println!("60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {told} told to come back", grown >> 20);
+    let (grown, reported, _) = hoard(&server, &key, 60);
+    println!("60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {reported} told to come back", grown >> 20);
     assert!(grown < 48 << 20, "{grown} bytes");
-    assert!((45..=58).contains(&told), "{told} were told to come back");
+    assert!((45..=58).contains(&reported), "{reported} were told to come back");
 }
 
 #[test]
@@ -279,18 +281,18 @@ fn bodies_that_stop_lose_their_place_long_before_the_deadline() {
         "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000\r\n\r\n[",
         events_path("orders")
     );
-    let talk = super::raw::Talk { first: request.as_bytes(), drip: None, reads: true, most: LONG };
+    let talk = super::raw::RawRequest { first: request.as_bytes(), drip: None, reads: true, most: LONG };
     let ended = talk.until_answered(server.at());
-    assert!(ended.said.starts_with("HTTP/1.1 408"), "{ended:?}");
-    assert!(ended.said.contains("at less than 1024 bytes a second"), "{ended:?}");
+    assert!(ended.response.starts_with("HTTP/1.1 408"), "{ended:?}");
+    assert!(ended.response.contains("at less than 1024 bytes a second"), "{ended:?}");
 }
 
 #[test]
 fn without_that_bound_they_hold_what_they_like_and_that_is_noticed() {
     let server = Server::start(&[("PUBLISH__BYTES_IN_FLIGHT", "1 GiB")]);
     let key = server.topic("orders", "EventGridSchema");
-    let (grown, told, status) = hoard(&server, &key, 60);
-    assert_eq!((told, status), (0, 200));
+    let (grown, reported, status) = hoard(&server, &key, 60);
+    assert_eq!((reported, status), (0, 200));
     assert!(grown > 48 << 20, "60 bodies of a megabyte are {grown} bytes");
 }
 
@@ -309,7 +311,9 @@ fn who_announces_much_and_sends_little_takes_nobodys_room() {
         .map(|_| {
             let first = head.clone().into_bytes();
             let most = Duration::from_secs(3);
-            thread::spawn(move || super::raw::Talk { first: &first, drip: None, reads: true, most }.until_answered(at))
+            thread::spawn(move || {
+                super::raw::RawRequest { first: &first, drip: None, reads: true, most }.until_answered(at)
+            })
         })
         .collect();
     thread::sleep(Duration::from_secs(1));
@@ -318,6 +322,6 @@ fn who_announces_much_and_sends_little_takes_nobodys_room() {
     }
     for ended in slow {
         let ended = ended.join().expect("a connection does not panic");
-        assert!(ended.said.is_empty(), "forty megabytes were announced where there is room for two: {ended:?}");
+        assert!(ended.response.is_empty(), "forty megabytes were announced where there is room for two: {ended:?}");
     }
 }

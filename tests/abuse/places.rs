@@ -29,10 +29,10 @@ fn from(host: u8, to: SocketAddr) -> TcpStream {
 
 /// What a connection is told that says nothing; nothing where it has a place.
 fn told(mut stream: &TcpStream) -> String {
-    let mut said = String::new();
+    let mut reported = String::new();
     // With a place nothing comes, which is an error of time.
-    stream.read_to_string(&mut said).ok();
-    said
+    stream.read_to_string(&mut reported).ok();
+    reported
 }
 
 fn hold(host: u8, count: usize, to: SocketAddr) -> (Vec<TcpStream>, usize) {
@@ -69,8 +69,8 @@ fn without_the_bound_everybody_has_a_place() {
 #[test]
 fn operators_and_publishers_can_have_addresses_of_their_own() {
     let server = Server::start(&[("SERVER__ADMIN_LISTEN", "127.0.0.1:0"), ("SERVER__ADMIN_TOKEN", TOKEN)]);
-    let said = server.said();
-    let admin = said.lines().find_map(|line| line.strip_prefix("the control plane is at http://"));
+    let log = server.logs();
+    let admin = log.lines().find_map(|line| line.strip_prefix("the control plane is at http://"));
     let admin: SocketAddr = admin.expect("it says where").trim().parse().expect("an address");
     let bearer = format!("Bearer {TOKEN}");
     let ask = |at: SocketAddr, method: &str, path: &str| {
@@ -113,10 +113,10 @@ fn bounds_of_the_control_plane_are_said_where_they_are_reached() {
     server.command("DELETE", &format!("{scope}/two"), &Value::Null);
     server.topic("three", "EventGridSchema");
 
-    let wish = crate::support::server::Wish::of("http://127.0.0.1:9/");
-    server.subscribe("one", "first", &wish);
-    let second = server.ask_for("one", "second", &wish);
+    let spec = crate::support::server::SubscriptionSpec::of("http://127.0.0.1:9/");
+    server.subscribe("one", "first", &spec);
+    let second = server.ask_for("one", "second", &spec);
     let named = second.text().contains("limits.subscriptions_per_topic");
     assert_eq!((second.status, named), (409, true), "{}", second.text());
-    server.subscribe("one", "first", &wish);
+    server.subscribe("one", "first", &spec);
 }

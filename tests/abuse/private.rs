@@ -9,8 +9,8 @@ use std::{
 use crate::support::{
     edition::FILE_DELAY,
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 fn open_to_others(path: &Path, found: &mut Vec<PathBuf>) -> usize {
@@ -34,8 +34,8 @@ fn checked(folder: &Path) -> (usize, Vec<PathBuf>) {
 fn everything_at_rest_is_private_also_what_was_left_open() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    sink.set("/hook", Manner::Answer(400));
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).dead_letters("letters"));
+    sink.set("/hook", Behavior::Answer(400));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"));
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     let letters = server.data_dir().join("dead-letters/letters");
     wait_for("a dead letter's file", FILE_DELAY + super::LONG, || {
@@ -53,7 +53,7 @@ fn everything_at_rest_is_private_also_what_was_left_open() {
     server.restart();
     let (_, open) = checked(&store);
     assert!(open.is_empty(), "after a restart others may read {open:?}");
-    assert!(server.said().contains("the files are private now"), "and the operator is told");
+    assert!(server.logs().contains("the files are private now"), "and the operator is told");
 }
 
 fn checked_if_there(folder: &Path) -> Option<usize> {

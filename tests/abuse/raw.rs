@@ -14,8 +14,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What came of a connection.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// What the server said.
-    pub(super) said: String,
+    /// What the server response.
+    pub(super) response: String,
     /// How long it took until the server closed it; none where it did not.
     pub(super) closed: Option<Duration>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Ended {
 impl Ended {
     /// The status of the last answer.
     pub(super) fn status(&self) -> Option<u16> {
-        self.said.rsplit("HTTP/1.1 ").next()?.get(..3)?.parse().ok()
+        self.response.rsplit("HTTP/1.1 ").next()?.get(..3)?.parse().ok()
     }
 
     /// What it came to, for people.
@@ -37,7 +37,7 @@ impl Ended {
 }
 
 /// Sends `first`, then `drip` a byte at a time for as long as the server lets it, and reads what comes, unless it shall not.
-pub(super) struct Talk<'a> {
+pub(super) struct RawRequest<'a> {
     pub(super) first: &'a [u8],
     pub(super) drip: Option<u8>,
     pub(super) reads: bool,
@@ -45,7 +45,7 @@ pub(super) struct Talk<'a> {
     pub(super) most: Duration,
 }
 
-impl Talk<'_> {
+impl RawRequest<'_> {
     /// Until the server closes the connection.
     pub(super) fn with(&self, at: SocketAddr) -> Ended {
         self.until(at, |_| false)
@@ -53,7 +53,7 @@ impl Talk<'_> {
 
     /// The same, or until there is the head of an answer.
     pub(super) fn until_answered(&self, at: SocketAddr) -> Ended {
-        self.until(at, |said| said.windows(4).any(|part| part == b"\r\n\r\n"))
+        self.until(at, |response| response.windows(4).any(|part| part == b"\r\n\r\n"))
     }
 
     fn until(&self, at: SocketAddr, is_enough: impl Fn(&[u8]) -> bool) -> Ended {
@@ -63,12 +63,12 @@ impl Talk<'_> {
         stream.set_nodelay(true).expect("a stream takes its option");
         let clock = Clock::system();
         let begun = clock.now();
-        let (mut unsent, mut said, mut broken) = (self.first, Vec::new(), false);
+        let (mut unsent, mut response, mut broken) = (self.first, Vec::new(), false);
         loop {
             let past = clock.now().since(begun);
-            if broken || past >= self.most || is_enough(&said) {
-                let said = String::from_utf8_lossy(&said).into_owned();
-                return Ended { said, closed: broken.then_some(past) };
+            if broken || past >= self.most || is_enough(&response) {
+                let response = String::from_utf8_lossy(&response).into_owned();
+                return Ended { response, closed: broken.then_some(past) };
             }
             if !unsent.is_empty() {
                 match stream.write(unsent) {
@@ -82,7 +82,7 @@ impl Talk<'_> {
                 let mut part = [0; 65_536];
                 match stream.read(&mut part) {
                     Ok(0) => broken = true,
-                    Ok(count) => said.extend_from_slice(&part[..count]),
+                    Ok(count) => response.extend_from_slice(&part[..count]),
                     Err(error) => broken |= !is_pause(&error),
                 }
             } else {

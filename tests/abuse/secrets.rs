@@ -6,8 +6,8 @@ use super::LONG;
 use crate::support::{
     http::Client,
     load,
-    server::{Server, Wish, events_path, subscription, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, subscription, wait_for},
+    sink::{Behavior, Sink},
 };
 
 const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
@@ -20,11 +20,11 @@ const HEADER: &str = "MARKEDvalueOfAHeader";
 const SIGNING: &str = "TUFSS0VEc2lnbmluZ1NlY3JldDAxMjM0NTY3ODk=";
 const WRONG: &str = "MARKEDwrongKey";
 
-fn given_away(said: &str, secrets: &[&str]) -> Vec<String> {
+fn given_away(reported: &str, secrets: &[&str]) -> Vec<String> {
     // Also as a header or an address would have them.
     let forms = |secret: &str| [secret.to_owned(), url::form_urlencoded::byte_serialize(secret.as_bytes()).collect()];
-    let found = secrets.iter().flat_map(|secret| forms(secret)).filter(|form| said.contains(form));
-    let lines = found.filter_map(|form| said.lines().find(|line| line.contains(&form)).map(str::to_owned));
+    let found = secrets.iter().flat_map(|secret| forms(secret)).filter(|form| reported.contains(form));
+    let lines = found.filter_map(|form| reported.lines().find(|line| line.contains(&form)).map(str::to_owned));
     lines.collect()
 }
 
@@ -52,19 +52,20 @@ fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
         "signing": {"secrets": [format!("whsec_{SIGNING}")]},
         "deliveryAttributeMappings": [{"name": "x-secret", "type": "Static", "properties": {"value": HEADER, "isSecret": true}}],
     });
-    let mut told = String::new();
-    for (name, manner) in [
-        ("good", Manner::Answer(200)),
-        ("bad", Manner::Answer(500)),
-        ("dead", Manner::Dead),
-        ("gone", Manner::Answer(400)),
+    let mut reported = String::new();
+    for (name, behavior) in [
+        ("good", Behavior::Answer(200)),
+        ("bad", Behavior::Answer(500)),
+        ("dead", Behavior::Dead),
+        ("gone", Behavior::Answer(400)),
     ] {
-        sink.set(&format!("/{name}?code={QUERY}"), manner);
-        let wish =
-            Wish::of(&sink.url(&format!("/{name}?code={QUERY}"))).also(&webhook, &json!({})).dead_letters("letters");
-        let answer = ask(&server, "PUT", &subscription("orders", name), &json!({"properties": wish.properties()}));
+        sink.set(&format!("/{name}?code={QUERY}"), behavior);
+        let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}?code={QUERY}")))
+            .also(&webhook, &json!({}))
+            .dead_letters("letters");
+        let answer = ask(&server, "PUT", &subscription("orders", name), &json!({"properties": spec.properties()}));
         assert!(answer.status < 300, "{}", answer.text());
-        told += &answer.text();
+        reported += &answer.text();
     }
     // Refused ones, with secrets in what is refused.
     for url in [
@@ -73,9 +74,9 @@ fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
         format!("http://127.0.0.1:1/?code={QUERY}"),
         format!("nonsense:{QUERY}"),
     ] {
-        let wish = Wish::of(&url).also(&webhook, &json!({}));
-        told +=
-            &ask(&server, "PUT", &subscription("orders", "refused"), &json!({"properties": wish.properties()})).text();
+        let spec = SubscriptionSpec::of(&url).also(&webhook, &json!({}));
+        reported +=
+            &ask(&server, "PUT", &subscription("orders", "refused"), &json!({"properties": spec.properties()})).text();
     }
     let publish = |headers: &[(&str, &str)], path: &str| {
         let body = load::body(&["1".to_owned()], "/a");
@@ -94,8 +95,8 @@ fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
     ] {
         let answer = publish(&[(name, &value)], &format!("{events}?aeg-sas-key-typed-wrong={WRONG}"));
         assert!(answer.status >= 400, "{name}: {}", answer.status);
-        told += &answer.text();
-        told += &Client::new(server.at()).ask("GET", &topic, &[(name, &value)], b"").expect("an answer").text();
+        reported += &answer.text();
+        reported += &Client::new(server.at()).ask("GET", &topic, &[(name, &value)], b"").expect("an answer").text();
     }
     wait_for("an attempt at each", LONG, || {
         ["good", "bad", "dead", "gone"].iter().all(|name| !sink.heads(&format!("/{name}?code={QUERY}")).is_empty())
@@ -109,19 +110,19 @@ fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
     );
     for name in ["good", "bad", "dead", "gone"] {
         for verb in ["", "/status", "/explain?id=1"] {
-            told += &ask(&server, "GET", &format!("{}{verb}", subscription("orders", name)), &Value::Null).text();
+            reported += &ask(&server, "GET", &format!("{}{verb}", subscription("orders", name)), &Value::Null).text();
         }
     }
     for path in
         [&*topic, &format!("{topic}/eventSubscriptions"), &format!("{topic}/status"), "/openapi.json", "/readyz"]
     {
-        told += &ask(&server, "GET", path, &Value::Null).text();
+        reported += &ask(&server, "GET", path, &Value::Null).text();
     }
     let full = ask(&server, "POST", &format!("{}/getFullUrl", subscription("orders", "good")), &Value::Null).text();
     assert!(!given_away(&full, &secrets).is_empty(), "the look finds a secret where one is: {full}");
     server.terminate();
-    let said = server.said();
-    assert!(said.len() > 2_000, "at this level much is said");
-    assert_eq!(given_away(&said, &secrets), Vec::<String>::new(), "in the log");
-    assert_eq!(given_away(&told, &secrets), Vec::<String>::new(), "in what is told");
+    let log = server.logs();
+    assert!(log.len() > 2_000, "at this level much is said");
+    assert_eq!(given_away(&log, &secrets), Vec::<String>::new(), "in the log");
+    assert_eq!(given_away(&reported, &secrets), Vec::<String>::new(), "in what is told");
 }

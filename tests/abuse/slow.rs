@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use super::{
     print,
-    raw::{Ended, Talk},
+    raw::{Ended, RawRequest},
 };
 use crate::support::{
     load,
@@ -15,7 +15,7 @@ use crate::support::{
 const MOST: Duration = Duration::from_secs(30);
 
 /// What slow publishers do, and how the server parts with them.
-fn manners(key: &str) -> Vec<(&'static str, Vec<u8>, Option<u8>, bool)> {
+fn behaviors(key: &str) -> Vec<(&'static str, Vec<u8>, Option<u8>, bool)> {
     let path = events_path("orders");
     let body = format!("POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000000\r\n\r\n[");
     let chunked =
@@ -37,10 +37,10 @@ fn manners(key: &str) -> Vec<(&'static str, Vec<u8>, Option<u8>, bool)> {
 
 fn part(server: &Server, key: &str, most: Duration) -> Vec<(&'static str, Ended)> {
     let at = server.at();
-    let threads: Vec<_> = manners(key)
+    let threads: Vec<_> = behaviors(key)
         .into_iter()
         .map(|(name, first, drip, reads)| {
-            thread::spawn(move || (name, Talk { first: &first, drip, reads, most }.with(at)))
+            thread::spawn(move || (name, RawRequest { first: &first, drip, reads, most }.with(at)))
         })
         .collect();
     // Others go on meanwhile.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::LONG;
 use crate::support::{
     server::{Server, operator, wait_for},
-    sink::{Manner, Sink},
+    sink::{Behavior, Sink},
 };
 
 /// Clears the screen in two ways, sets the title, reorders the line, and forges another.
@@ -79,7 +79,7 @@ fn no_command_prints_what_a_terminal_obeys() {
     let flags = ["--endpoint", &url, "--dead-letters", "/r", "--container", "letters"];
     operator(&server, &[&["subscriptions", "create", "orders", "billing"][..], &flags].concat())
         .expect("a subscription");
-    sink.set("/hook", Manner::Say(400, HOSTILE));
+    sink.set("/hook", Behavior::StatusAndBody(400, HOSTILE));
 
     let mut tails = [Tail::start(&server, "table"), Tail::start(&server, "json")];
     wait_for("both to hear of an event", LONG, || {
@@ -94,8 +94,8 @@ fn no_command_prints_what_a_terminal_obeys() {
     assert_eq!((lines.lines().count(), &line["event"]["data"]["text"]), (1, &HOSTILE.into()), "{lines}");
 
     let letters = || -> Value {
-        let told = operator(&server, &["dead-letters", "list", "orders", "billing", "--output", "json"]);
-        serde_json::from_str(&told.expect("a list")).expect("JSON")
+        let printed = operator(&server, &["dead-letters", "list", "orders", "billing", "--output", "json"]);
+        serde_json::from_str(&printed.expect("a list")).expect("JSON")
     };
     wait_for("a dead letter", LONG, || letters()["value"].as_array().is_some_and(|letters| !letters.is_empty()));
     let letter = letters()["value"][0]["key"].as_str().expect("a key").to_owned();
@@ -113,8 +113,8 @@ fn no_command_prints_what_a_terminal_obeys() {
     ];
     for command in &commands {
         for output in ["table", "json"] {
-            let told = operator(&server, &[command.as_slice(), &["--output", output]].concat());
-            let text = told.unwrap_or_else(|error| error);
+            let printed = operator(&server, &[command.as_slice(), &["--output", output]].concat());
+            let text = printed.unwrap_or_else(|error| error);
             assert_harmless(&format!("{} --output {output}", command.join(" ")), &text);
             assert!(text.len() > 10, "{command:?}: {text}");
         }
@@ -124,5 +124,5 @@ fn no_command_prints_what_a_terminal_obeys() {
         assert_harmless(&refused.join(" "), &operator(&server, &refused).expect_err("a refusal"));
     }
     // Nor does the log.
-    assert_harmless("the log", &server.said());
+    assert_harmless("the log", &server.logs());
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use gridhook::{admin::ChaosMode, event::Schema};
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG, hook};
+use super::control::{ControlFixture, RG, hook};
 
-async fn get(control: &Plane, path: &str) -> Value {
+async fn get(control: &ControlFixture, path: &str) -> Value {
     let answer = control.call("GET", path, Value::Null).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     answer.json()
@@ -19,7 +19,7 @@ fn names(list: &Value, key: &str) -> Vec<String> {
 
 #[actix_web::test]
 async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let other = "/subscriptions/s-1/resourceGroups/Berlin/providers/Microsoft.EventGrid";
     let made = control.call("PUT", &format!("{other}/namespaces/plant"), json!({"location": "West US 2"})).await;
     assert_eq!(made.status, 201, "{}", made.text);
@@ -60,7 +60,7 @@ async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
 
 #[actix_web::test]
 async fn every_resource_says_who_made_it_and_who_changed_it_last() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let resources = [
         (format!("{RG}/topics/orders"), json!({})),
         (format!("{RG}/domains/shops"), json!({})),
@@ -92,7 +92,7 @@ async fn every_resource_says_who_made_it_and_who_changed_it_last() {
 
 #[actix_web::test]
 async fn a_new_key_is_a_change_of_its_resource() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     for path in ["topics/orders", "domains/shops", "namespaces/plant", "namespaces/plant/topics/heat"] {
         let path = format!("{RG}/{path}");
         assert_eq!(control.call("PUT", &path, json!({})).await.status, 201, "{path}");
@@ -109,7 +109,7 @@ async fn a_new_key_is_a_change_of_its_resource() {
 
 #[actix_web::test]
 async fn a_domain_topic_comes_with_its_first_subscription_in_the_same_name() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     assert_eq!(control.call("PUT", &format!("{RG}/domains/shops"), json!({})).await.status, 201);
     let path = format!("{RG}/domains/shops/topics/europe");
     let made = control.call("PUT", &format!("{path}/eventSubscriptions/to-shop"), hook()).await;
@@ -127,7 +127,7 @@ async fn a_domain_topic_comes_with_its_first_subscription_in_the_same_name() {
 
 #[actix_web::test]
 async fn a_record_from_before_says_nothing_of_its_creation() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let record = super::topic_record(Schema::EventGrid);
     let stored = serde_json::to_value(&record).expect("JSON");
     assert_eq!(stored.get("system_data"), None, "an older store has no such key");

@@ -12,7 +12,7 @@ use gridhook::{
 use serde_json::{Value, json};
 
 use super::{
-    control::{Plane, RG},
+    control::{ControlFixture, RG},
     ranges, topic_record,
 };
 
@@ -53,10 +53,10 @@ fn secrets_are_kept_and_not_told() {
     assert_eq!(serde_json::to_value(&record.webhook.delivery_properties).expect("it is JSON"), three());
     assert!(!format!("{record:?}").contains("swordfish"), "{record:?}");
     let topic = topic_record(Schema::EventGrid);
-    let told = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let reported = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
     let mut masked = three();
     masked[0]["properties"]["value"] = "Hidden".into();
-    assert_eq!(told["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
+    assert_eq!(reported["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
     // Without an existing secret there is nothing that "Hidden" could stand for.
     let refused = take("EventGridSchema", &masked).expect_err("the secret is not in it");
     expect![[r#"properties.destination.properties.deliveryAttributeMappings[0].properties.value is "Hidden", which stands for a secret that exists; the event subscription has none of this name"#]].assert_eq(&refused);
@@ -149,17 +149,17 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
 
 #[actix_web::test]
 async fn only_who_asks_for_them_is_told_the_secrets() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let hook = format!("{topic}/eventSubscriptions/to-shop");
-    let mut told = vec![control.call("PUT", &topic, json!({})).await];
-    told.push(control.call("PUT", &hook, body("EventGridSchema", &three())).await);
-    told.push(control.call("GET", &hook, Value::Null).await);
-    told.push(control.call("PATCH", &hook, json!({"labels": ["x"]})).await);
-    told.push(control.call("GET", &format!("{topic}/eventSubscriptions"), Value::Null).await);
-    told.push(control.call("GET", &format!("{hook}/status"), Value::Null).await);
-    told.push(control.call("POST", &format!("{hook}/getFullUrl"), Value::Null).await);
-    for answer in told {
+    let mut reported = vec![control.call("PUT", &topic, json!({})).await];
+    reported.push(control.call("PUT", &hook, body("EventGridSchema", &three())).await);
+    reported.push(control.call("GET", &hook, Value::Null).await);
+    reported.push(control.call("PATCH", &hook, json!({"labels": ["x"]})).await);
+    reported.push(control.call("GET", &format!("{topic}/eventSubscriptions"), Value::Null).await);
+    reported.push(control.call("GET", &format!("{hook}/status"), Value::Null).await);
+    reported.push(control.call("POST", &format!("{hook}/getFullUrl"), Value::Null).await);
+    for answer in reported {
         assert!(answer.status < 300 && !answer.text.contains("swordfish"), "{}", answer.brief());
     }
     let attributes = control.call("POST", &format!("{hook}/getDeliveryAttributes"), Value::Null).await;

@@ -3,9 +3,9 @@
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::Plane;
+use super::control::ControlFixture;
 
-async fn on(control: &Plane) -> Vec<String> {
+async fn on(control: &ControlFixture) -> Vec<String> {
     let report = control.call("GET", "/chaos", Value::Null).await.json();
     let on = report["active"].as_array().expect("a list").iter();
     on.map(|fault| fault["fault"].as_str().expect("a word").to_owned()).collect()
@@ -13,7 +13,7 @@ async fn on(control: &Plane) -> Vec<String> {
 
 #[actix_web::test]
 async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
-    let control = Plane::new(ChaosMode::Enabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
     for (path, body) in [
         ("stall", json!({"actor": "journal", "duration": "30s"})),
         ("writes", json!({"fail": 3, "duration": "1m"})),
@@ -41,7 +41,7 @@ async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
 
 #[actix_web::test]
 async fn what_goes_on_ends_by_itself() {
-    let control = Plane::new(ChaosMode::Enabled);
+    let control = ControlFixture::new(ChaosMode::Enabled);
     let answer = control.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "20ms"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     for _ in 0..500 {
@@ -55,8 +55,8 @@ async fn what_goes_on_ends_by_itself() {
 
 #[actix_web::test]
 async fn what_is_not_allowed_is_refused_with_what_is() {
-    let control = Plane::new(ChaosMode::Enabled).with_subscription().await;
-    for (path, body, told) in [
+    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
+    for (path, body, reported) in [
         ("kill", json!({"actor": "subscription", "topic": "orders", "by": "stop"}), "subscription is missing"),
         ("kill", json!({"actor": "deadLetter", "topic": "orders", "by": "stop"}), "leave it out"),
         ("stall", json!({"actor": "journal", "duration": "2m"}), "allowed is a duration from 1ms to 1m"),
@@ -72,7 +72,7 @@ async fn what_is_not_allowed_is_refused_with_what_is() {
     ] {
         let answer = control.call("POST", &format!("/chaos/{path}"), body.clone()).await;
         assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
-        assert!(answer.text.contains(told), "{path} {body}: {}", answer.text);
+        assert!(answer.text.contains(reported), "{path} {body}: {}", answer.text);
     }
     let nobody = json!({"actor": "subscription", "topic": "none", "subscription": "s", "by": "stop"});
     assert_eq!(control.call("POST", "/chaos/kill", nobody).await.status, 404);
@@ -81,7 +81,7 @@ async fn what_is_not_allowed_is_refused_with_what_is() {
 
 #[actix_web::test]
 async fn as_much_as_may_be_goes_on_and_no_more() {
-    let control = Plane::new(ChaosMode::Enabled);
+    let control = ControlFixture::new(ChaosMode::Enabled);
     let body = json!({"fault": "drop", "rate": 0.1, "duration": "1m"});
     for _ in 0..64 {
         assert_eq!(control.call("POST", "/chaos/responses", body.clone()).await.status, 200);
@@ -94,7 +94,7 @@ async fn as_much_as_may_be_goes_on_and_no_more() {
 
 #[actix_web::test]
 async fn without_the_setting_there_is_no_chaos_and_without_the_token_nobody_hears_of_lives() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     for (method, path) in [("GET", "/chaos"), ("DELETE", "/chaos"), ("POST", "/chaos/stall")] {
         assert_eq!(control.call(method, path, json!({})).await.status, 404, "{method} {path}");
     }

@@ -30,7 +30,7 @@ use crate::support::{
 pub(super) const TOKEN: &str = "swordfish";
 pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
 
-pub(super) struct Plane {
+pub(super) struct ControlFixture {
     pub(super) store: MemoryStore,
     pub(super) hand: ManualClock,
     pub(super) clock: Clock,
@@ -58,7 +58,7 @@ impl Answer {
     }
 }
 
-impl Plane {
+impl ControlFixture {
     pub(super) fn new(chaos: ChaosMode) -> Self {
         let store = MemoryStore::new();
         let (registry, clock, hand) = running_registry(&store);
@@ -73,14 +73,14 @@ impl Plane {
         chaos: ChaosMode,
     ) -> Self {
         let state = Arc::new(Mutex::new(journal::JournalState::Writable));
-        let told = Arc::clone(&state);
+        let reported = Arc::clone(&state);
         let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
         Self {
             control: web::Data::new(
                 Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned())
                     .with_dead_letters(no_letters()),
             ),
-            vitals: web::Data::new(ServerHealth::new(move || *told.lock().expect("nobody panics with it"))),
+            vitals: web::Data::new(ServerHealth::new(move || *reported.lock().expect("nobody panics with it"))),
             token: web::Data::new(token),
             store,
             hand,

@@ -10,12 +10,12 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG, hook};
+use super::control::{ControlFixture, RG, hook};
 use crate::support::publisher::running_registry;
 
 const NORTH: &str = "domains/shop/topics/north";
 
-impl Plane {
+impl ControlFixture {
     async fn ask(&self, method: &str, path: &str, body: Value) -> super::control::Answer {
         self.call(method, &format!("{RG}/{path}"), body).await
     }
@@ -35,7 +35,7 @@ impl Plane {
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let domain_nested = "domains/shop/eventSubscriptions/all";
     let domain_scoped = "domains/shop/providers/Microsoft.EventGrid/eventSubscriptions/all";
     let topic_nested = "domains/shop/topics/north/eventSubscriptions/all";
@@ -161,14 +161,14 @@ async fn what_a_domain_asks_of_its_publishers_is_set_and_told_as_of_a_topic() {
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"topic": {"sourceField": "shop"},
         "eventType": {"defaultValue": "Sold"}}});
     let custom = json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping});
-    let control = Plane::new(ChaosMode::Disabled).with_domain(custom).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(custom).await;
     let rules = json!([{"ipMask": "10.0.0.0/8", "action": "Allow"}]);
     let strict = json!({"properties": {"disableLocalAuth": true, "publicNetworkAccess": "Disabled",
         "inboundIpRules": rules, "minimumTlsVersionAllowed": "1.2"}});
-    let told = control.ask("PATCH", "domains/shop", strict).await.json()["properties"].clone();
-    assert_eq!((&told["disableLocalAuth"], &told["publicNetworkAccess"]), (&json!(true), &json!("Disabled")));
-    assert_eq!((&told["inboundIpRules"], &told["inputSchemaMapping"]), (&rules, &mapping));
-    assert_eq!(told["minimumTlsVersionAllowed"], "1.2");
+    let response = control.ask("PATCH", "domains/shop", strict).await.json()["properties"].clone();
+    assert_eq!((&response["disableLocalAuth"], &response["publicNetworkAccess"]), (&json!(true), &json!("Disabled")));
+    assert_eq!((&response["inboundIpRules"], &response["inputSchemaMapping"]), (&rules, &mapping));
+    assert_eq!(response["minimumTlsVersionAllowed"], "1.2");
     let ingress = &control.registry.topic("domain:shop").expect("it is there").record().ingress;
     assert!(ingress.disable_local_auth && ingress.inbound_ip_rules.len() == 1, "{ingress:?}");
     let mut untold = mapping;
@@ -181,24 +181,24 @@ async fn what_a_domain_asks_of_its_publishers_is_set_and_told_as_of_a_topic() {
 
 #[actix_web::test]
 async fn a_domain_is_told_with_what_it_keeps() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let body = json!({"location": "here", "identity": {"type": "SystemAssigned"}, "sku": {"name": "Premium"},
         "extendedLocation": {"type": "customLocation", "name": "x"}, "kind": "AzureArc",
         "properties": {"inputSchema": "CloudEventSchemaV1_0", "minimumTlsVersionAllowed": "1.1",
             "dataResidencyBoundary": "WithinRegion", "autoCreateTopicWithFirstSubscription": false}});
-    let told = control.ask("PUT", "domains/Shop", body).await.json();
-    let again = control.ask("PUT", "domains/shop", told.clone()).await.json();
-    assert_eq!(again, told, "what is told can be put, and ids stay");
+    let response = control.ask("PUT", "domains/Shop", body).await.json();
+    let again = control.ask("PUT", "domains/shop", response.clone()).await.json();
+    assert_eq!(again, response, "what is told can be put, and ids stay");
     let patched = control.ask("PATCH", "domains/shop", json!({"tags": {"a": "b"}})).await.json();
-    assert_eq!(patched["identity"], told["identity"]);
+    assert_eq!(patched["identity"], response["identity"]);
     let (registry, _clock, _hand) = running_registry(&control.store);
     let kept = registry.topic("domain:shop").expect("it is recovered").record();
     let principal = kept.kept.identity.as_ref().and_then(|identity| identity.principal_id.clone());
-    assert_eq!(principal.as_deref(), told["identity"]["principalId"].as_str(), "also after a restart");
-    assert_eq!(json!(kept.metric_resource_id), told["properties"]["metricResourceId"]);
-    let mut told = told;
-    told["identity"]["principalId"] = "…".into();
-    told["properties"]["metricResourceId"] = "…".into();
+    assert_eq!(principal.as_deref(), response["identity"]["principalId"].as_str(), "also after a restart");
+    assert_eq!(json!(kept.metric_resource_id), response["properties"]["metricResourceId"]);
+    let mut response = response;
+    response["identity"]["principalId"] = "…".into();
+    response["properties"]["metricResourceId"] = "…".into();
     expect![[r#"
         {
           "extendedLocation": {
@@ -242,12 +242,12 @@ async fn a_domain_is_told_with_what_it_keeps() {
           "tags": {},
           "type": "Microsoft.EventGrid/domains"
         }"#]]
-    .assert_eq(&super::pretty(&told));
+    .assert_eq(&super::pretty(&response));
 }
 
 #[actix_web::test]
 async fn errors_say_what_is_wrong() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await.with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await.with_domain(json!({})).await;
     let mut lines = Vec::new();
     for (method, path, body) in [
         ("PUT", "domains/no_t", json!({})),
@@ -297,7 +297,7 @@ async fn errors_say_what_is_wrong() {
 
 #[actix_web::test]
 async fn a_topic_and_a_domain_may_have_one_name() {
-    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
     assert_eq!(control.ask("PUT", "topics/shop", json!({})).await.status, 201);
     let key = async |path: &str| control.ask("POST", &format!("{path}/listKeys"), Value::Null).await.json();
     assert_ne!(key("topics/shop").await, key("domains/shop").await);
@@ -321,14 +321,18 @@ async fn a_topic_and_a_domain_may_have_one_name() {
 
 #[actix_web::test]
 async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
-    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
     let subscription = |topic: &str, name: &str| format!("domains/shop/topics/{topic}/eventSubscriptions/{name}");
     for (topic, name) in [("North", "one"), ("NORTH", "two"), ("south", "one")] {
         assert_eq!(control.ask("PUT", &subscription(topic, name), hook()).await.status, 201);
     }
     assert_eq!(control.topics().await, ["North", "south"]);
-    let told = control.ask("GET", &subscription("north", "TWO"), Value::Null).await.json();
-    assert_eq!(told["id"], format!("{RG}/domains/shop/topics/North/eventSubscriptions/two"), "as it was first spelled");
+    let response = control.ask("GET", &subscription("north", "TWO"), Value::Null).await.json();
+    assert_eq!(
+        response["id"],
+        format!("{RG}/domains/shop/topics/North/eventSubscriptions/two"),
+        "as it was first spelled"
+    );
     control.ask("DELETE", &subscription("north", "one"), Value::Null).await;
     assert_eq!(control.topics().await, ["North", "south"]);
     control.ask("DELETE", &subscription("north", "two"), Value::Null).await;
@@ -341,7 +345,7 @@ async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
 #[actix_web::test]
 async fn a_domain_can_leave_its_topics_to_their_makers() {
     let manual = json!({"autoCreateTopicWithFirstSubscription": false, "autoDeleteTopicWithLastSubscription": false});
-    let control = Plane::new(ChaosMode::Disabled).with_domain(manual).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(manual).await;
     let subscription = format!("{NORTH}/eventSubscriptions/one");
     let refused = control.ask("PUT", &subscription, hook()).await;
     expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"the domain has no topic 'north', and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&refused.brief());
@@ -353,7 +357,7 @@ async fn a_domain_can_leave_its_topics_to_their_makers() {
 
 #[actix_web::test]
 async fn a_domain_has_no_more_topics_than_the_setting_says() {
-    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
     let most = crate::support::publisher::DOMAIN_TOPICS;
     for number in 0..most {
         assert_eq!(control.ask("PUT", &format!("domains/shop/topics/topic-{number}"), Value::Null).await.status, 201);
@@ -367,7 +371,7 @@ async fn a_domain_has_no_more_topics_than_the_setting_says() {
 
 #[actix_web::test]
 async fn a_deleted_topic_takes_its_subscriptions_and_a_domain_takes_all() {
-    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
     for path in ["domains/shop", NORTH, "domains/shop/topics/south"] {
         assert_eq!(control.ask("PUT", &format!("{path}/eventSubscriptions/one"), hook()).await.status, 201);
     }

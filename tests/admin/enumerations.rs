@@ -3,7 +3,7 @@
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG};
+use super::control::{ControlFixture, RG};
 
 /// `value` with every string in it in capitals, but for those that are no enumerations.
 fn in_capitals(value: &Value, keys: &[&str]) -> Value {
@@ -27,7 +27,7 @@ fn in_capitals(value: &Value, keys: &[&str]) -> Value {
 }
 
 /// Puts `body` in capitals, and looks for each value of `body` in the answer.
-async fn check(control: &Plane, path: &str, body: &Value, keys: &[&str]) {
+async fn check(control: &ControlFixture, path: &str, body: &Value, keys: &[&str]) {
     let shouted = in_capitals(body, keys);
     assert_ne!(shouted, *body);
     let answer = control.call("PUT", &format!("{RG}/{path}"), shouted).await;
@@ -55,7 +55,7 @@ fn contains(at: &str, shown: &Value, body: &Value) {
 
 #[actix_web::test]
 async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = json!({
         "location": "here",
         "sku": {"name": "Basic"},

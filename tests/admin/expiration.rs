@@ -6,7 +6,7 @@ use expect_test::expect;
 use gridhook::{admin::ChaosMode, control::expiry, event::Timestamp};
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG, hook};
+use super::control::{ControlFixture, RG, hook};
 use crate::support::publisher::running_registry;
 
 /// A minute behind the time at which the tests' clock stands.
@@ -24,7 +24,7 @@ fn expiring(at: &str) -> Value {
     body
 }
 
-impl Plane {
+impl ControlFixture {
     fn now(&self) -> Timestamp {
         // 2021-03-10T21:02:56Z
         Timestamp(1_615_410_176_000_000)
@@ -37,7 +37,7 @@ impl Plane {
 
 #[actix_web::test]
 async fn a_time_is_told_as_it_was_put() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let mut lines = Vec::new();
     for given in ["2030-01-31T12:00:00Z", "2030-01-31T12:00:00.1234567+01:00", "2030-01-31T12:00:00", "2030-01-31"] {
         let answer = control.call("PUT", &subscription(), expiring(given)).await;
@@ -62,7 +62,7 @@ async fn a_time_is_told_as_it_was_put() {
 
 #[actix_web::test]
 async fn a_time_that_is_none_or_has_passed_is_refused() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let mut lines = Vec::new();
     for given in ["2021-03-10T21:02:56Z", "1960-01-01T00:00:00Z", "tomorrow", ""] {
         lines.push(control.call("PUT", &subscription(), expiring(given)).await.brief());
@@ -79,7 +79,7 @@ async fn a_time_that_is_none_or_has_passed_is_refused() {
 
 #[actix_web::test]
 async fn a_subscription_is_deleted_when_its_time_comes_and_not_before() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
     let expires = control.now().after(MINUTE);
     assert_eq!(expiry::sweep(&control.registry, expires.before(Duration::from_micros(1))).await, Some(expires));
@@ -90,7 +90,7 @@ async fn a_subscription_is_deleted_when_its_time_comes_and_not_before() {
 
 #[actix_web::test]
 async fn a_time_that_was_moved_or_taken_away_is_not_kept_to() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
     let later = json!({"expirationTimeUtc": "2021-03-10T22:00:00Z"});
     assert_eq!(control.call("PATCH", &subscription(), later).await.status, 201);
@@ -103,7 +103,7 @@ async fn a_time_that_was_moved_or_taken_away_is_not_kept_to() {
 
 #[actix_web::test]
 async fn who_watches_deletes_by_the_clock() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let watch = actix_web::rt::spawn(expiry::run(control.registry.clone(), control.clock.clone()));
     control.hand.advance(MINUTE / 2);
     assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
@@ -123,7 +123,7 @@ async fn who_watches_deletes_by_the_clock() {
 
 #[actix_web::test]
 async fn a_restart_remembers_when_a_subscription_expires() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
     let (again, _clock, _hand) = running_registry(&control.store);
     let topic = again.topic("orders").expect("it is recovered");

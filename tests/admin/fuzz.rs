@@ -5,7 +5,7 @@ use gridhook::admin::{ChaosMode, model::odata::NameFilter};
 use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG};
+use super::control::{ControlFixture, RG};
 use crate::support::fuzz::{cases, changed, changes};
 
 /// A body in which everything is that can be.
@@ -59,8 +59,8 @@ fn values() -> [Value; 22] {
 }
 
 /// Puts `value` at the place that `way` leads to.
-fn put(into: &mut Value, way: &mut dyn Iterator<Item = Index>, value: Value) {
-    let next = way.next();
+fn put(into: &mut Value, path: &mut dyn Iterator<Item = Index>, value: Value) {
+    let next = path.next();
     let inner = match (into, next) {
         (place, None) => {
             *place = value;
@@ -80,13 +80,13 @@ fn put(into: &mut Value, way: &mut dyn Iterator<Item = Index>, value: Value) {
         }
     };
     if let Some(inner) = inner {
-        put(inner, way, value);
+        put(inner, path, value);
     }
 }
 
 const CODES: [&str; 5] = ["InvalidRequest", "ResourceNotFound", "Conflict", "RequestEntityTooLarge", "NotFound"];
 
-async fn check(control: &Plane, body: &[u8]) -> Result<(), TestCaseError> {
+async fn check(control: &ControlFixture, body: &[u8]) -> Result<(), TestCaseError> {
     let path = format!("{RG}/topics/orders/eventSubscriptions/fuzzed");
     let answer = control.put_bytes(&path, body).await;
     prop_assert!(answer.text.len() < 64 * 1024, "{} bytes", answer.text.len());
@@ -103,29 +103,29 @@ async fn check(control: &Plane, body: &[u8]) -> Result<(), TestCaseError> {
     }
     prop_assert!(!answer.text.contains("code=secret"), "{}", answer.text);
     // What is told is taken again, but for what is not told.
-    let mut told = control.call("GET", &path, Value::Null).await.json();
-    told["properties"]["destination"]["properties"]["endpointUrl"] = "http://127.0.0.1:9000/".into();
+    let mut reported = control.call("GET", &path, Value::Null).await.json();
+    reported["properties"]["destination"]["properties"]["endpointUrl"] = "http://127.0.0.1:9000/".into();
     for name in ["deliveryAttributeMappings", "signing"] {
-        told["properties"]["destination"]["properties"].as_object_mut().expect("an object").remove(name);
+        reported["properties"]["destination"]["properties"].as_object_mut().expect("an object").remove(name);
     }
-    let again = control.call("PUT", &path, told.clone()).await;
-    prop_assert!(again.status < 300, "{} after {}", again.brief(), told);
+    let again = control.call("PUT", &path, reported.clone()).await;
+    prop_assert!(again.status < 300, "{} after {}", again.brief(), reported);
     Ok(())
 }
 
 #[test]
 fn bodies_with_values_or_bytes_changed_are_taken_or_refused_by_name() {
     let system = actix_rt::System::new();
-    let control = system.block_on(async { Plane::new(ChaosMode::Disabled).with_topic().await });
+    let control = system.block_on(async { ControlFixture::new(ChaosMode::Disabled).with_topic().await });
     system.block_on(check(&control, full().to_string().as_bytes())).expect("the whole body is taken");
-    let way = || prop::collection::vec(any::<Index>(), 1..8);
-    let strategy = (prop::collection::vec((way(), any::<Index>()), 0..4), prop::option::weighted(0.3, changes(2)));
+    let path = || prop::collection::vec(any::<Index>(), 1..8);
+    let strategy = (prop::collection::vec((path(), any::<Index>()), 0..4), prop::option::weighted(0.3, changes(2)));
     let mut runner = TestRunner::new(ProptestConfig::with_cases(cases(300)));
     let checked = runner.run(&strategy, |(twists, bytes)| {
         let mut body = full();
-        for (way, value) in twists {
+        for (path, value) in twists {
             let values = values();
-            put(&mut body, &mut way.into_iter(), values[value.index(values.len())].clone());
+            put(&mut body, &mut path.into_iter(), values[value.index(values.len())].clone());
         }
         let body = body.to_string().into_bytes();
         let body = bytes.map_or(body.clone(), |bytes| changed(&body, &bytes));

@@ -8,12 +8,12 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Answer, Plane, RG, TOKEN, hook};
+use super::control::{Answer, ControlFixture, RG, TOKEN, hook};
 use crate::support::memory_store::WriteFault;
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let nested = format!("{topic}/eventSubscriptions/to-shop");
     let scoped = format!("/{topic}/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15");
@@ -78,7 +78,7 @@ async fn statuses_are_those_that_every_client_accepts() {
 
 #[actix_web::test]
 async fn without_the_token_nothing_is_told() {
-    let control = Plane::new(ChaosMode::Enabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Enabled).with_topic().await;
     let mut lines = Vec::new();
     for header in [None, Some("Bearer wrong"), Some("Basic swordfish"), Some("swordfish"), Some("Bearer ")] {
         for path in [format!("{RG}/topics/orders"), "/subscriptions/x/none".to_owned(), "/chaos/kill".to_owned()] {
@@ -106,7 +106,7 @@ async fn without_the_token_nothing_is_told() {
 
 #[actix_web::test]
 async fn errors_have_arms_form() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
     let elsewhere = topic.replace("/rg/", "/elsewhere/");
     let answers = [
@@ -142,7 +142,7 @@ async fn errors_have_arms_form() {
 
 #[actix_web::test]
 async fn errors_of_the_registry_have_their_statuses() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let mut lines = Vec::new();
     let mut put = async |url: &str| {
         let body =
@@ -164,15 +164,15 @@ async fn errors_of_the_registry_have_their_statuses() {
 
 #[actix_web::test]
 async fn keys_are_told_by_their_own_calls_only_and_survive_an_update() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
     let keys = control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json();
     let (key1, key2) = (keys["key1"].as_str().expect("text"), keys["key2"].as_str().expect("text"));
     assert_eq!((key1.len(), key2.len()), (44, 44), "32 bytes in base64");
     assert_ne!(key1, key2);
     for (method, body) in [("PUT", json!({})), ("PATCH", json!({})), ("GET", Value::Null)] {
-        let told = control.call(method, &topic, body).await.text;
-        assert!(!told.contains(key1) && !told.contains(key2), "{told}");
+        let reported = control.call(method, &topic, body).await.text;
+        assert!(!reported.contains(key1) && !reported.contains(key2), "{reported}");
     }
     assert_eq!(control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json(), keys);
     let changed = control.call("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key2"})).await.json();
@@ -182,7 +182,7 @@ async fn keys_are_told_by_their_own_calls_only_and_survive_an_update() {
 
 #[actix_web::test]
 async fn only_get_full_url_tells_the_query() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let nested = format!("{RG}/topics/orders/eventSubscriptions");
     for (method, path, body) in [
         ("GET", format!("{nested}/to-shop"), Value::Null),
@@ -190,8 +190,8 @@ async fn only_get_full_url_tells_the_query() {
         ("PATCH", format!("{nested}/TO-SHOP"), json!({"labels": ["x"]})),
         ("GET", format!("{nested}/to-shop/status"), Value::Null),
     ] {
-        let told = control.call(method, &path, body).await.text;
-        assert!(told.contains("to-shop") && !told.contains("secret"), "{told}");
+        let reported = control.call(method, &path, body).await.text;
+        assert!(reported.contains("to-shop") && !reported.contains("secret"), "{reported}");
     }
     let full = control.call("POST", &format!("{nested}/to-shop/getFullUrl"), Value::Null).await;
     assert_eq!(full.text, r#"{"endpointUrl":"http://127.0.0.1:9000/hook?code=secret"}"#);
@@ -199,7 +199,7 @@ async fn only_get_full_url_tells_the_query() {
 
 #[actix_web::test]
 async fn lists_keep_to_their_scope() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let other = "/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics";
     assert_eq!(control.call("PUT", &format!("{other}/bills"), json!({})).await.status, 201);
     for (path, names) in [
@@ -216,7 +216,7 @@ async fn lists_keep_to_their_scope() {
 
 #[actix_web::test]
 async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for_more() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let patch = json!({"properties": {"edition": "short"}});
     let refused = control.call("PATCH", &format!("{RG}/topics/orders"), patch.clone()).await;
     expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
@@ -228,7 +228,7 @@ async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for
 
 #[actix_web::test]
 async fn hold_and_resume_are_told_by_status() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let held = control.call("POST", &format!("{subscription}/hold"), Value::Null).await;
     expect![[r#"200 {"topic":"orders","subscription":"to-shop","heldBy":"operator","health":{"state":"healthy","failures":0},"endpoint":{"rate":null,"healthyRate":null,"concurrency":16,"eventsPerRequest":1},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"inFlight":0,"lateRequests":0,"actor":{"incarnation":1,"restarts":0,"ends":{"panicked":0,"killed":0,"stopped":0,"orphaned":0},"lastCause":null,"lastEnd":null,"recovery":{"count":0,"last":null,"p50":null,"p99":null,"longest":null},"quarantined":{"count":0,"newest":[]}}}"#]].assert_eq(&held.brief());
@@ -242,7 +242,7 @@ async fn hold_and_resume_are_told_by_status() {
 
 #[actix_web::test]
 async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let mut lines = Vec::new();
     for verb in ["probe", "release", "hold", "probe"] {
@@ -259,7 +259,7 @@ async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
 
 #[actix_web::test]
 async fn health_asks_for_no_token() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let ask = async |path: &str| control.send(test::TestRequest::with_uri(path)).await.brief();
     let mut lines = vec![ask("/healthz").await, ask("/readyz").await];
     control.vitals.enter(StartPhase::Serving);
@@ -279,7 +279,7 @@ async fn health_asks_for_no_token() {
 
 #[actix_web::test]
 async fn chaos_is_passed_on_where_it_is_enabled() {
-    let control = Plane::new(ChaosMode::Enabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
     let mut lines = Vec::new();
     for (path, body) in [
         ("kill", json!({"actor": "delivery", "topic": "orders", "subscription": "to-shop", "by": "panic"})),
@@ -308,7 +308,7 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
 
 #[actix_web::test]
 async fn a_question_about_an_event_says_once_which_one() {
-    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
     let ask = async |query: &str| {
         let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain{query}");
         control.call("GET", &path, Value::Null).await

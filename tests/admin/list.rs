@@ -4,10 +4,10 @@ use expect_test::expect;
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG, hook};
+use super::control::{ControlFixture, RG, hook};
 
-async fn with_topics(names: &[&str]) -> Plane {
-    let control = Plane::new(ChaosMode::Disabled);
+async fn with_topics(names: &[&str]) -> ControlFixture {
+    let control = ControlFixture::new(ChaosMode::Disabled);
     for name in names {
         assert_eq!(control.call("PUT", &format!("{RG}/topics/{name}"), json!({})).await.status, 201);
     }
@@ -15,7 +15,7 @@ async fn with_topics(names: &[&str]) -> Plane {
 }
 
 /// The names on every page, and how the pages were asked for.
-async fn pages(control: &Plane, path: &str) -> String {
+async fn pages(control: &ControlFixture, path: &str) -> String {
     let mut lines = Vec::new();
     let mut next = Some(path.to_owned());
     while let Some(path) = next {

@@ -3,14 +3,14 @@
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG};
+use super::control::{ControlFixture, RG};
 
 fn place(name: &str) -> String {
     format!("{RG}/namespaces/{name}")
 }
 
-async fn control() -> Plane {
-    let control = Plane::new(ChaosMode::Disabled);
+async fn control() -> ControlFixture {
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let body = json!({"location": "here", "sku": {"name": "Standard", "capacity": 2}, "tags": {"a": "b"}});
     assert_eq!(control.call("PUT", &place("plant"), body).await.status, 201);
     assert_eq!(control.call("PUT", &place("plant/topics/heat"), json!({})).await.status, 201);
@@ -52,18 +52,18 @@ async fn statuses_are_those_that_every_client_accepts() {
 #[actix_web::test]
 async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
     let control = control().await;
-    let told = control.call("GET", &place("Plant"), Value::Null).await.json();
-    assert_eq!(told["id"], place("plant"));
-    assert_eq!(told["type"], "Microsoft.EventGrid/namespaces");
-    assert_eq!(told["sku"], json!({"name": "Standard", "capacity": 2}));
-    assert_eq!(told["location"], "here");
-    let properties = &told["properties"];
+    let reported = control.call("GET", &place("Plant"), Value::Null).await.json();
+    assert_eq!(reported["id"], place("plant"));
+    assert_eq!(reported["type"], "Microsoft.EventGrid/namespaces");
+    assert_eq!(reported["sku"], json!({"name": "Standard", "capacity": 2}));
+    assert_eq!(reported["location"], "here");
+    let properties = &reported["properties"];
     assert_eq!(properties["provisioningState"], "Succeeded");
     assert_eq!(properties["endpoint"], "http://here/namespaces/plant");
     assert_eq!(properties["topicsConfiguration"], json!({"hostname": "here/namespaces/plant"}));
-    assert!(!told.to_string().contains("key"), "{told}");
+    assert!(!reported.to_string().contains("key"), "{reported}");
     // What is told can be put back.
-    assert_eq!(control.call("PUT", &place("plant"), told.clone()).await.json(), told);
+    assert_eq!(control.call("PUT", &place("plant"), reported.clone()).await.json(), reported);
     control.call("PATCH", &place("plant"), json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}})).await;
     let changed = control.call("GET", &place("plant"), Value::Null).await.json();
     assert_eq!((&changed["tags"], &changed["location"]), (&json!({"a": "b", "c": "d"}), &json!("here")));
@@ -73,10 +73,10 @@ async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
 #[actix_web::test]
 async fn a_topic_of_a_namespace_is_told_below_it() {
     let control = control().await;
-    let mut told = control.call("GET", &place("plant/topics/heat"), Value::Null).await.json();
-    told.as_object_mut().expect("an object").remove("systemData");
+    let mut reported = control.call("GET", &place("plant/topics/heat"), Value::Null).await.json();
+    reported.as_object_mut().expect("an object").remove("systemData");
     assert_eq!(
-        told,
+        reported,
         json!({
             "id": place("plant/topics/heat"), "name": "heat", "type": "Microsoft.EventGrid/namespaces/topics",
             "properties": {
@@ -88,7 +88,7 @@ async fn a_topic_of_a_namespace_is_told_below_it() {
     let list = control.call("GET", &place("plant/topics"), Value::Null).await.json();
     let mut listed = list.clone();
     listed["value"][0].as_object_mut().expect("an object").remove("systemData").expect("who made it");
-    assert_eq!(listed, json!({"value": [told]}));
+    assert_eq!(listed, json!({"value": [reported]}));
     // A topic of the same name that is in no namespace is another one, and in no list of these.
     assert_eq!(control.call("PUT", &format!("{RG}/topics/heat"), json!({})).await.status, 201);
     assert_eq!(control.call("GET", &place("plant/topics"), Value::Null).await.json(), list);

@@ -3,14 +3,14 @@
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Answer, Plane, RG};
+use super::control::{Answer, ControlFixture, RG};
 
 fn place(name: &str) -> String {
     format!("{RG}/namespaces/plant/topics/heat/eventSubscriptions/{name}")
 }
 
-async fn control() -> Plane {
-    let control = Plane::new(ChaosMode::Disabled);
+async fn control() -> ControlFixture {
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let namespace = format!("{RG}/namespaces/plant");
     assert_eq!(control.call("PUT", &namespace, json!({"location": "local"})).await.status, 201);
     let topic = json!({"properties": {"eventRetentionInDays": 2}});
@@ -71,11 +71,11 @@ async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
     });
     let answer = control.call("PUT", &place("alarm"), body).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
-    let told = answer.json();
-    assert_eq!(told["id"], place("alarm"));
-    assert_eq!(told["type"], "Microsoft.EventGrid/namespaces/topics/eventSubscriptions");
-    assert!(!answer.text.contains("code=secret") && !answer.text.contains("hidden\""), "{told}");
-    let properties = &told["properties"];
+    let reported = answer.json();
+    assert_eq!(reported["id"], place("alarm"));
+    assert_eq!(reported["type"], "Microsoft.EventGrid/namespaces/topics/eventSubscriptions");
+    assert!(!answer.text.contains("code=secret") && !answer.text.contains("hidden\""), "{reported}");
+    let properties = &reported["properties"];
     assert_eq!(properties["provisioningState"], "Succeeded");
     assert_eq!(properties["filtersConfiguration"]["includedEventTypes"], json!(["hot"]));
     assert_eq!(properties["filtersConfiguration"]["filters"][0]["operatorType"], "NumberGreaterThan");
@@ -120,8 +120,8 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
     // On one that is there, it can be asked for in the other form.
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {key: letters()}}}});
     let answer = control.call("PATCH", &place("one"), patch).await;
-    let told = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
-    assert_eq!(told["deadLetterDestination"]["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
+    let reported = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
+    assert_eq!(reported["deadLetterDestination"]["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
     let at = |below: &str| format!("properties.deliveryConfiguration.push.{key}.{below}");
     for (change, below, says) in [
         (json!({"endpointType": "ServiceBus"}), "endpointType", "StorageBlob"),
@@ -156,9 +156,9 @@ async fn an_event_lives_no_longer_than_its_topic_keeps_it() {
     ] {
         refused(&control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await, at, says);
     }
-    for (given, told) in [("P2D", "P2D"), ("PT36H", "P1DT12H"), ("PT120S", "PT2M"), ("P0DT1H", "PT1H")] {
+    for (given, reported) in [("P2D", "P2D"), ("PT36H", "P1DT12H"), ("PT120S", "PT2M"), ("P0DT1H", "PT1H")] {
         let answer = control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await;
-        assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"], told);
+        assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"], reported);
     }
     assert_eq!(control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": "P2D"}))).await.status, 201);
     let shorter = json!({"properties": {"eventRetentionInDays": 1}});
@@ -189,8 +189,8 @@ async fn what_is_pulled_has_a_lock_and_stays_pulled() {
     let patch = json!({"properties": {"deliveryConfiguration": {"queue": {"receiveLockDurationInSeconds": 90}}}});
     let patched = control.call("PATCH", &place("pulled"), patch).await;
     assert_eq!(patched.status, 200, "{}", patched.text);
-    let told = control.call("GET", &place("pulled"), Value::Null).await.json();
-    assert_eq!(told["properties"]["deliveryConfiguration"]["queue"]["receiveLockDurationInSeconds"], 90);
+    let reported = control.call("GET", &place("pulled"), Value::Null).await.json();
+    assert_eq!(reported["properties"]["deliveryConfiguration"]["queue"]["receiveLockDurationInSeconds"], 90);
 }
 
 #[actix_web::test]
@@ -224,9 +224,12 @@ async fn what_a_put_would_change_is_told_and_not_done() {
         (format!("{namespace}/topics/heat"), json!({}), true, "properties.eventRetentionInDays"),
         (namespace.clone(), json!({"location": "other"}), true, "location"),
     ] {
-        let told = control.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
-        assert_eq!(told["exists"], exists, "{told}");
-        assert!(told["changes"].to_string().contains(at) && !told.to_string().contains("code=secret"), "{told}");
+        let reported = control.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
+        assert_eq!(reported["exists"], exists, "{reported}");
+        assert!(
+            reported["changes"].to_string().contains(at) && !reported.to_string().contains("code=secret"),
+            "{reported}"
+        );
     }
     assert_eq!(control.call("GET", &place("alarm"), Value::Null).await.status, 404);
     assert_eq!(control.call("GET", &namespace, Value::Null).await.json()["location"], "local");

@@ -9,18 +9,18 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG, hook};
+use super::control::{ControlFixture, RG, hook};
 
 /// The methods of HTTP that a path can be asked with.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 fn operations(document: &Value) -> BTreeSet<(String, String)> {
     let paths = document["paths"].as_object().expect("paths");
-    let told = paths.iter().flat_map(|(path, item)| {
+    let reported = paths.iter().flat_map(|(path, item)| {
         let methods = item.as_object().expect("operations").keys().filter(|key| *key != "parameters");
         methods.map(|method| (path.clone(), method.to_ascii_uppercase())).collect::<Vec<_>>()
     });
-    told.collect()
+    reported.collect()
 }
 
 /// The paths of those who publish to namespaces and those who pull from them, with the method of each.
@@ -59,7 +59,7 @@ fn every_route_is_described_and_nothing_else() {
 
 #[test]
 fn the_description_has_the_paths_that_operators_know() {
-    let told = operations(&document(ChaosMode::Enabled));
+    let reported = operations(&document(ChaosMode::Enabled));
     let below = |rest: &str| {
         format!(
             "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/Microsoft.EventGrid{rest}"
@@ -91,15 +91,15 @@ fn the_description_has_the_paths_that_operators_know() {
         ),
     ];
     for (method, path) in known {
-        assert!(told.contains(&(path.clone(), method.to_owned())), "{method} {path}");
+        assert!(reported.contains(&(path.clone(), method.to_owned())), "{method} {path}");
     }
 }
 
 #[actix_web::test]
 async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is() {
-    let control = Plane::new(ChaosMode::Enabled);
+    let control = ControlFixture::new(ChaosMode::Enabled);
     let document = document(ChaosMode::Enabled);
-    let told = operations(&document);
+    let reported = operations(&document);
     let mut asked = 0;
     for (path, item) in document["paths"].as_object().expect("paths") {
         if http::PATHS.contains(&path.as_str()) || namespaces().iter().any(|(of, _)| of == path) {
@@ -109,7 +109,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
         // What is told as it happens has no end.
         for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
             let answer = control.call(method, &real, Value::Null).await;
-            let is_told = told.contains(&(path.clone(), method.to_owned()));
+            let is_told = reported.contains(&(path.clone(), method.to_owned()));
             assert_eq!(answer.status != 405, is_told, "{method} {path}: {}", answer.brief());
             assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text);
             if is_told {
@@ -123,7 +123,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
             } else {
                 let allowed = answer.headers.get("Allow").expect("it says what is allowed").to_str().expect("text");
                 for allowed in allowed.split(", ") {
-                    assert!(told.contains(&(path.clone(), allowed.to_owned())), "{path} allows {allowed}");
+                    assert!(reported.contains(&(path.clone(), allowed.to_owned())), "{path} allows {allowed}");
                 }
             }
         }
@@ -133,7 +133,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
 
 #[actix_web::test]
 async fn the_examples_of_the_description_are_taken() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let document = document(ChaosMode::Disabled);
     let paths = document["paths"].as_object().expect("paths");
     // What hangs on something is made after it: its path is longer.
@@ -158,7 +158,7 @@ async fn the_examples_of_the_description_are_taken() {
 
 #[actix_web::test]
 async fn the_description_is_for_everybody_and_has_no_secret() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(control.call("PUT", &path, hook()).await.status, 201);
     let answer = control.send(actix_web::test::TestRequest::with_uri("/openapi.json")).await;

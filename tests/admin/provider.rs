@@ -4,7 +4,7 @@ use expect_test::expect;
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Plane, RG};
+use super::control::{ControlFixture, RG};
 
 fn names(list: &Value) -> Vec<String> {
     list["value"]
@@ -17,7 +17,7 @@ fn names(list: &Value) -> Vec<String> {
 
 #[actix_web::test]
 async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_by_name() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let provider = "/providers/Microsoft.EventGrid";
     let events = format!("{provider}/topicTypes/microsoft.storage.storageaccounts/eventTypes");
     let events = control.call("GET", &events, Value::Null).await;
@@ -57,7 +57,7 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
 
 #[actix_web::test]
 async fn the_provider_tells_its_operations_and_types_of_topics() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let provider = "/providers/Microsoft.EventGrid";
     let operations = control.call("GET", &format!("{provider}/operations"), Value::Null).await.json();
     let names_of_operations = names(&operations);
@@ -86,7 +86,7 @@ async fn the_provider_tells_its_operations_and_types_of_topics() {
 
 #[actix_web::test]
 async fn a_topic_tells_the_event_types_that_it_was_given() {
-    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
     let body = json!({"properties": {"eventTypeInfo": {"kind": "Inline", "inlineEventTypes": {
         "Order.Placed": {"displayName": "Placed", "description": "an order", "dataSchemaUrl": "https://schemas"},

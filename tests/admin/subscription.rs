@@ -125,8 +125,8 @@ fn every_key_finds_its_place_in_the_record() {
 #[test]
 fn what_is_told_has_no_query() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let told = pretty(&SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
-    assert!(!told.contains("secret"), "{told}");
+    let reported = pretty(&SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
+    assert!(!reported.contains("secret"), "{reported}");
     expect![[r#"
         {
           "id": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/eventSubscriptions/to-shop",
@@ -169,7 +169,7 @@ fn what_is_told_has_no_query() {
             },
             "topic": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders"
           }
-        }"#]].assert_eq(&told);
+        }"#]].assert_eq(&reported);
     let scoped =
         serde_json::to_value(SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Scoped));
     let scoped = scoped.expect("it is JSON");
@@ -185,12 +185,13 @@ fn what_is_told_has_no_query() {
 fn what_is_told_can_be_put_once_the_address_is_added() {
     let topic = topic_record(Schema::EventGrid);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let mut told = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
-    let without = take(Schema::EventGrid, &told).expect_err("the address is not in it");
+    let mut reported =
+        serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let without = take(Schema::EventGrid, &reported).expect_err("the address is not in it");
     expect!["properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not"]
         .assert_eq(&without);
-    told["properties"]["destination"]["properties"]["endpointUrl"] = json!(record.webhook.endpoint_url);
-    let again = take(Schema::EventGrid, &told).expect("it is taken back");
+    reported["properties"]["destination"]["properties"]["endpointUrl"] = json!(record.webhook.endpoint_url);
+    let again = take(Schema::EventGrid, &reported).expect("it is taken back");
     assert_eq!(pretty(&again), pretty(&record));
 }
 
@@ -485,13 +486,13 @@ fn the_properties_that_azure_has_no_word_for_are_told_where_they_are_used() {
     let record = take(Schema::EventGrid, &body).expect("it is taken");
     assert!(record.dead_letter_in_probation && record.on_gone == OnGone::Disable);
     let topic = topic_record(Schema::EventGrid);
-    let told = |record| {
+    let shown = |record| {
         serde_json::to_value(SubscriptionView::new(record, &topic, PathForm::Nested)).expect("JSON")["properties"]
             .clone()
     };
-    let used = told(&record);
+    let used = shown(&record);
     assert_eq!((&used["deadLetterInProbation"], &used["onGone"]), (&json!(true), &json!("disable")));
-    let without = told(&take(Schema::EventGrid, &full()).expect("it is taken"));
+    let without = shown(&take(Schema::EventGrid, &full()).expect("it is taken"));
     assert_eq!((without.get("deadLetterInProbation"), without.get("onGone")), (None, None));
     let flat = br#"{"onGone": "retry", "deadLetterInProbation": false}"#;
     let back = patch(&record, &topic, &ranges(), flat).expect("it is taken");

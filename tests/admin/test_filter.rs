@@ -4,12 +4,12 @@ use expect_test::expect;
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::control::{Answer, Plane, RG, hook};
+use super::control::{Answer, ControlFixture, RG, hook};
 
 const VERB: &str = "/topics/orders/eventSubscriptions/to-shop/testFilter";
 
-async fn control(schema: &str) -> Plane {
-    let control = Plane::new(ChaosMode::Disabled);
+async fn control(schema: &str) -> ControlFixture {
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = json!({"properties": {"inputSchema": schema}});
     assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), topic).await.status, 201);
     let body = json!({"properties": {
@@ -22,7 +22,7 @@ async fn control(schema: &str) -> Plane {
     control
 }
 
-async fn ask(control: &Plane, body: Value) -> Answer {
+async fn ask(control: &ControlFixture, body: Value) -> Answer {
     control.call("POST", &format!("{RG}{VERB}"), body).await
 }
 
@@ -114,7 +114,7 @@ async fn what_cannot_be_tried_is_refused() {
 
 #[actix_web::test]
 async fn a_filter_is_tried_where_its_subscription_hangs() {
-    let control = Plane::new(ChaosMode::Disabled);
+    let control = ControlFixture::new(ChaosMode::Disabled);
     let domain = format!("{RG}/domains/shop");
     assert_eq!(control.call("PUT", &domain, json!({})).await.status, 201);
     let mut body = hook();

@@ -20,8 +20,8 @@ fn keys() -> AccessKeys {
 }
 
 fn create(name: &str, body: &str) -> Result<TopicRecord, String> {
-    let wish = TopicSpec::put(TopicKind::Topic, name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
-    wish.create(name, scope(), keys(), &editions()).map_err(|invalid| invalid.to_string())
+    let spec = TopicSpec::put(TopicKind::Topic, name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
+    spec.create(name, scope(), keys(), &editions()).map_err(|invalid| invalid.to_string())
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
             "inputSchemaMapping": null, "publicNetworkAccess": "Enabled", "edition": "short"}});
     let record = create("Orders-2", &body.to_string()).expect("it is taken");
     assert_eq!(record.input_schema, Schema::CloudEvents);
-    let told = pretty(&TopicView::new(&record, "http://x"));
+    let response = pretty(&TopicView::new(&record, "http://x"));
     expect![[r#"
         {
           "id": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/Orders-2",
@@ -87,10 +87,10 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
             "edition": "short"
           }
         }"#]]
-    .assert_eq(&told);
-    let again = TopicSpec::put(TopicKind::Topic, "orders-2", told.as_bytes()).expect("it is taken back");
+    .assert_eq(&response);
+    let again = TopicSpec::put(TopicKind::Topic, "orders-2", response.as_bytes()).expect("it is taken back");
     let again = again.update(&record, &editions()).expect("nothing is changed");
-    assert_eq!(pretty(&TopicView::new(&again, "http://x")), told);
+    assert_eq!(pretty(&TopicView::new(&again, "http://x")), response);
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_put_of_an_existing_topic_keeps_what_it_does_not_name() {
     record.edition = "short".to_owned();
     record.location = "here".to_owned();
     record.tags.insert("old".to_owned(), "1".to_owned());
-    let wish = TopicSpec::put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
-    let changed = wish.update(&record, &editions()).expect("it is taken");
+    let spec = TopicSpec::put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
+    let changed = spec.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.name.as_str(), "orders");
     assert_eq!((changed.edition.as_str(), changed.location.as_str()), ("short", "here"));
     assert_eq!(changed.input_schema, Schema::CloudEvents);
@@ -114,8 +114,8 @@ fn a_patch_merges() {
     record.tags.insert("old".to_owned(), "1".to_owned());
     record.tags.insert("gone".to_owned(), "1".to_owned());
     let body = br#"{"tags":{"new":"2","gone":null},"properties":{"edition":"short","publicNetworkAccess":"Enabled"}}"#;
-    let wish = TopicSpec::patch(&record, body).expect("it is read");
-    let changed = wish.update(&record, &editions()).expect("it is taken");
+    let spec = TopicSpec::patch(&record, body).expect("it is read");
+    let changed = spec.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.edition, "short");
     assert_eq!(changed.tags.into_keys().collect::<Vec<_>>(), ["new", "old"]);
 }
@@ -132,8 +132,8 @@ fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
     let record = create("orders", &body.to_string()).expect("it is taken");
     let stored = serde_json::to_string(&record).expect("a record is written");
     let record: TopicRecord = serde_json::from_str(&stored).expect("a record is read");
-    let told = pretty(&TopicView::new(&record, "http://x"));
-    let properties: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+    let response = pretty(&TopicView::new(&record, "http://x"));
+    let properties: serde_json::Value = serde_json::from_str(&response).expect("it is JSON");
     expect![[r#"
         {
           "dataResidencyBoundary": "WithinGeopair",
@@ -172,7 +172,7 @@ fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
           "publicNetworkAccess": "Disabled"
         }"#]]
     .assert_eq(&pretty(&properties["properties"]));
-    let again = TopicSpec::put(TopicKind::Topic, "orders", told.as_bytes()).expect("it is taken back");
+    let again = TopicSpec::put(TopicKind::Topic, "orders", response.as_bytes()).expect("it is taken back");
     assert_eq!(again.update(&record, &editions()).expect("nothing is changed").ingress, record.ingress);
     // A patch of one thing leaves the others, …
     let patch = TopicSpec::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#).expect("it is read");
@@ -299,8 +299,8 @@ fn the_place_of_a_topic_needs_no_escaping() {
         let mut scope = scope();
         scope.subscription = subscription.to_owned();
         scope.resource_group = resource_group.to_owned();
-        let wish = TopicSpec::put(TopicKind::Topic, "orders", b"{}").expect("it is read");
-        let error = wish.create("orders", scope, keys(), &editions()).expect_err("it is refused").to_string();
+        let spec = TopicSpec::put(TopicKind::Topic, "orders", b"{}").expect("it is read");
+        let error = spec.create("orders", scope, keys(), &editions()).expect_err("it is refused").to_string();
         assert!(error.contains("allowed are 1 to 90 letters, digits and -_.()"), "{error}");
     }
 }
@@ -315,7 +315,7 @@ proptest! {
         name in r"[a-zA-Z0-9.-]{1,60}|\PC{1,6}",
     ) {
         let scope = ArmScope { resource_group: group.clone(), ..scope() };
-        let taken = TopicSpec::put(TopicKind::Topic, &name, b"{}").and_then(|wish| wish.create(&name, scope, keys(), &editions()));
+        let taken = TopicSpec::put(TopicKind::Topic, &name, b"{}").and_then(|spec| spec.create(&name, scope, keys(), &editions()));
         if taken.is_ok() {
             for part in [&group, &name] {
                 prop_assert_eq!(check_part(part), Ok(()), "{}", part);

@@ -15,7 +15,7 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::control::{Answer, Plane, RG};
+use super::control::{Answer, ControlFixture, RG};
 use crate::support::{
     endpoint::{Endpoint, answer},
     memory_store::{MemoryStore, WriteFault},
@@ -23,7 +23,7 @@ use crate::support::{
 };
 
 /// A control plane that asks endpoints, and the clock that it asks by.
-async fn control() -> (Plane, ManualClock) {
+async fn control() -> (ControlFixture, ManualClock) {
     let store = MemoryStore::new();
     let (registry, running, hand) = running_registry(&store);
     let (clock, validators) = Clock::manual(Timestamp(1_615_410_176_000_000));
@@ -33,21 +33,24 @@ async fn control() -> (Plane, ManualClock) {
         pause: Duration::from_millis(1),
         window: Duration::from_secs(600),
     };
-    let manners = ValidationSettings { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
-    registry.set_validator(EndpointValidator::new(client, clock, manners));
-    (Plane::over(store, Arc::clone(&registry), running, hand, ChaosMode::Disabled).with_topic().await, validators)
+    let behaviors = ValidationSettings { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
+    registry.set_validator(EndpointValidator::new(client, clock, behaviors));
+    (
+        ControlFixture::over(store, Arc::clone(&registry), running, hand, ChaosMode::Disabled).with_topic().await,
+        validators,
+    )
 }
 
 fn path() -> String {
     format!("{RG}/topics/orders/eventSubscriptions/to-shop")
 }
 
-async fn put(control: &Plane, url: &str) -> Answer {
+async fn put(control: &ControlFixture, url: &str) -> Answer {
     let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
     control.call("PUT", &path(), json!({"properties": {"destination": webhook}})).await
 }
 
-async fn state(control: &Plane) -> Value {
+async fn state(control: &ControlFixture) -> Value {
     control.call("GET", &path(), Value::Null).await.json()["properties"]["provisioningState"].clone()
 }
 
@@ -62,7 +65,7 @@ fn way(endpoint: &Endpoint) -> String {
     url.strip_prefix("http://here").expect("the server's own address").to_owned()
 }
 
-async fn open(control: &Plane, way: &str) -> Answer {
+async fn open(control: &ControlFixture, way: &str) -> Answer {
     control.send(test::TestRequest::with_uri(way)).await
 }
 
@@ -107,8 +110,9 @@ async fn a_full_disk_neither_makes_nor_forgets_a_word() {
     let (control, _hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     // For one write there is no room.
-    let fill =
-        |control: &Plane| control.store.fail(control.store.writes()..control.store.writes() + 1, WriteFault::Full);
+    let fill = |control: &ControlFixture| {
+        control.store.fail(control.store.writes()..control.store.writes() + 1, WriteFault::Full)
+    };
     fill(&control);
     assert_eq!(put(&control, &endpoint.url()).await.status, 503);
     assert_eq!(control.call("GET", &path(), Value::Null).await.status, 404);
@@ -133,7 +137,7 @@ async fn what_awaits_goes_with_its_deletion_and_with_its_topic() {
 }
 
 /// The names of a list.
-async fn names(control: &Plane, path: &str) -> Vec<String> {
+async fn names(control: &ControlFixture, path: &str) -> Vec<String> {
     let list = control.call("GET", &format!("{RG}/domains/shop/{path}"), Value::Null).await.json();
     let one = |one: &Value| {
         let state = one["properties"]["provisioningState"].as_str().unwrap_or_default();
@@ -142,7 +146,7 @@ async fn names(control: &Plane, path: &str) -> Vec<String> {
     list["value"].as_array().expect("a list").iter().map(one).collect()
 }
 
-async fn put_north(control: &Plane, properties: &Value) -> Answer {
+async fn put_north(control: &ControlFixture, properties: &Value) -> Answer {
     let path = format!("{RG}/domains/shop/topics/north/eventSubscriptions/to-shop");
     control.call("PUT", &path, json!({"properties": properties})).await
 }

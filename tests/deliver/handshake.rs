@@ -124,12 +124,12 @@ async fn a_redirect_is_reported_and_not_followed() {
     assert_eq!((response.status, elsewhere.requests().len()), (307, 0));
 }
 
-async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outcome, said: &str) {
+async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outcome, reported: &str) {
     for handshake in [Handshake::EventGrid, Handshake::CloudEvents] {
         match handshake_with(options.clone(), url, handshake, wait).await {
             Err(ValidationFailure::Unanswered { outcome: found, detail }) => {
                 assert_eq!(found, outcome, "{detail}");
-                assert!(detail.contains(said), "{handshake:?}: {detail}");
+                assert!(detail.contains(reported), "{handshake:?}: {detail}");
             }
             other => panic!("{handshake:?} of {url}: {other:?}"),
         }
@@ -143,8 +143,8 @@ async fn every_handshake_failure_has_a_name() {
     check(options(), &format!("http://{gone}/"), AMPLE, Outcome::SocketError, &refused).await;
 
     let unknown = with_names(|_, _| Some(Err(io::Error::other("no such name"))));
-    let said = "cannot resolve the name nowhere.test: no such name";
-    check(unknown, "http://nowhere.test/", AMPLE, Outcome::ResolutionError, said).await;
+    let expected = "cannot resolve the name nowhere.test: no such name";
+    check(unknown, "http://nowhere.test/", AMPLE, Outcome::ResolutionError, expected).await;
     let empty = with_names(|_, _| Some(Ok(Vec::new())));
     check(empty, "http://empty.test/", AMPLE, Outcome::ResolutionError, "the name empty.test has no address").await;
 
@@ -190,7 +190,7 @@ async fn each_handshake_has_its_own_connection() {
 
 #[test]
 fn a_deletion_notice_has_the_delivery_schema() {
-    let said = |schema| {
+    let response = |schema| {
         let outgoing = deletion_notice(&destination("https://x.test/", schema), &envelope(), "/subscriptions/s/es");
         let headers: Vec<_> = outgoing.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         format!("{}\n{}", headers.join("\n"), String::from_utf8_lossy(&outgoing.body))
@@ -204,5 +204,5 @@ fn a_deletion_notice_has_the_delivery_schema() {
         aeg-event-type: SubscriptionDeletion
         aeg-subscription-name: TO-SHOP
         {"data":{"eventSubscriptionId":"/subscriptions/s/es"},"id":"e-1","source":"/subscriptions/s/topics/t","specversion":"1.0","time":"2021-03-10T21:02:56.0000000Z","type":"Microsoft.EventGrid.SubscriptionDeletedEvent"}"#]]
-    .assert_eq(&[said(Schema::EventGrid), said(Schema::CloudEvents)].join("\n"));
+    .assert_eq(&[response(Schema::EventGrid), response(Schema::CloudEvents)].join("\n"));
 }

@@ -19,7 +19,7 @@ use gridhook::{
 use super::{AMPLE, options, post_to, with_names};
 use crate::support::{
     endpoint::{Endpoint, answer},
-    names::{NameServer, Said},
+    names::{NameReply, NameServer},
 };
 
 /// More than any working lookup takes on a busy machine, and far less than a silent name server.
@@ -38,9 +38,9 @@ async fn find(resolver: &Resolver, host: &str) -> io::Result<Vec<IpAddr>> {
 #[actix_rt::test]
 async fn an_answer_is_cached_for_its_time_to_live() {
     let server = NameServer::start(|name, _| match name {
-        "kept.test" => Said::Addresses(vec![HERE, "::1".parse().expect("an address")], 60),
-        "fleeting.test" => Said::Addresses(vec![HERE], 0),
-        _ => Said::NoName,
+        "kept.test" => NameReply::Addresses(vec![HERE, "::1".parse().expect("an address")], 60),
+        "fleeting.test" => NameReply::Addresses(vec![HERE], 0),
+        _ => NameReply::NoName,
     });
     let resolver = resolver(&server);
     for _ in 0..5 {
@@ -57,7 +57,7 @@ async fn an_answer_is_cached_for_its_time_to_live() {
 async fn one_lookup_serves_all_requests_for_a_name() {
     let server = NameServer::start(|_, _| {
         std::thread::sleep(Duration::from_millis(20));
-        Said::Addresses(vec![HERE], 0)
+        NameReply::Addresses(vec![HERE], 0)
     });
     let resolver = resolver(&server);
     for found in join_all((0..500).map(|_| find(&resolver, "shared.test"))).await {
@@ -70,10 +70,10 @@ async fn one_lookup_serves_all_requests_for_a_name() {
 async fn stale_answers_are_used_if_name_servers_fail_but_not_if_the_name_is_gone() {
     let (asked, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let server = NameServer::start(move |name, v6| match (name, v6) {
-        (_, true) => Said::NoName,
-        ("failing.test", false) if asked.fetch_add(1, Ordering::SeqCst) > 0 => Said::Failed,
-        ("gone.test", false) if gone.fetch_add(1, Ordering::SeqCst) > 0 => Said::NoName,
-        _ => Said::Addresses(vec![HERE], 0),
+        (_, true) => NameReply::NoName,
+        ("failing.test", false) if asked.fetch_add(1, Ordering::SeqCst) > 0 => NameReply::Failed,
+        ("gone.test", false) if gone.fetch_add(1, Ordering::SeqCst) > 0 => NameReply::NoName,
+        _ => NameReply::Addresses(vec![HERE], 0),
     });
     let resolver = resolver(&server);
     for name in ["failing.test", "gone.test"] {
@@ -87,7 +87,7 @@ async fn stale_answers_are_used_if_name_servers_fail_but_not_if_the_name_is_gone
 
 #[actix_rt::test]
 async fn an_answer_for_one_family_does_not_wait_for_the_other() {
-    let server = NameServer::start(|_, v6| if v6 { Said::Silence } else { Said::Addresses(vec![HERE], 60) });
+    let server = NameServer::start(|_, v6| if v6 { NameReply::Silence } else { NameReply::Addresses(vec![HERE], 60) });
     let start = Instant::now();
     assert_eq!(find(&resolver(&server), "half.test").await.expect("it is there"), [HERE]);
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
@@ -95,7 +95,7 @@ async fn an_answer_for_one_family_does_not_wait_for_the_other() {
 
 #[actix_rt::test]
 async fn localhost_and_the_hosts_file_need_no_name_server() {
-    let server = NameServer::start(|_, _| Said::Silence);
+    let server = NameServer::start(|_, _| NameReply::Silence);
     let resolver = resolver(&server);
     for name in ["localhost", "LocalHost", "localhost.", "db.localhost"] {
         let found = find(&resolver, name).await.expect("it is there");
@@ -116,8 +116,8 @@ async fn localhost_and_the_hosts_file_need_no_name_server() {
 #[actix_rt::test]
 async fn unanswered_names_do_not_delay_others() {
     let server = NameServer::start(|name, _| match name {
-        name if name.starts_with("silent") => Said::Silence,
-        _ => Said::Addresses(vec![HERE], 0),
+        name if name.starts_with("silent") => NameReply::Silence,
+        _ => NameReply::Addresses(vec![HERE], 0),
     });
     let resolver = resolver(&server);
     let silent = (0..300).map(|number| {
@@ -135,7 +135,7 @@ async fn unanswered_names_do_not_delay_others() {
 
 #[actix_rt::test]
 async fn an_unanswered_name_fails_with_its_cause() {
-    let server = NameServer::start(|name, _| if name == "broken.test" { Said::Failed } else { Said::NoName });
+    let server = NameServer::start(|name, _| if name == "broken.test" { NameReply::Failed } else { NameReply::NoName });
     let client = WebhookClient::new(ClientOptions { names: std::sync::Arc::new(resolver(&server)), ..options() });
     for (name, detail) in [("broken.test", "cannot resolve the name broken.test"), ("no.test", "has no address")] {
         let answer = post_to(&client, &format!("http://{name}/"), AMPLE).await;

@@ -99,11 +99,11 @@ fn an_event_grid_event_becomes_a_cloud_event_with_its_data_untouched() {
 #[test]
 fn only_some_schemas_can_be_converted() {
     let _rows = crate::spec::shows(&["S000-118", "S003-094"]);
-    let ways = [EventGrid, CloudEvents, Custom].map(|from| {
+    let paths = [EventGrid, CloudEvents, Custom].map(|from| {
         [EventGrid, CloudEvents, Custom]
             .map(|to| Destination::new("https://example.com/hook", "s", from, to, false).is_ok())
     });
-    assert_eq!(ways, [[true, true, false], [false, true, false], [true, true, true]]);
+    assert_eq!(paths, [[true, true, false], [false, true, false], [true, true, true]]);
 }
 
 #[test]

@@ -76,9 +76,9 @@ fn an_invalid_secret_is_refused_and_not_repeated() {
     ] {
         let error = signer(&[good, bad]).expect_err(bad);
         assert_eq!(error, SigningKeyError::Secret(1), "{bad}");
-        let said = error.to_string();
-        assert!(said.starts_with("signing.secrets[1] cannot be used; allowed are whsec_"), "{said}");
-        assert!(bad.len() < 8 || !said.contains(bad), "{said}");
+        let reported = error.to_string();
+        assert!(reported.starts_with("signing.secrets[1] cannot be used; allowed are whsec_"), "{reported}");
+        assert!(bad.len() < 8 || !reported.contains(bad), "{reported}");
     }
     assert_eq!(signer(&[]).expect_err("none"), SigningKeyError::Count(0));
     assert_eq!(signer(&[good; SECRETS_MAX + 1]).expect_err("too many"), SigningKeyError::Count(SECRETS_MAX + 1));

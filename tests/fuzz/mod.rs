@@ -50,7 +50,7 @@ fn check(text: &[u8]) -> Result<(), TestCaseError> {
             prop_assert!(config.publish.event_bytes <= config.publish.request_bytes);
             prop_assert!(config.publish.request_bytes <= config.publish.bytes_in_flight);
         }
-        Err(said) => prop_assert!(said.contains("gridhook.toml") && said.len() < 4_000, "{said}"),
+        Err(reported) => prop_assert!(reported.contains("gridhook.toml") && reported.len() < 4_000, "{reported}"),
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ fn every_setting_with_each_of_the_values_is_read_or_told() {
     for (key, value) in keys.iter().flat_map(|key| VALUES.map(|value| (*key, value))) {
         let mut lines = lines.clone();
         set(&mut lines[key], value);
-        check(lines.join("\n").as_bytes()).unwrap_or_else(|said| panic!("{}: {said}", lines[key]));
+        check(lines.join("\n").as_bytes()).unwrap_or_else(|reported| panic!("{}: {reported}", lines[key]));
     }
 }
 

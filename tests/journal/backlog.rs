@@ -26,13 +26,13 @@ const SLOW: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscripti
 /// Slightly more than ten requests of a kilobyte each.
 const BOUND: u64 = 10_500;
 
-struct Desk {
+struct Fixture {
     journal: Journal,
     writer: WriterThread,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Desk {
+impl Fixture {
     fn start(store: &Arc<dyn Store>, when_full: BacklogFullPolicy) -> Self {
         let limits =
             BacklogLimits { backlog: Some(BacklogBound { bytes: BOUND, when_full }), ..BacklogLimits::default() };
@@ -103,13 +103,13 @@ fn check(rule: impl Fn(&Arc<dyn Store>)) {
 #[test]
 fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
     check(|store| {
-        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         assert_eq!(queue.fill(), (11, QUICK.subscription), "nobody has read anything: the first of them");
         queue.read(QUICK, 12);
         assert_eq!(queue.fill(), (0, SLOW.subscription));
-        let crowd = queue.journal.crowd(PARTITION).expect("it is full");
-        assert!(crowd.is_full && crowd.laggard == SLOW.subscription && crowd.bytes >= BOUND, "{crowd:?}");
+        let many = queue.journal.crowd(PARTITION).expect("it is full");
+        assert!(many.is_full && many.laggard == SLOW.subscription && many.bytes >= BOUND, "{many:?}");
         queue.publish(OTHER).expect("its neighbour takes events");
         assert_eq!(queue.journal.crowd(OTHER), None);
         queue.read(SLOW, 4);
@@ -122,7 +122,7 @@ fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
 #[test]
 fn a_bound_holds_after_a_restart_and_a_log_that_everybody_passed_does_not_count() {
     check(|store| {
-        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         for _ in 0..5 {
             let end = Seq(queue.journal.end(PARTITION).expect("founded").next.0);
@@ -132,7 +132,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_everybody_passed_does_not_count(
         }
         queue.fill();
         queue.stop();
-        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         assert_eq!(queue.fill().0, 0, "still full");
         let end = queue.journal.end(PARTITION).expect("founded").next.0;
         queue.read(QUICK, end);
@@ -145,7 +145,7 @@ fn a_bound_holds_after_a_restart_and_a_log_that_everybody_passed_does_not_count(
 #[test]
 fn without_subscriptions_there_is_no_backlog_and_one_that_is_deleted_holds_nobody_up() {
     check(|store| {
-        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
         for _ in 0..50 {
             queue.publish(OTHER).expect("nobody lags behind");
@@ -162,7 +162,7 @@ fn without_subscriptions_there_is_no_backlog_and_one_that_is_deleted_holds_nobod
 #[test]
 fn where_the_oldest_go_it_is_told_before_the_bound_and_up_to_where() {
     check(|store| {
-        let queue = Desk::start(store, BacklogFullPolicy::Expire);
+        let queue = Fixture::start(store, BacklogFullPolicy::Expire);
         queue.found();
         queue.read(QUICK, 1);
         for _ in 0..9 {
@@ -170,9 +170,9 @@ fn where_the_oldest_go_it_is_told_before_the_bound_and_up_to_where() {
             queue.publish(PARTITION).expect("there is room");
         }
         queue.publish(PARTITION).expect("there is room, and it is told");
-        let crowd = queue.journal.crowd(PARTITION).expect("it is told");
-        let keep = crowd.keep.expect("the oldest go");
-        assert!(!crowd.is_full && keep < crowd.bytes, "{crowd:?}");
+        let many = queue.journal.crowd(PARTITION).expect("it is told");
+        let keep = many.keep.expect("the oldest go");
+        assert!(!many.is_full && keep < many.bytes, "{many:?}");
         let end = queue.journal.end(PARTITION).expect("founded");
         let below = queue.wait(queue.journal.reads().last_bytes(PARTITION, end, keep)).expect("readable").at;
         assert!((3..=5).contains(&below.0), "{below:?} of {end:?}");

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use super::{copy_folder, keys_in, put};
 
 /// A store in a data folder, with a folder for backups next to it.
-struct Desk {
+struct Fixture {
     folder: TempDir,
     store: Arc<RocksStore>,
     backups: Backups,
@@ -36,7 +36,7 @@ fn go_on(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-impl Desk {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
@@ -85,7 +85,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     for (round, name) in ["one", "two", "three"].iter().enumerate() {
         queue.fill(round as u32 * 50, (round as u32 + 1) * 50);
         if round == 1 {
@@ -108,7 +108,7 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
 
 #[test]
 fn nobody_else_reads_a_backup_or_what_came_back() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 5);
     queue.back_up("backup");
     queue.restore("backup", "back").expect("restored");
@@ -126,7 +126,7 @@ fn nobody_else_reads_a_backup_or_what_came_back() {
 
 #[test]
 fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 50);
     queue.store.compact_log().expect("compacted");
     queue.fill(50, 60);
@@ -147,7 +147,7 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
     ];
     let (mut refused, mut tried) = (0, 0);
     for file in manifest.files.iter().filter(|file| file.bytes > 0) {
-        for (told, damage) in damages {
+        for (reported, damage) in damages {
             let damaged = tempfile::tempdir().expect("a folder");
             copy_folder(&queue.path("backup"), damaged.path()).expect("copied");
             damage(&damaged.path().join(&file.path));
@@ -156,7 +156,7 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
             let options = RocksOptions::default();
             let restored = backup::restore(damaged.path(), &back, &options, accounts(), &mut go_on);
             let error = restored.map(drop).expect_err(&file.path).to_string();
-            assert!(error.contains(&file.path) && error.contains(told), "{} {told}: {error}", file.path);
+            assert!(error.contains(&file.path) && error.contains(reported), "{} {reported}: {error}", file.path);
             assert!(!back.exists(), "nothing is left of what was begun");
             refused += 1;
         }
@@ -167,7 +167,7 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
 
 #[test]
 fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by_its_watermark() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 50);
     let mut manifest = queue.back_up("backup").manifest;
     let logs = manifest.files.iter_mut().filter(|file| file.path.ends_with(".log"));
@@ -185,7 +185,7 @@ fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by
 
 #[test]
 fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 5);
     let error = queue.restore("data", "back").expect_err("a data folder is no backup").to_string();
     assert!(error.contains("has no backup.json: it is not a backup, or an unfinished one"), "{error}");
@@ -210,12 +210,12 @@ fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
 
 #[test]
 fn nothing_that_is_there_is_written_over() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 5);
     let turn = queue.backups.turn().expect("nobody else");
     let refusal = |path: &Path| {
         let error = queue.backups.make(&turn, path, &mut go_on).map(drop).expect_err("refused").to_string();
-        assert!(matches!(queue.backups.check_target(path), Err(told) if told.to_string() == error), "{error}");
+        assert!(matches!(queue.backups.check_target(path), Err(reported) if reported.to_string() == error), "{error}");
         error
     };
     let mine = queue.path("mine");
@@ -242,7 +242,7 @@ fn nothing_that_is_there_is_written_over() {
 
 #[test]
 fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 600);
     let folder = queue.path("backup");
     for pieces in 0..100 {
@@ -268,7 +268,7 @@ fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
 
 #[test]
 fn what_a_killed_check_left_is_gone_after_the_next_start() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 5);
     queue.store.freeze(&queue.path("data/rocksdb.frozen")).expect("frozen");
     let killed = queue.path("killed");
@@ -280,7 +280,7 @@ fn what_a_killed_check_left_is_gone_after_the_next_start() {
 
 #[test]
 fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
-    let queue = Desk::new();
+    let queue = Fixture::new();
     queue.fill(0, 600);
     let turn = queue.backups.turn().expect("nobody else");
     let mut between = 600;

@@ -118,7 +118,7 @@ enum Verdict {
 #[derive(Default)]
 struct Verdicts {
     refused: u32,
-    told: u32,
+    reported: u32,
     harmless: u32,
     tail: u32,
     lost: Vec<String>,
@@ -128,7 +128,7 @@ impl Verdicts {
     fn count(&mut self, verdict: Verdict, what: &str) {
         match verdict {
             Verdict::Refused => self.refused += 1,
-            Verdict::Told => self.told += 1,
+            Verdict::Told => self.reported += 1,
             Verdict::Harmless => self.harmless += 1,
             Verdict::Tail => self.tail += 1,
             Verdict::Lost(how) => self.lost.push(format!("{what}: {how}")),
@@ -138,10 +138,10 @@ impl Verdicts {
 
 impl fmt::Display for Verdicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { refused, told, harmless, tail, lost } = self;
+        let Self { refused, reported, harmless, tail, lost } = self;
         write!(
             f,
-            "{refused} refused, {told} told when read, {harmless} harmless, {tail} shorter by what came after the \
+            "{refused} refused, {reported} reported when read, {harmless} harmless, {tail} shorter by what came after the \
                    watermark, {} lost in silence",
             lost.len()
         )

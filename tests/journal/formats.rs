@@ -141,9 +141,9 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
 fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
     let cursors = of_kind("cursor");
     let not_before = |bytes: &[u8]| Cursor::decode(bytes).expect("readable").pace.not_before;
-    let told = cursors.iter().map(|cursor| (cursor[0], not_before(cursor))).collect::<Vec<_>>();
+    let reported = cursors.iter().map(|cursor| (cursor[0], not_before(cursor))).collect::<Vec<_>>();
     let asked = Some(Timestamp(1_615_410_176_000_000));
-    assert_eq!(told, [(5, None), (5, asked), (6, asked)]);
+    assert_eq!(reported, [(5, None), (5, asked), (6, asked)]);
     let decoded = |cursor: &[u8]| Cursor::decode(cursor).expect("readable");
     assert_eq!(decoded(&cursors[1]), decoded(&cursors[2]));
     assert_eq!(decoded(&cursors[1]).encode(), cursors[2], "the old one is written as the new one");
@@ -210,9 +210,12 @@ fn a_version_of_a_filter_that_cannot_be_read_is_told_and_not_taken_for_an_earlie
     let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
     let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
-    let told: Vec<String> = report.findings.into_iter().map(|finding| finding.problem).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("00000001/00000002/00000002") && told[0].contains("of_a_later_version"), "{told:?}");
+    let reported: Vec<String> = report.findings.into_iter().map(|finding| finding.problem).collect();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(
+        reported[0].contains("00000001/00000002/00000002") && reported[0].contains("of_a_later_version"),
+        "{reported:?}"
+    );
 }
 
 fn name(number: u64) -> Vec<u8> {

@@ -39,14 +39,14 @@ const DUE: Timestamp = Timestamp(2_000_000_000);
 const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
 
 /// A journal on a store in memory, with a virtual clock.
-struct Desk {
+struct Fixture {
     journal: Journal,
     writer: WriterThread,
     hand: ManualClock,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Desk {
+impl Fixture {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(START);
         let options =
@@ -125,9 +125,9 @@ fn note(seq: u64) -> RecordChange {
 /// For events 1 to 8, the first subscription has pending deliveries of 3 and 5, dead letters of 4 and 6, of which 6 is
 /// written, and received 1 and 2. The second subscription received all. The floor has passed them, so needed events are
 /// held. Events 9 to 16 are in three chunks.
-fn used() -> (MemoryStore, Desk) {
+fn used() -> (MemoryStore, Fixture) {
     let store = MemoryStore::new();
-    let queue = Desk::at(&store);
+    let queue = Fixture::at(&store);
     queue.wait(queue.journal.change(vec![
         MetaChange::Found(PARTITION),
         MetaChange::Subscribe(ONE, None),
@@ -165,8 +165,8 @@ fn look(store: &MemoryStore) -> CheckReport {
 }
 
 /// Whether the report contains a text, in its findings or leftovers.
-fn tells(report: &CheckReport, told: &str) -> bool {
-    report.findings.iter().chain(&report.leftovers).any(|finding| finding.problem.contains(told))
+fn tells(report: &CheckReport, reported: &str) -> bool {
+    report.findings.iter().chain(&report.leftovers).any(|finding| finding.problem.contains(reported))
 }
 
 fn assert_sound(store: &MemoryStore, when: &str) {
@@ -490,13 +490,13 @@ const RECORDS: &[Damage] = &[
 /// Runs a table. Returns how many damages were reported.
 fn caught(table: &[Damage], missed: &mut Vec<String>) -> usize {
     let before = missed.len();
-    for (name, damage, told) in table {
+    for (name, damage, reported) in table {
         let (store, queue) = used();
         queue.stop();
         damage(&store);
         let report = look(&store);
-        if !tells(&report, told) {
-            missed.push(format!("{name}: {told:?} is not in: {report}"));
+        if !tells(&report, reported) {
+            missed.push(format!("{name}: {reported:?} is not in: {report}"));
         }
     }
     table.len() - (missed.len() - before)
@@ -521,14 +521,14 @@ fn every_damage_is_told() {
         (Family::Meta, KeyKind::Meta, "the key of a floor cannot be parsed"),
     ];
     let mut keys_caught = 0;
-    for (family, kind, told) in of_keys {
+    for (family, kind, reported) in of_keys {
         let (store, queue) = used();
         queue.stop();
         put(&store, family, vec![kind as u8, MetaKind::Floor as u8, 7], vec![1]);
         let report = look(&store);
-        match tells(&report, told) {
+        match tells(&report, reported) {
             true => keys_caught += 1,
-            false => missed.push(format!("{told:?} is not in: {report}")),
+            false => missed.push(format!("{reported:?} is not in: {report}")),
         }
     }
     println!("keys: caught {keys_caught} of {}", of_keys.len());
@@ -545,6 +545,6 @@ fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
     }
     let report = look(&store);
     assert_eq!((report.findings.len(), report.omitted), (100, 900));
-    let told = report.to_string();
-    assert!(told.ends_with("the store is not sound: 100 problems, and 900 more"), "{told}");
+    let reported = report.to_string();
+    assert!(reported.ends_with("the store is not sound: 100 problems, and 900 more"), "{reported}");
 }

@@ -26,14 +26,14 @@ const PARTITION: PartitionId = PartitionId(1);
 const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
 const BLOCK: u64 = 4096;
 
-struct Desk {
+struct Fixture {
     journal: Journal,
     writer: WriterThread,
     hand: gridhook::clock::ManualClock,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Desk {
+impl Fixture {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
         let options =
@@ -135,7 +135,7 @@ fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
 #[test]
 fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let mut store = MemoryStore::new();
-    let mut queue = Desk::founded(&store);
+    let mut queue = Fixture::founded(&store);
     let mut published: Vec<String> = Vec::new();
     let mut next = 0;
     for round in 0u64..60 {
@@ -158,13 +158,13 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         match round % 10 {
             4 => {
                 queue.stop();
-                queue = Desk::at(&store);
+                queue = Fixture::at(&store);
             }
             8 => {
                 let crashed = store.crash(0);
                 queue.stop();
                 store = crashed;
-                queue = Desk::at(&store);
+                queue = Fixture::at(&store);
             }
             _ => {}
         }
@@ -198,7 +198,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     assert_eq!(ids_of(&store), (2..closed).collect::<Vec<_>>());
     queue.stop();
     super::put(&store, Family::Ids, keys::ids(PARTITION, 2), IdFilter::default().encode());
-    let told =
+    let reported =
         fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable").to_string();
-    assert!(told.contains("the id of event 8192 is missing in the filter of its block"), "{told}");
+    assert!(reported.contains("the id of event 8192 is missing in the filter of its block"), "{reported}");
 }

@@ -25,7 +25,7 @@ use proptest::{
 
 use super::{
     log_in,
-    writer::{DUE, Desk, PARTITION, START, count, held, wait_for_looks},
+    writer::{DUE, Fixture, PARTITION, START, count, held, wait_for_looks},
 };
 use crate::support::memory_store::MemoryStore;
 
@@ -74,7 +74,7 @@ impl Gate {
     }
 
     /// Waits until a lookup waits, or none is in progress.
-    fn until_a_look_waits(&self, queue: &Desk) {
+    fn until_a_look_waits(&self, queue: &Fixture) {
         let mut reads = self.lock();
         while !reads.is_waiting && queue.journal.trimming() > 0 {
             (reads, _) = self.changed.wait_timeout(reads, Duration::from_millis(1)).expect("no panic");
@@ -173,7 +173,7 @@ struct Known {
 
 /// The journal and its expected state.
 struct Scene {
-    queue: Desk,
+    queue: Fixture,
     store: MemoryStore,
     gate: Arc<Gate>,
     next: u64,
@@ -204,7 +204,7 @@ fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {
 impl Scene {
     fn new() -> Self {
         let (store, gate) = (MemoryStore::new(), Arc::<Gate>::default());
-        let queue = Desk::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
+        let queue = Fixture::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
         queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
         let mut scene = Self { queue, store, gate, next: 1, known: Vec::new(), hold: None };
         scene.subscribe(0);

@@ -44,26 +44,26 @@ pub(super) const START: Timestamp = Timestamp(1_000_000_000);
 pub(super) const DUE: Timestamp = Timestamp(2_000_000_000);
 
 /// A journal with its store, clock and listener.
-pub(super) struct Desk {
+pub(super) struct Fixture {
     pub(super) journal: Journal,
     writer: WriterThread,
     pub(super) hand: ManualClock,
     clock: Clock,
     runtime: tokio::runtime::Runtime,
     /// The first sequence of each chunk that the listener received.
-    heard: Arc<Mutex<Vec<u64>>>,
+    received: Arc<Mutex<Vec<u64>>>,
     fatal: Arc<AtomicU32>,
 }
 
-impl Desk {
+impl Fixture {
     pub(super) fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
         let (clock, hand) = Clock::manual(START);
         let options = JournalOptions { outcome_wait, group_bytes: 1 << 20, limits: BacklogLimits::default() };
-        let (heard, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
+        let (received, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let listener = {
-            let heard = Arc::clone(&heard);
+            let received = Arc::clone(&received);
             Box::new(move |_, chunks: Vec<gridhook::store::chunk::Chunk>| {
-                heard.lock().expect("no panic").extend(chunks.iter().map(|chunk| chunk.first.0));
+                received.lock().expect("no panic").extend(chunks.iter().map(|chunk| chunk.first.0));
             })
         };
         let on_fatal = {
@@ -74,7 +74,7 @@ impl Desk {
         };
         let (journal, writer) = Journal::start(store, clock.clone(), options, listener, on_fatal).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        Self { journal, writer, hand, clock, runtime, heard, fatal }
+        Self { journal, writer, hand, clock, runtime, received, fatal }
     }
 
     /// Creates a partition and two subscriptions.
@@ -202,14 +202,14 @@ pub(super) fn count(store: &impl Store, family: Family) -> usize {
 #[test]
 fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let before = store.writes();
     let hold = store.hold();
     let mut first = queue.ask_publish(1);
     hold.until_a_write_waits();
     let others: Vec<_> = (0..100).map(|_| queue.ask_publish(2)).collect();
     assert!((&mut first).now_or_never().is_none(), "its sync is not done");
-    assert!(queue.heard.lock().expect("no panic").is_empty());
+    assert!(queue.received.lock().expect("no panic").is_empty());
     drop(hold);
     assert_eq!(queue.wait(first).expect("written").first, Seq(1));
     for (index, other) in others.into_iter().enumerate() {
@@ -222,7 +222,7 @@ fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
 #[test]
 fn answers_and_what_the_listener_hears_come_in_the_order_of_the_queue() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let hold = store.hold();
     let (order, answered) = mpsc::channel();
@@ -236,15 +236,15 @@ fn answers_and_what_the_listener_hears_come_in_the_order_of_the_queue() {
     drop((hold, order));
     let answered: Vec<_> = answered.into_iter().collect();
     assert_eq!(answered, (0..20).map(|index| (index, true)).collect::<Vec<_>>());
-    let heard = Arc::clone(&queue.heard);
+    let received = Arc::clone(&queue.received);
     queue.stop();
-    assert_eq!(*heard.lock().expect("no panic"), (1..=20).collect::<Vec<_>>(), "a hint, although clients hung up");
+    assert_eq!(*received.lock().expect("no panic"), (1..=20).collect::<Vec<_>>(), "a hint, although clients hung up");
 }
 
 #[test]
 fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
     let store = MemoryStore::new();
-    let queue = Desk::at(Arc::new(store.clone()), Duration::from_secs(60));
+    let queue = Fixture::at(Arc::new(store.clone()), Duration::from_secs(60));
     queue.found();
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let before = store.writes();
@@ -260,7 +260,7 @@ fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
 #[test]
 fn outcomes_that_need_not_wait_for_company_are_written_alone() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
     queue.append(owner, vec![cursor(1)], false).recv().expect("an answer").expect("written");
     queue.stop();
@@ -271,7 +271,7 @@ fn outcomes_that_need_not_wait_for_company_are_written_alone() {
 #[test]
 fn an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the_opening() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     queue.publish(9);
     let old = queue.open(ONE).owner;
     let hold = store.hold();
@@ -291,7 +291,7 @@ fn an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the
 
 #[test]
 fn what_is_not_there_is_unknown() {
-    let queue = Desk::founded(&MemoryStore::new());
+    let queue = Fixture::founded(&MemoryStore::new());
     let nobody = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(9) };
     assert!(matches!(queue.wait(queue.journal.open(nobody)), Err(Error::Unknown)));
     let nowhere = queue.journal.publish(PartitionId(9), sealed(&[("yes", 1)]), None);
@@ -304,7 +304,7 @@ fn what_is_not_there_is_unknown() {
 #[test]
 fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let old = queue.open(ONE).owner;
     assert_eq!((queue.publish(3), queue.journal.state()), (Seq(1), JournalState::Writable));
     store.fail(store.writes()..store.writes() + 3, WriteFault::Full);
@@ -326,7 +326,7 @@ fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
 #[test]
 fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
     store.fail(store.writes()..store.writes() + 1, WriteFault::Full);
     let ended = queue.journal.change(vec![
@@ -344,7 +344,7 @@ fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
 #[test]
 fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
     store.fail(store.writes()..store.writes() + 1, WriteFault::Failed);
     let hold = store.hold();
@@ -355,7 +355,7 @@ fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() 
     assert!(matches!(failing.recv(), Ok(Err(Error::Closed))));
     assert!(matches!(behind.recv(), Ok(Err(Error::Closed))));
     assert!(matches!(queue.wait(publish), Err(Error::Closed)));
-    let Desk { journal, writer, runtime, fatal, .. } = queue;
+    let Fixture { journal, writer, runtime, fatal, .. } = queue;
     writer.join();
     assert_eq!((fatal.load(Ordering::SeqCst), journal.state()), (1, JournalState::Closed));
     assert!(matches!(runtime.block_on(journal.open(ONE)), Err(Error::Closed)));
@@ -366,7 +366,7 @@ fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() 
 #[test]
 fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     for _ in 0..6 {
         queue.publish(1);
     }
@@ -405,7 +405,7 @@ fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
 #[test]
 fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     for _ in 0..3000 {
         drop(queue.ask_publish(1));
@@ -420,15 +420,15 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
     queue.stop();
 }
 
-fn retained(store: Arc<dyn Store>) -> Desk {
+fn retained(store: Arc<dyn Store>) -> Fixture {
     let (clock, hand) = Clock::manual(START);
     let limits = BacklogLimits { retention: Duration::from_secs(60), ..BacklogLimits::default() };
     let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
     let started = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));
     let (journal, writer) = started.expect("sound");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let (heard, fatal) = (Arc::default(), Arc::default());
-    Desk { journal, writer, hand, clock, runtime, heard, fatal }
+    let (received, fatal) = (Arc::default(), Arc::default());
+    Fixture { journal, writer, hand, clock, runtime, received, fatal }
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_threa
 #[test]
 fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     queue.publish(3);
     let owner = queue.open(ONE).owner;
     queue.write(owner, vec![owe(1, None), put_aside(2), cursor(4)]);
@@ -599,7 +599,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
         assert_eq!(count(&store, family), 0, "{family:?}");
     }
     queue.stop();
-    let again = Desk::at(Arc::new(store.crash(0)), Duration::ZERO);
+    let again = Fixture::at(Arc::new(store.crash(0)), Duration::ZERO);
     assert_eq!(again.journal.end(PARTITION), None);
     assert!(matches!(again.wait(again.ask_publish(1)), Err(Error::Unknown)));
     again.stop();
@@ -611,7 +611,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
 fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() {
     let _rows = crate::spec::shows(&["S000-147"]);
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     queue.publish(2000);
     let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let mut changes: Vec<RecordChange> = (1..=1990).map(|seq| owe(seq, None)).collect();
@@ -628,7 +628,7 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
     // The rest is removed after a crash in between.
     queue.stop();
     let store = store.crash(0);
-    let queue = Desk::at(Arc::new(store.clone()), Duration::ZERO);
+    let queue = Fixture::at(Arc::new(store.clone()), Duration::ZERO);
     for _ in 0..6 {
         queue.housekeep();
     }
@@ -652,7 +652,7 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
 #[test]
 fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
     let store = MemoryStore::new();
-    let queue = Desk::founded(&store);
+    let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
     let account = |of: SubscriptionKey| DeadLetterWrite {
         totals: Some((keys::dead_letters_name(of), Bytes::from_static(b"account"))),
@@ -684,8 +684,10 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
 fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
     let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
     let store = MemoryStore::new();
-    let queue =
-        Desk::at(Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Held) }), Duration::ZERO);
+    let queue = Fixture::at(
+        Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Held) }),
+        Duration::ZERO,
+    );
     queue.found();
     queue.publish(1);
     for _ in 0..8 {
@@ -699,7 +701,7 @@ fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
 // --- recovery ---
 
 /// The end and the totals of the log are recovered, even if the whole log was passed.
-fn check_recovery(queue: &Desk, again: impl FnOnce() -> Desk) {
+fn check_recovery(queue: &Fixture, again: impl FnOnce() -> Fixture) {
     queue.found();
     queue.publish(3);
     queue.publish(2);
@@ -722,8 +724,8 @@ fn check_recovery(queue: &Desk, again: impl FnOnce() -> Desk) {
 #[test]
 fn a_journal_is_found_again_after_a_crash() {
     let store = MemoryStore::new();
-    let queue = Desk::at(Arc::new(store.clone()), Duration::ZERO);
-    check_recovery(&queue, || Desk::at(Arc::new(store.crash(0)), Duration::ZERO));
+    let queue = Fixture::at(Arc::new(store.clone()), Duration::ZERO);
+    check_recovery(&queue, || Fixture::at(Arc::new(store.crash(0)), Duration::ZERO));
 }
 
 #[test]
@@ -731,10 +733,10 @@ fn a_journal_is_found_again_on_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = tempfile::tempdir().expect("a folder");
     let open = |path| Arc::new(RocksStore::open(path, &RocksOptions::default()).expect("a sound store"));
-    let queue = Desk::at(open(folder.path()), Duration::ZERO);
+    let queue = Fixture::at(open(folder.path()), Duration::ZERO);
     check_recovery(&queue, || {
         super::copy_folder(folder.path(), copy.path()).expect("a copy");
-        Desk::at(open(copy.path()), Duration::ZERO)
+        Fixture::at(open(copy.path()), Duration::ZERO)
     });
     queue.stop();
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{LONG, WATCHER, publish, scrape, tools};
 use crate::support::{
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 fn file(name: &str) -> String {
@@ -53,8 +53,8 @@ fn queries(of: &Value, found: &mut Vec<String>) {
 fn promtool_takes_the_rules_and_each_alert_is_set_off_by_what_it_says() {
     tools::run(promtool().args(["check", "rules", "gridhook.rules.yml"]));
     tools::run(promtool().args(["check", "config", "--syntax-only", "prometheus.yml"]));
-    let said = tools::run(promtool().args(["test", "rules", "gridhook.rules.test.yml"]));
-    assert!(said.contains("SUCCESS"), "{said}");
+    let reported = tools::run(promtool().args(["test", "rules", "gridhook.rules.test.yml"]));
+    assert!(reported.contains("SUCCESS"), "{reported}");
     let (rules, tests) = (file("prometheus/gridhook.rules.yml"), file("prometheus/gridhook.rules.test.yml"));
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 10, "{alerts:?}");
@@ -81,13 +81,13 @@ fn every_series_that_rules_and_dashboard_ask_for_is_told_by_the_server() {
     let wanted: BTreeSet<String> = asked.iter().flat_map(|query| names(query)).chain(names(&rules)).collect();
 
     let sink = Sink::start();
-    sink.set("/refusing", Manner::Answer(400));
-    sink.set("/down", Manner::Answer(503));
+    sink.set("/refusing", Behavior::Answer(400));
+    sink.set("/down", Behavior::Answer(503));
     let server = Server::start(&[("METRICS__TOKEN", WATCHER), ("DELIVERY__SUSPEND_AFTER_FAILURES", "2")]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "buried", &Wish::of(&sink.url("/refusing")).dead_letters("letters"));
-    server.subscribe("orders", "dropped", &Wish::of(&sink.url("/refusing")));
-    server.subscribe("orders", "down", &Wish::of(&sink.url("/down")));
+    server.subscribe("orders", "buried", &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"));
+    server.subscribe("orders", "dropped", &SubscriptionSpec::of(&sink.url("/refusing")));
+    server.subscribe("orders", "down", &SubscriptionSpec::of(&sink.url("/down")));
     publish(&server, "orders", &key, &["1", "2", "3"]);
     assert_eq!(server.open("POST", "/topics/orders/api/events", &[]).status, 401);
     assert_eq!(server.open("POST", "/topics/nowhere/api/events", &[]).status, 404);

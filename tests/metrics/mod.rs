@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::support::{
     endpoint::{Endpoint, answer},
     load,
-    server::{Server, Wish, subscription, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// How long a test waits for what must come.
@@ -71,16 +71,16 @@ fn wait_until_passed(server: &Server, topic: &str, name: &str, events: u64) {
 #[test]
 fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill() {
     let sink = Sink::start();
-    sink.set("/refusing", Manner::Answer(400));
+    sink.set("/refusing", Behavior::Answer(400));
     // On a host of its own, because connections are shared by host: its first request needs a new one.
     let flaky_sink = Sink::start();
-    flaky_sink.set("/flaky", Manner::Script([503, 503].into()));
+    flaky_sink.set("/flaky", Behavior::Statuses([503, 503].into()));
     let mut server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "100")]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "buried", &Wish::of(&sink.url("/refusing")).dead_letters("letters"));
-    server.subscribe("orders", "dropped", &Wish::of(&sink.url("/refusing")));
-    server.subscribe("orders", "flaky", &Wish::of(&flaky_sink.url("/flaky")));
-    server.subscribe("orders", "picky", &Wish::of(&sink.url("/good")).types(&["Other"]));
+    server.subscribe("orders", "buried", &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"));
+    server.subscribe("orders", "dropped", &SubscriptionSpec::of(&sink.url("/refusing")));
+    server.subscribe("orders", "flaky", &SubscriptionSpec::of(&flaky_sink.url("/flaky")));
+    server.subscribe("orders", "picky", &SubscriptionSpec::of(&sink.url("/good")).types(&["Other"]));
     publish(&server, "orders", &key, &["1", "2", "3"]);
     for name in ["buried", "dropped", "flaky", "picky"] {
         wait_until_passed(&server, "orders", name, 3);
@@ -128,19 +128,19 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
 fn metrics_need_their_token_and_the_token_opens_nothing_else() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     server.topic("orders", "EventGridSchema");
-    let ask = |way: &str, token: &str| server.open("GET", way, &[("authorization", &format!("Bearer {token}"))]);
+    let ask = |path: &str, token: &str| server.open("GET", path, &[("authorization", &format!("Bearer {token}"))]);
     let admin = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
     assert_eq!(server.open("GET", "/metrics", &[]).status, 401);
     assert_eq!(ask("/metrics", "a-watcher-and-somebody-else").status, 401);
     assert_eq!(ask("/supervision", WATCHER).status, 401);
     assert_eq!(ask("/metrics", admin.trim()).status, 200);
-    let told = ask("/metrics", WATCHER);
-    assert_eq!(told.status, 200);
-    assert_eq!(told.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let response = ask("/metrics", WATCHER);
+    assert_eq!(response.status, 200);
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let open_metrics = [("authorization", &*format!("Bearer {WATCHER}")), ("accept", "application/openmetrics-text")];
-    let told = server.open("GET", "/metrics", &open_metrics);
-    assert_eq!(told.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
-    assert!(told.text().ends_with("# EOF\n"));
+    let response = server.open("GET", "/metrics", &open_metrics);
+    assert_eq!(response.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(response.text().ends_with("# EOF\n"));
     drop(server);
     let public = Server::start(&[("METRICS__PUBLIC", "true")]);
     assert_eq!(public.open("GET", "/metrics", &[]).status, 200);
@@ -155,7 +155,7 @@ fn beyond_the_bounds_series_are_summed_up_and_no_sum_falls() {
     for topic in ["one", "two"] {
         let key = server.topic(topic, "EventGridSchema");
         for name in ["first", "second", "third"] {
-            server.subscribe(topic, name, &Wish::of(&sink.url("/good")));
+            server.subscribe(topic, name, &SubscriptionSpec::of(&sink.url("/good")));
         }
         publish(&server, topic, &key, &["1", "2"]);
         for name in ["first", "second", "third"] {
@@ -197,8 +197,8 @@ fn what_publishers_and_callers_are_told_is_counted() {
     wait_for("the topic's actor to match", LONG, || {
         samples(&scrape(&server)).get("gridhook_topic_unmatched_events_total{topic=\"orders\"}") == Some(&3.0)
     });
-    let told = samples(&scrape(&server));
-    let value = |name: &str| *told.get(name).unwrap_or_else(|| panic!("{name} is missing: {told:#?}"));
+    let reported = samples(&scrape(&server));
+    let value = |name: &str| *reported.get(name).unwrap_or_else(|| panic!("{name} is missing: {reported:#?}"));
     assert_eq!(value("gridhook_topic_published_events_total{topic=\"orders\"}"), 3.0);
     assert_eq!(value("gridhook_topic_publish_seconds_count{topic=\"orders\"}"), 1.0);
     assert_eq!(
@@ -232,8 +232,8 @@ fn spans_are_counted_by_what_became_of_them_where_they_are_recorded() {
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1"]);
     wait_for("spans to be exported", LONG, || samples(&scrape(&server))[EXPORTED] >= 2.0);
-    let told = samples(&scrape(&server));
+    let reported = samples(&scrape(&server));
     for end in ["dropped", "failed"] {
-        assert_eq!(told[&format!("gridhook_trace_spans_total{{end=\"{end}\"}}")], 0.0);
+        assert_eq!(reported[&format!("gridhook_trace_spans_total{{end=\"{end}\"}}")], 0.0);
     }
 }

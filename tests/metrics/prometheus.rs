@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{LONG, WATCHER, publish, scrape, tools, wait_until_passed};
 use crate::support::{
     http::Client,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -47,8 +47,8 @@ impl Prometheus {
             .expect("Prometheus starts");
         let mut at = None;
         wait_for("Prometheus to listen", LONG, || {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            let line = said.lines().find(|line| line.contains("msg=\"Listening on\""));
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            let line = output.lines().find(|line| line.contains("msg=\"Listening on\""));
             at = line.and_then(|line| line.rsplit_once("address=")?.1.trim().parse().ok());
             at.is_some()
         });
@@ -65,8 +65,8 @@ impl Prometheus {
             )
             .as_bytes(),
         );
-        let told: Value = answer.ok().filter(|answer| answer.status == 200)?.json();
-        told["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+        let reported: Value = answer.ok().filter(|answer| answer.status == 200)?.json();
+        reported["data"]["result"][0]["value"][1].as_str()?.parse().ok()
     }
 }
 
@@ -83,7 +83,7 @@ fn a_real_prometheus_collects_what_happened() {
     let sink = Sink::start();
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "billing", &Wish::of(&sink.url("/good")));
+    server.subscribe("orders", "billing", &SubscriptionSpec::of(&sink.url("/good")));
     publish(&server, "orders", &key, &["1", "2", "3"]);
     wait_until_passed(&server, "orders", "billing", 3);
     let prometheus = Prometheus::start(&server);
@@ -109,7 +109,7 @@ fn promtool_finds_nothing_to_complain_of() {
     let sink = Sink::start();
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "billing", &Wish::of(&sink.url("/good")));
+    server.subscribe("orders", "billing", &SubscriptionSpec::of(&sink.url("/good")));
     publish(&server, "orders", &key, &["1"]);
     wait_until_passed(&server, "orders", "billing", 1);
     let text = scrape(&server);
@@ -119,6 +119,6 @@ fn promtool_finds_nothing_to_complain_of() {
     let mut child = child.expect("promtool starts");
     child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && printed.trim().is_empty(), "{printed}");
 }

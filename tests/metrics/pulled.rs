@@ -9,8 +9,8 @@ use crate::{
 };
 
 fn figures(server: &Server, name: &str) -> Value {
-    let way = format!("{RG}/plant/topics/heat/eventSubscriptions/{name}/metrics");
-    server.command("GET", &way, &Value::Null).json()
+    let path = format!("{RG}/plant/topics/heat/eventSubscriptions/{name}/metrics");
+    server.command("GET", &path, &Value::Null).json()
 }
 
 fn total(figures: &Value, name: &str) -> f64 {
@@ -18,8 +18,8 @@ fn total(figures: &Value, name: &str) -> f64 {
 }
 
 /// A sample of a subscription, with a label more.
-fn sample(told: &Samples, series: &str, name: &str, label: &str) -> Option<f64> {
-    told.get(&format!("{series}{{topic=\"namespace:plant:heat\",subscription=\"{name}\",{label}}}")).copied()
+fn sample(reported: &Samples, series: &str, name: &str, label: &str) -> Option<f64> {
+    reported.get(&format!("{series}{{topic=\"namespace:plant:heat\",subscription=\"{name}\",{label}}}")).copied()
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn of_what_is_pulled_each_word_of_a_client_is_counted_also_after_a_kill() {
         let short = figures(server, "short");
         assert_eq!(short["counts"]["leases"]["received"], 2, "{short}");
         assert_eq!(short["counts"]["attempts"], json!({"Delivered": 1, "TimedOut": 2}), "{short}");
-        let told = samples(&scrape(server));
-        let step = |name, step| sample(&told, "gridhook_subscription_leased_events_total", name, step);
-        assert_eq!(step("work", "step=\"received\""), Some(7.0), "{told:#?}");
-        assert_eq!(step("work", "step=\"rejected\""), Some(1.0), "{told:#?}");
-        assert_eq!(step("short", "step=\"lockExpired\""), Some(2.0), "{told:#?}");
-        let attempts = |outcome| sample(&told, "gridhook_subscription_attempts_total", "short", outcome);
-        assert_eq!(attempts("outcome=\"TimedOut\""), Some(2.0), "{told:#?}");
-        assert_eq!(attempts("outcome=\"Unrecorded\""), None, "{told:#?}");
+        let reported = samples(&scrape(server));
+        let step = |name, step| sample(&reported, "gridhook_subscription_leased_events_total", name, step);
+        assert_eq!(step("work", "step=\"received\""), Some(7.0), "{reported:#?}");
+        assert_eq!(step("work", "step=\"rejected\""), Some(1.0), "{reported:#?}");
+        assert_eq!(step("short", "step=\"lockExpired\""), Some(2.0), "{reported:#?}");
+        let attempts = |outcome| sample(&reported, "gridhook_subscription_attempts_total", "short", outcome);
+        assert_eq!(attempts("outcome=\"TimedOut\""), Some(2.0), "{reported:#?}");
+        assert_eq!(attempts("outcome=\"Unrecorded\""), None, "{reported:#?}");
     };
     look(&server);
     server.kill_9();

@@ -39,7 +39,7 @@ pub(super) fn program(name: &str) -> Command {
 /// What it said; it must end well.
 pub(super) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{command:?} ended with {}:\n{said}", output.status);
-    said
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command:?} ended with {}:\n{printed}", output.status);
+    printed
 }

@@ -39,10 +39,10 @@ fn call(stage: &Path, arguments: &[&str], fails: &str) -> Output {
 /// What the compiler was called with, and what it read.
 fn compiled(stage: &Path, arguments: &[&str]) -> (String, Vec<String>) {
     let output = call(stage, arguments, "no");
-    let said = said(&output);
-    assert!(output.status.success(), "{said}");
-    let called = said.lines().find_map(|line| line.strip_prefix("call: ")).expect("a call").to_owned();
-    let read = said.lines().filter_map(|line| line.strip_prefix("read: ")).map(str::to_owned).collect();
+    let printed = said(&output);
+    assert!(output.status.success(), "{printed}");
+    let called = printed.lines().find_map(|line| line.strip_prefix("call: ")).expect("a call").to_owned();
+    let read = printed.lines().filter_map(|line| line.strip_prefix("read: ")).map(str::to_owned).collect();
     (called, read)
 }
 

@@ -115,10 +115,10 @@ fn the_package_has_what_it_says_and_depends_on_what_it_needs() {
     for path in ["./usr/bin/gridhook", "./etc/gridhook/gridhook.toml", "/gridhook.service", "man1/gridhook-serve.1"] {
         assert!(listed.contains(path), "{path} is in\n{listed}");
     }
-    let told = said(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
-    assert!(told.contains("postinst") && told.contains("conffiles"), "{told}");
+    let reported = said(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
+    assert!(reported.contains("postinst") && reported.contains("conffiles"), "{reported}");
     // Found in the binary by a tool that cargo-deb does without where it is missing.
     for library in ["libc6 (>=", "libstdc++6 (>="] {
-        assert!(told.contains(library), "{library} is in\n{told}");
+        assert!(reported.contains(library), "{library} is in\n{reported}");
     }
 }

@@ -28,24 +28,24 @@ fn health_is_an_exit_status() {
     let mut server = Server::start(&[]);
     let url = format!("http://{}", server.at());
     let ask = |more: &[&str]| say(&[&["health", "--server", &url], more].concat());
-    let (status, told) = ask(&[]);
-    assert_eq!((status.code(), told.as_str()), (Some(0), "serving\n"));
-    let (status, told) = ask(&["--live"]);
-    assert_eq!((status.code(), told.as_str()), (Some(0), "alive\n"));
+    let (status, reported) = ask(&[]);
+    assert_eq!((status.code(), reported.as_str()), (Some(0), "serving\n"));
+    let (status, reported) = ask(&["--live"]);
+    assert_eq!((status.code(), reported.as_str()), (Some(0), "alive\n"));
     server.terminate();
-    let (status, told) = ask(&["--live"]);
+    let (status, reported) = ask(&["--live"]);
     assert_eq!(status.code(), Some(1));
-    assert!(told.contains(&url), "{told}");
+    assert!(reported.contains(&url), "{reported}");
 
     // Somebody who takes connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", silent.local_addr().expect("its address"));
-    let (status, told) = say(&["health", "--server", &url, "--wait", "50ms"]);
+    let (status, reported) = say(&["health", "--server", &url, "--wait", "50ms"]);
     assert_eq!(status.code(), Some(1));
     expect![[r#"
         SERVER: no response within 50ms
     "#]]
-    .assert_eq(&told.replace(&url, "SERVER"));
+    .assert_eq(&reported.replace(&url, "SERVER"));
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn somebody_else_who_answers_is_no_healthy_server() {
         }
     });
     for more in [&[][..], &["--live"]] {
-        let (status, told) = say(&[&["health", "--server", &url], more].concat());
-        assert_eq!(status.code(), Some(1), "{told}");
-        assert!(told.contains("200 OK, and the response is not from gridhook"), "{told}");
+        let (status, reported) = say(&[&["health", "--server", &url], more].concat());
+        assert_eq!(status.code(), Some(1), "{reported}");
+        assert!(reported.contains("200 OK, and the response is not from gridhook"), "{reported}");
     }
 }
 
@@ -134,8 +134,8 @@ fn every_command_has_a_page_that_man_finds_nothing_wrong_with() {
             .envs([("LC_ALL", "C.UTF-8"), ("MANROFFSEQ", ""), ("MANWIDTH", "80")])
             .output()
             .expect("man is there; `make test` installs it on Debian");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.is_empty(), "{page}: {told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.is_empty(), "{page}: {printed}");
     }
     let main = fs::read_to_string(into.join("gridhook.1")).expect("the first page");
     for heading in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", ".SH FILES"] {

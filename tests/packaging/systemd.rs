@@ -16,7 +16,7 @@ use crate::support::{
     http::Client,
     load,
     needs::is_met,
-    server::{Wish, events_path, subscription, wait_for},
+    server::{SubscriptionSpec, events_path, subscription, wait_for},
     sink::Sink,
 };
 
@@ -173,8 +173,8 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     // Publish, and deliver.
     let sink = Sink::start();
     machine.admin("PUT", TOPIC, &json!({"properties": {}}));
-    let wish = Wish::of(&sink.url("/hook"));
-    machine.admin("PUT", &subscription_of(), &json!({"properties": wish.properties()}));
+    let spec = SubscriptionSpec::of(&sink.url("/hook"));
+    machine.admin("PUT", &subscription_of(), &json!({"properties": spec.properties()}));
     let keys = machine.admin("POST", &format!("{TOPIC}/listKeys"), &Value::Null);
     let key = keys["key1"].as_str().expect("a key").to_owned();
     let publish = |id: &str| {
@@ -197,10 +197,10 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     assert!(open.is_empty() && modes.lines().count() > 10, "{open:#?}");
     for elsewhere in ["/srv/backup", "/tmp/backup", "/var/tmp/backup", "/var/lib/other"] {
         let output = machine.operate(&["backup", elsewhere]);
-        let said = said(&output);
+        let printed = said(&output);
         assert!(
-            !output.status.success() && said.contains("or add the folder to ReadWritePaths"),
-            "{elsewhere}: {said}"
+            !output.status.success() && printed.contains("or add the folder to ReadWritePaths"),
+            "{elsewhere}: {printed}"
         );
     }
     let read = machine.must(&["gridhook", "fsck", "--data-dir", BACKUP]);
@@ -244,8 +244,8 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     wait_for("an event after an upgrade", LONG, || sink.taken("/hook") == taken + 3);
 
     // A purge stops the server, and leaves the store and the backups.
-    let told = machine.must(&["dpkg", "--purge", "gridhook"]);
-    assert!(told.contains("are left in /var/lib/gridhook"), "{told}");
+    let reported = machine.must(&["dpkg", "--purge", "gridhook"]);
+    assert!(reported.contains("are left in /var/lib/gridhook"), "{reported}");
     assert!(machine.client().ask("GET", "/healthz", &[], b"").is_err(), "no server runs");
     assert!(!machine.path("/usr/bin/gridhook").exists() && !machine.path("/etc/gridhook/gridhook.toml").exists());
     let owner = machine.must(&["stat", "-c", "%U %a", "/var/lib/gridhook", BACKUP]);

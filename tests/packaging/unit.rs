@@ -7,7 +7,7 @@ use crate::support::{
     disk::has_strace,
     load,
     needs::can_run,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -45,8 +45,8 @@ fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
 
     let wrong = read(UNIT).replace("=/usr/bin/gridhook", &format!("={BINARY}")).replace("ProtectHome", "ProtectHut");
     fs::write(&path, wrong).expect("a unit");
-    let told = said(&tool("systemd-analyze", &["verify", "--man=no", &path]));
-    assert!(told.contains("ProtectHut"), "a line that systemd does not know is told: {told}");
+    let reported = said(&tool("systemd-analyze", &["verify", "--man=no", &path]));
+    assert!(reported.contains("ProtectHut"), "a line that systemd does not know is told: {reported}");
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn the_unit_exposes_little() {
     let (_folder, path) = installed();
     // A tenth of its points are more than 2.0, which is as much as a server on the network can do without.
     let output = tool("systemd-analyze", &["security", "--offline=true", "--threshold=20", &path]);
-    let told = said(&output);
-    let last = told.lines().rfind(|line| line.contains("exposure level")).unwrap_or(&told).to_owned();
+    let printed = said(&output);
+    let last = printed.lines().rfind(|line| line.contains("exposure level")).unwrap_or(&printed).to_owned();
     println!("{}", last.trim());
     assert!(output.status.success(), "{last}");
 }
@@ -67,8 +67,8 @@ fn the_unit_exposes_little() {
 fn calls(set: &str) -> BTreeSet<String> {
     let output = tool("systemd-analyze", &["syscall-filter", set]);
     assert!(output.status.success(), "{}", said(&output));
-    let told = said(&output);
-    let lines = told.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let printed = said(&output);
+    let lines = printed.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let all = lines.flat_map(|line| if line.starts_with('@') { calls(line) } else { [line.to_owned()].into() });
     all.collect()
 }
@@ -99,15 +99,15 @@ fn all_that_the_server_calls_passes_the_units_filter() {
     server.under(&["strace", "-f", "-qqq", "-c", "-U", "name", "-o", &file]);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     server.publish("orders", &key, &load::body(&["one".to_owned(), "two".to_owned()], "/a"));
     wait_for("two events", LONG, || sink.taken("/hook") == 2);
     assert!(server.say(&["fsck", "--online"]).0.success());
     server.terminate();
 
-    let told = fs::read_to_string(counts.path()).expect("a list of calls");
+    let output = fs::read_to_string(counts.path()).expect("a list of calls");
     // The head and the sum of the table are not calls.
-    let lines = told.lines().map(str::trim).filter(|line| line.chars().all(is_of_a_name));
+    let lines = output.lines().map(str::trim).filter(|line| line.chars().all(is_of_a_name));
     let made: BTreeSet<String> = lines.filter(|line| !["syscall", "total"].contains(line)).map(str::to_owned).collect();
     assert!(["fdatasync", "accept4", "sendto", "execve"].iter().all(|call| made.contains(*call)), "{made:?}");
     let allowed = allowed();

@@ -20,7 +20,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(1);
 
 /// What an endpoint does with a request: how it ends, and after how long. It is told how many are on their way.
-pub(super) type Manner<'a> = &'a mut dyn FnMut(Timestamp, usize) -> (Outcome, Duration);
+pub(super) type Behavior<'a> = &'a mut dyn FnMut(Timestamp, usize) -> (Outcome, Duration);
 
 pub(super) struct Caller {
     pub(super) endpoint: Endpoint,
@@ -50,7 +50,7 @@ impl Caller {
     }
 
     /// Calls for so long, at most so many times in a second.
-    pub(super) fn call(&mut self, wait: Duration, per_second: u32, manner: Manner<'_>) {
+    pub(super) fn call(&mut self, wait: Duration, per_second: u32, behavior: Behavior<'_>) {
         let (end, pause) = (self.now.after(wait), SECOND / per_second);
         let mut next = self.now;
         while self.now < end {
@@ -58,7 +58,7 @@ impl Caller {
             loop {
                 let landed = self.land();
                 while next <= self.now && self.endpoint.free_requests(self.in_flight.len(), self.now) > 0 {
-                    self.send(manner);
+                    self.send(behavior);
                     next = next.after(pause);
                 }
                 if !landed {
@@ -72,8 +72,8 @@ impl Caller {
     }
 
     /// Calls for so long as often as it may.
-    pub(super) fn call_all(&mut self, wait: Duration, manner: Manner<'_>) {
-        self.call(wait, 100_000, manner);
+    pub(super) fn call_all(&mut self, wait: Duration, behavior: Behavior<'_>) {
+        self.call(wait, 100_000, behavior);
     }
 
     /// Two minutes at this rate, ten failures, and the time until a probe may go out.
@@ -128,12 +128,12 @@ impl Caller {
         self.endpoint.view(self.now).rate.map(|rate| (rate.per_second() * 10.0).round() / 10.0)
     }
 
-    fn send(&mut self, manner: Manner<'_>) {
-        let (outcome, latency) = manner(self.now, self.in_flight.len() + 1);
+    fn send(&mut self, behavior: Behavior<'_>) {
+        let (outcome, latency) = behavior(self.now, self.in_flight.len() + 1);
         let request = RequestId(self.left.len() as u64 + self.now.0);
         self.endpoint.sent(request, true, self.now);
         self.left.push(self.now);
-        let heard = RequestReport {
+        let received = RequestReport {
             request,
             sent: self.now,
             events: self.events,
@@ -143,15 +143,15 @@ impl Caller {
             retry_after: None,
             latency,
         };
-        self.in_flight.push((self.now.after(latency), heard));
+        self.in_flight.push((self.now.after(latency), received));
     }
 
     /// One answer comes, if any is due.
     fn land(&mut self) -> bool {
         let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else { return false };
         let in_flight = self.in_flight.len();
-        let (_, heard) = self.in_flight.remove(place);
-        self.endpoint.on_response(RequestReport { in_flight, ..heard }, self.now);
+        let (_, received) = self.in_flight.remove(place);
+        self.endpoint.on_response(RequestReport { in_flight, ..received }, self.now);
         true
     }
 }

@@ -42,11 +42,11 @@ fn a_limit_that_is_not_reached_does_not_rise() {
 fn a_volley_of_failures_takes_the_limit_down_once_and_it_never_falls_below_one() {
     let mut volley = caller(16);
     let mut left = 16;
-    let mut manner = |_, _| {
+    let mut behavior = |_, _| {
         left -= 1;
         (if left >= 0 { Outcome::GenericError } else { Outcome::Aborted }, 10 * MS)
     };
-    volley.call_all(15 * MS, &mut manner);
+    volley.call_all(15 * MS, &mut behavior);
     assert_eq!(limit(&volley), 11, "seven tenths of 16");
     let mut endless = caller(16);
     endless.call_all(SECOND, &mut busy);
@@ -87,12 +87,12 @@ fn failures_and_our_own_aborts_teach_nothing_of_latency() {
         let mut caller = caller(16);
         caller.call_all(SECOND, &mut |_, _| (Outcome::Delivered, 10 * MS));
         let mut turn = 0;
-        let mut manner = |_, _| {
+        let mut behavior = |_, _| {
             turn += 1;
             if turn % 20 == 0 { (outcome, 900 * MS) } else { (Outcome::Delivered, 10 * MS) }
         };
         let lowest = |_| {
-            caller.call_all(20 * MS, &mut manner);
+            caller.call_all(20 * MS, &mut behavior);
             limit(&caller)
         };
         (0..150).map(lowest).min().expect("some")

@@ -57,23 +57,23 @@ fn statuses(name: &str, expected: Expect) {
     let row = |destination, dead_letter| {
         let settings = SubscriptionSettings { edition: edition(name), destination, dead_letter, ..plain() };
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for (told, answer) in &all {
-            groups.entry(again(settings.clone(), answer)).or_default().push(told);
+        for (reported, answer) in &all {
+            groups.entry(again(settings.clone(), answer)).or_default().push(reported);
         }
         // What most have is told last, by what is no status.
         let most = groups.iter().max_by_key(|(_, group)| group.len()).map(|(again, _)| again.clone());
         let (again, others) = most.and_then(|most| groups.remove_entry(&most)).expect("there are groups");
-        let others = others.into_iter().filter(|told| told.parse::<u16>().is_err()).collect();
+        let others = others.into_iter().filter(|reported| reported.parse::<u16>().is_err()).collect();
         let groups = groups.into_iter().chain([(format!("others {again}"), others)]);
         groups.map(|(again, group)| format!("{again}: {}", group.join(" "))).collect::<Vec<_>>().join(" · ")
     };
     let mut table = String::new();
-    for (told, kind) in [("webhook", EndpointKind::Webhook), ("resource", EndpointKind::Resource)] {
+    for (reported, kind) in [("webhook", EndpointKind::Webhook), ("resource", EndpointKind::Resource)] {
         let [without, with] = [false, true].map(|dead_letter| row(kind, dead_letter));
         if with == without {
-            writeln!(table, "{told}: {with}").expect("a string takes all");
+            writeln!(table, "{reported}: {with}").expect("a string takes all");
         } else {
-            writeln!(table, "{told}: {without}\n{told} with dead letters: {with}").expect("a string takes all");
+            writeln!(table, "{reported}: {without}\n{reported} with dead letters: {with}").expect("a string takes all");
         }
     }
     expected.assert_eq(&table);

@@ -138,7 +138,7 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
 #[test]
 fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dead_letter() {
     let _rows = crate::spec::shows(&["S000-135", "S000-137", "S000-152", "S000-155"]);
-    let said = [
+    let reported = [
         Outcome::Disabled,
         Outcome::Full,
         Outcome::TimedOut,
@@ -148,7 +148,7 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
         Outcome::InvalidAzureFunctionDestination,
         Outcome::GenericError,
     ];
-    for outcome in said {
+    for outcome in reported {
         let settings =
             SubscriptionSettings { destination: EndpointKind::Resource, attempts_max: 2, ..following(edition("2023")) };
         let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(outcome)]));

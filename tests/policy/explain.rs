@@ -358,7 +358,7 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
         health: Health::Probing { cause: Outcome::Busy, since: START, consecutive_suspensions: 2 },
         ..Cursor::default()
     };
-    let told = |seq| {
+    let shown = |seq| {
         let event = Some(StoredEvent { appended: START, matches: true });
         let explanation = explain(ExplainInput {
             settings: &settings,
@@ -376,11 +376,11 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
         line(&explanation)
     };
     expect!["open · probing, suspended for Busy at 0s, strike 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&told(3));
-    expect!["passed"].assert_eq(&told(4));
+        .assert_eq(&shown(3));
+    expect!["passed"].assert_eq(&shown(4));
     expect!["behind 0 · probing, suspended for Busy at 0s, strike 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&told(5));
-    expect!["passed"].assert_eq(&told(6));
+        .assert_eq(&shown(5));
+    expect!["passed"].assert_eq(&shown(6));
 }
 
 #[test]

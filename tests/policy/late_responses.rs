@@ -75,8 +75,8 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
         driver.publish(&[("yes", 10)]);
         driver.run_until(seconds(50));
         driver.late(1);
-        let said = driver.run();
-        assert!(said.ends_with("50s late"), "{said}");
+        let reported = driver.run();
+        assert!(reported.ends_with("50s late"), "{reported}");
         let counters = driver.disk.cursor.counters;
         assert_eq!((counters.delivered, counters.requests, counters.late), (1, 2, 1));
         assert!(driver.disk.dead.is_empty());
@@ -171,14 +171,14 @@ fn a_late_success_does_not_change_the_endpoint_and_is_settled_during_a_suspensio
     let mut driver = Driver::new(settings, times_out_first(vec![None]));
     driver.publish(&[("yes", 10), ("yes", 10)]);
     driver.run_until(seconds(31));
-    let told = |driver: &Driver| {
+    let shown = |driver: &Driver| {
         let Cursor { health, pace, .. } = driver.core.cursor();
         (health, pace, driver.core.endpoint(driver.now))
     };
-    let before = told(&driver);
+    let before = shown(&driver);
     assert!(matches!(before.0, Health::Suspended { .. }), "{before:?}");
     driver.late(1);
-    assert_eq!(told(&driver), before);
+    assert_eq!(shown(&driver), before);
     assert_eq!((driver.disk.pending.len(), driver.core.in_flight()), (1, 0));
     assert!(driver.disk.pending.keys().all(|(_, seq)| *seq == Seq(2)));
 }

@@ -172,7 +172,7 @@ enum Coming {
     Input(Input),
 }
 
-struct Story {
+struct Scenario {
     dice: Dice,
     settings: SubscriptionSettings,
     filter: Filter,
@@ -188,7 +188,7 @@ struct Story {
     /// Requests that timed out and may still succeed.
     lingering: Vec<Arc<OutgoingBatch>>,
     /// Late successes that are not durable yet.
-    heard: BTreeMap<RequestId, Arc<OutgoingBatch>>,
+    received: BTreeMap<RequestId, Arc<OutgoingBatch>>,
     /// Number of durable late successes, now and when the process last started.
     late: u64,
     /// The endpoint requested no request before this time.
@@ -230,7 +230,7 @@ fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Wr
         .expect("a sound store")
 }
 
-impl Story {
+impl Scenario {
     fn begin(seed: u64, saboteur: &Arc<Saboteur>) -> Self {
         let mut dice = Dice(seed);
         let dead_letter = dice.below(2) == 0;
@@ -285,7 +285,7 @@ impl Story {
             owner: opened.owner,
             slots: BTreeMap::new(),
             lingering: Vec::new(),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             late: 0,
             not_before: Timestamp::default(),
             set_back: false,
@@ -459,7 +459,7 @@ impl Story {
         }
         let place = self.dice.below(self.lingering.len());
         let request = self.lingering.swap_remove(place);
-        self.heard.insert(request.id, Arc::clone(&request));
+        self.received.insert(request.id, Arc::clone(&request));
         self.coming.push(Coming::Input(Input::Late { request }));
     }
 
@@ -582,14 +582,14 @@ impl Story {
             let (done, answer) = mpsc::channel();
             // After a crash nobody receives the result.
             let done = Box::new(move |result| done.send(result).unwrap_or_default());
-            let heard = write.clone();
+            let received = write.clone();
             self.saboteur.ask(&mut write);
             if !write.finished.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
                 done(Ok(()));
             } else {
                 self.journal.append(self.owner, std::mem::take(&mut write.changes), write.urgent, done);
             }
-            let write = heard;
+            let write = received;
             self.write = Some((write, answer));
         }
         for effect in step.effects {
@@ -695,7 +695,7 @@ impl Story {
             Arc::make_mut(&mut shared.request).items.retain(|item| item.key() != *key);
         }
         for id in &write.late {
-            assert!(self.heard.remove(id).is_some(), "settled twice");
+            assert!(self.received.remove(id).is_some(), "settled twice");
             self.late += 1;
         }
         let mut taken = BTreeSet::new();
@@ -786,7 +786,7 @@ impl Story {
         let mut next =
             Subscription::recover(self.settings.clone(), &opened.cursor, end, requests, self.next_flight, now);
         // A new process has no requests in flight, and none that are late.
-        if self.slots.is_empty() && self.heard.is_empty() && self.dice.below(2) == 0 {
+        if self.slots.is_empty() && self.received.is_empty() && self.dice.below(2) == 0 {
             next.start(now);
         }
         let former = std::mem::replace(&mut self.core, next);
@@ -804,8 +804,9 @@ impl Story {
                 self.coming.push(Coming::Input(Input::Finished { request: *request, answer }));
             }
         }
-        let heard = self.heard.values().map(|request| Coming::Input(Input::Late { request: Arc::clone(request) }));
-        self.coming.extend(heard);
+        let received =
+            self.received.values().map(|request| Coming::Input(Input::Late { request: Arc::clone(request) }));
+        self.coming.extend(received);
     }
 
     /// Restarts the actor. The requests in flight stay in the shared state.
@@ -840,7 +841,7 @@ impl Story {
         self.writer = writer;
         self.slots.clear();
         self.lingering.clear();
-        self.heard.clear();
+        self.received.clear();
         self.write = None;
         let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
         self.late = disk.cursor.counters.late + disk.cursor.replayed.late;
@@ -907,7 +908,7 @@ impl Story {
         }
         self.check_jobs(&disk.cursor, &ended);
         assert!(self.slots.is_empty(), "{} slots are left", self.slots.len());
-        assert!(self.heard.is_empty(), "{} late answers are not settled", self.heard.len());
+        assert!(self.received.is_empty(), "{} late answers are not settled", self.received.len());
         assert_eq!(disk.cursor.counters.late + disk.cursor.replayed.late, self.late);
         let counters = disk.cursor.counters;
         let own: Vec<&Truth> =
@@ -973,7 +974,7 @@ fn tell(seed: u64, steps: usize) -> BTreeSet<Lane> {
 
 /// Runs a scenario with an injected bug.
 pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> BTreeSet<Lane> {
-    let mut story = Story::begin(seed, saboteur);
+    let mut story = Scenario::begin(seed, saboteur);
     for _ in 0..steps {
         story.step();
     }

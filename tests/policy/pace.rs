@@ -75,8 +75,8 @@ fn the_rate_grows_by_a_twentieth_in_a_clean_second_as_far_as_successes_go_along(
 fn an_endpoint_that_takes_what_it_took_before_is_never_offered_a_fifth_more() {
     let mut caller = Caller::new(settings());
     caller.fall_and_return(50);
-    let mut manner = takes(50);
-    caller.call_all(5 * MINUTE, &mut manner);
+    let mut behavior = takes(50);
+    caller.call_all(5 * MINUTE, &mut behavior);
     let most = most_in_a_second(&caller.left);
     assert!(most <= 60, "{most} in a second");
     assert!(caller.left.len() > 5 * 60 * 35, "it is used: {} requests in five minutes", caller.left.len());
@@ -99,11 +99,11 @@ fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     volley.call_all(10 * SECOND, &mut well);
     let before = volley.rate().expect("a pace");
     let mut left = 4;
-    let mut manner = |_, _| {
+    let mut behavior = |_, _| {
         left -= 1;
         (if left >= 0 { Outcome::Busy } else { Outcome::Delivered }, Duration::from_millis(10))
     };
-    volley.call_all(SECOND / 4, &mut manner);
+    volley.call_all(SECOND / 4, &mut behavior);
     let after = volley.rate().expect("a pace");
     assert!(after / before > 0.6, "{before} and then {after}");
 }
@@ -116,11 +116,11 @@ fn a_failure_in_twenty_requests_slows_nothing_down_unless_the_endpoint_is_busy()
         caller.call_all(4 * SECOND, &mut well);
         let before = caller.rate().expect("a pace");
         let mut turn = 0;
-        let mut manner = |_, _| {
+        let mut behavior = |_, _| {
             turn += 1;
             (if turn % 50 == 0 { outcome } else { Outcome::Delivered }, Duration::from_millis(5))
         };
-        caller.call_all(10 * SECOND, &mut manner);
+        caller.call_all(10 * SECOND, &mut behavior);
         caller.rate().expect("a pace") / before
     };
     assert!(run(Outcome::GenericError) >= 1.0);

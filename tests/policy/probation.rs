@@ -155,7 +155,7 @@ fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Ti
     for (number, outcome) in outcomes.iter().enumerate() {
         let request = RequestId(number as u64);
         endpoint.sent(request, true, now);
-        let heard = RequestReport {
+        let received = RequestReport {
             request,
             sent: now,
             events: 1,
@@ -165,7 +165,7 @@ fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Ti
             retry_after: None,
             latency: Duration::from_millis(1),
         };
-        endpoint.on_response(heard, now);
+        endpoint.on_response(received, now);
         now = now.after(Duration::from_secs(1));
     }
     (endpoint, now)
@@ -185,10 +185,10 @@ fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line
         ("one in three", [ok, ok, bad].repeat(20), false),
         ("in two minutes", [vec![ok; 20], vec![ok; 60], [ok, bad].repeat(9)].concat(), false),
     ];
-    for (told, outcomes, expected) in rows {
+    for (reported, outcomes, expected) in rows {
         let (endpoint, _) = after(&strict(), &outcomes);
         let suspended = matches!(endpoint.health(), Health::Suspended { cause: Outcome::TimedOut, .. });
-        assert_eq!(suspended, expected, "{told}: {:?}", endpoint.health());
+        assert_eq!(suspended, expected, "{reported}: {:?}", endpoint.health());
     }
 }
 
@@ -203,7 +203,7 @@ fn failures_before_a_probation_do_not_count_after_it() {
     for number in 100..103 {
         endpoint.sent(RequestId(number), true, now);
         let latency = Duration::ZERO;
-        let heard = RequestReport {
+        let received = RequestReport {
             request: RequestId(number),
             sent: now,
             events: 1,
@@ -213,7 +213,7 @@ fn failures_before_a_probation_do_not_count_after_it() {
             retry_after: None,
             latency,
         };
-        endpoint.on_response(heard, now);
+        endpoint.on_response(received, now);
     }
     assert_eq!(endpoint.health(), Health::Healthy { failures: 3 });
 }

@@ -39,7 +39,7 @@ fn property_names_are_valid_http_headers_and_not_reserved() {
     for name in malformed {
         assert_eq!(check_name(name, Schema::EventGrid), Err(PropertyError::Name(name.to_owned())));
     }
-    let told = [
+    let message = [
         check_name("aeg-x", Schema::EventGrid),
         check_name("ce-x", Schema::CloudEvents),
         check_name("webhook-x", Schema::EventGrid),
@@ -53,7 +53,7 @@ fn property_names_are_valid_http_headers_and_not_reserved() {
         is "webhook-x", which is not allowed: names that begin with WebHook- are for the handshake with the endpoint
         is "Host", which is not allowed: it says how the request is transferred, which is decided for each request
         is "a\r\nb"; allowed are 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~"#]]
-    .assert_eq(&told.join("\n"));
+    .assert_eq(&message.join("\n"));
 }
 
 #[test]

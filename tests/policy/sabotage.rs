@@ -255,9 +255,9 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
     let mut deeds = 0;
     for seed in 0..STORIES {
         let saboteur = Arc::new(Saboteur { bug: Some(bug), ..Saboteur::default() });
-        let told = catch_unwind(AssertUnwindSafe(|| tell_sabotaged(seed, 400, &saboteur)));
+        let reported = catch_unwind(AssertUnwindSafe(|| tell_sabotaged(seed, 400, &saboteur)));
         deeds += saboteur.deeds.load(Ordering::SeqCst);
-        if let Err(panic) = told {
+        if let Err(panic) = reported {
             let noticed = saboteur.noticed.lock().unwrap_or_else(PoisonError::into_inner).take();
             return Ok((seed, deeds, noticed.unwrap_or_else(|| said(&*panic))));
         }

@@ -70,7 +70,7 @@ fn unreadable_events_are_counted_and_have_a_ledger_entry() {
     let counters = core.cursor().counters;
     assert_eq!([counters.passed, counters.matched, counters.dropped, counters.filtered], [4, 4, 4, 0]);
     assert_eq!(core.cursor().counts.dropped.get(&Reason::Missing), Some(&4));
-    let told: Vec<_> = written
+    let reported: Vec<_> = written
         .iter()
         .filter_map(|change| match change {
             RecordChange::Note { entry, .. } => Some((entry.what.clone(), entry.covers.clone())),
@@ -78,5 +78,5 @@ fn unreadable_events_are_counted_and_have_a_ledger_entry() {
         })
         .collect();
     let lost = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
-    assert_eq!(told, [(lost, vec![(Seq(1), 4)])]);
+    assert_eq!(reported, [(lost, vec![(Seq(1), 4)])]);
 }

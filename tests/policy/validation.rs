@@ -24,8 +24,8 @@ fn said(verdict: &ValidationResult) -> String {
 #[test]
 fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
     let judge = |status: u16, body: String| {
-        let heard = ValidationResponse { status, body: body.clone().into(), ..ValidationResponse::default() };
-        format!("{status} {body}\n    {}", said(&judge_code(CODE, &heard)))
+        let received = ValidationResponse { status, body: body.clone().into(), ..ValidationResponse::default() };
+        format!("{status} {body}\n    {}", said(&judge_code(CODE, &received)))
     };
     let lines = [
         judge(200, format!(r#"{{"validationResponse":"{CODE}"}}"#)),
@@ -70,13 +70,13 @@ fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
 fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
     let judge = |status: u16, origin: Option<&str>, rate: Option<&str>| {
         let text = |text: Option<&str>| text.map(str::to_owned);
-        let heard = ValidationResponse {
+        let received = ValidationResponse {
             status,
             allowed_origin: text(origin),
             allowed_rate: text(rate),
             ..ValidationResponse::default()
         };
-        format!("{status} {origin:?} {rate:?}: {}", said(&judge_permission("eventgrid.azure.net", &heard)))
+        format!("{status} {origin:?} {rate:?}: {}", said(&judge_permission("eventgrid.azure.net", &received)))
     };
     let lines = [
         judge(200, Some("eventgrid.azure.net"), Some("120")),
@@ -111,9 +111,9 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
 
 #[test]
 fn a_long_header_is_not_repeated_whole() {
-    let heard =
+    let received =
         ValidationResponse { status: 200, allowed_origin: Some("x".repeat(4_000)), ..ValidationResponse::default() };
-    let ValidationResult::Refused(cause) = judge_permission("eventgrid.azure.net", &heard) else {
+    let ValidationResult::Refused(cause) = judge_permission("eventgrid.azure.net", &received) else {
         panic!("it is refused")
     };
     assert!(cause.to_string().len() < 300, "{cause}");

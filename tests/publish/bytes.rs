@@ -29,13 +29,13 @@ fn the_specification_s_blob_event_keeps_its_data() {
     let given: Vec<HashMap<String, &RawValue>> = serde_json::from_str(sent).expect("it is JSON");
     let events = event_grid(sent.as_bytes()).expect("it is an event");
     let delivered = delivered(&events[0], Schema::EventGrid).expect("it is of that schema");
-    let mut told: HashMap<String, &RawValue> = serde_json::from_slice(&delivered).expect("it is JSON");
-    let topic = told.remove("topic").map(|topic| topic.get());
+    let mut reported: HashMap<String, &RawValue> = serde_json::from_slice(&delivered).expect("it is JSON");
+    let topic = reported.remove("topic").map(|topic| topic.get());
     assert_eq!(topic, Some(r#""/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders""#));
     let text = |members: &HashMap<String, &RawValue>| -> BTreeMap<String, String> {
         members.iter().map(|(name, value)| (name.clone(), value.get().to_owned())).collect()
     };
-    assert_eq!(text(&told), text(&given[0]), "each property is there, as it was sent, and no other");
+    assert_eq!(text(&reported), text(&given[0]), "each property is there, as it was sent, and no other");
     assert_eq!(member(&events[0], "data"), given[0]["data"].get());
     assert_eq!(events[0].id(), "93902694-901e-008f-6f95-7153a806873c");
     assert_eq!(events[0].event_type(), "Microsoft.Storage.BlobCreated");

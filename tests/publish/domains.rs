@@ -149,8 +149,8 @@ async fn a_domain_has_one_address_for_all_of_its_topics() {
         let response = call_service(&app, request.to_request()).await;
         let status = response.status();
         let body = String::from_utf8_lossy(&read_body(response).await).into_owned();
-        let said = body.split(" Request '").next().unwrap_or_default().to_owned();
-        lines.push(format!("{path} {} {said}", status.as_u16()));
+        let reported = body.split(" Request '").next().unwrap_or_default().to_owned();
+        lines.push(format!("{path} {} {reported}", status.as_u16()));
         assert_ne!(status, StatusCode::INTERNAL_SERVER_ERROR);
     }
     expect![[r#"

@@ -137,12 +137,12 @@ async fn a_host_is_a_host_and_nothing_else() {
 /// What becomes of a token for `resource` where the topic `orders` is published to at `host`, on this path.
 async fn shown(endpoint: &Endpoint, path: &str, host: &str, resource: &str) -> String {
     let request = post(path, STRANGER, &[("host", host), ("aeg-sas-token", &token(resource))]);
-    let told = answer(endpoint, request).await;
-    match told.as_str() {
-        "200" => told,
-        told if told.contains("is for another resource") => "another resource".to_owned(),
-        told if told.contains("does not have as a name") => "another host".to_owned(),
-        told => panic!("{told}"),
+    let reported = answer(endpoint, request).await;
+    match reported.as_str() {
+        "200" => reported,
+        reported if reported.contains("is for another resource") => "another resource".to_owned(),
+        reported if reported.contains("does not have as a name") => "another host".to_owned(),
+        reported => panic!("{reported}"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{process::Command, time::Duration};
 use serde_json::{Value, json};
 
 use super::{Stage, packages};
-use crate::support::{needs, server::Wish};
+use crate::support::{needs, server::SubscriptionSpec};
 
 /// The same requests in every run.
 const SEED: &str = "1";
@@ -61,7 +61,7 @@ fn no_answer_is_other_than_described() {
     let make = |resource: &str, body: &Value| {
         stage.server.command("PUT", &format!("{PROVIDER}/{resource}"), body);
     };
-    let subscription = json!({"properties": Wish::of("http://127.0.0.1:9/nobody").properties()});
+    let subscription = json!({"properties": SubscriptionSpec::of("http://127.0.0.1:9/nobody").properties()});
     for resource in ["topics/orders", "domains/shops", "domains/shops/topics/berlin"] {
         make(resource, &json!({}));
         make(&format!("{resource}/eventSubscriptions/billing"), &subscription);

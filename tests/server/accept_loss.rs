@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::{LONG, wait_until_settled};
 use crate::support::{
     load,
-    server::{self, Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{self, Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Each in a request of its own, so that the event with the id n has the place n.
@@ -30,10 +30,10 @@ fn fullest_wal(data_dir: &Path) -> PathBuf {
 fn killed(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "held", &Wish::of(&sink.url("/held")));
+    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
     server.operate("orders", "held", "hold");
-    sink.set("/ill", Manner::Answer(503));
-    server.subscribe("orders", "ill", &Wish::of(&sink.url("/ill")));
+    sink.set("/ill", Behavior::Answer(503));
+    server.subscribe("orders", "ill", &SubscriptionSpec::of(&sink.url("/ill")));
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
     }
@@ -51,21 +51,21 @@ fn killed(sink: &Sink) -> (Server, String) {
 /// The server refuses; what is left is taken, and served: the ids that arrive, and what was said to be missing.
 fn taken(mut server: Server, key: &str, sink: &Sink, refusal: &str) -> (BTreeSet<u64>, Value) {
     let data_dir = server.data_dir();
-    let (status, said) = server::fsck(&data_dir);
-    assert!(!status.success() && said.contains(refusal), "{said}");
+    let (status, shown) = server::fsck(&data_dir);
+    assert!(!status.success() && shown.contains(refusal), "{shown}");
     let damaged = data_dir.with_file_name("damaged");
     fs::rename(&data_dir, &damaged).expect("moved");
     let (from, to) = (damaged.to_str().expect("text"), data_dir.to_str().expect("text"));
     let before = fs::read(fullest_wal(&damaged)).expect("bytes");
-    let (status, said) = server::say(&["restore", from, "--data-dir", to]);
-    assert!(!status.success() && said.contains("has no backup.json"), "{said}");
-    let (status, said) = server::say(&["restore", from, "--data-dir", to, "--accept-loss", "--output", "json"]);
-    assert!(status.success(), "{said}");
+    let (status, shown) = server::say(&["restore", from, "--data-dir", to]);
+    assert!(!status.success() && shown.contains("has no backup.json"), "{shown}");
+    let (status, shown) = server::say(&["restore", from, "--data-dir", to, "--accept-loss", "--output", "json"]);
+    assert!(status.success(), "{shown}");
     assert!(fs::read(fullest_wal(&damaged)).expect("bytes") == before, "the damaged folder is only read");
-    let told: Value = serde_json::from_str(&said).expect("JSON");
-    let (status, said) = server::fsck(&data_dir);
-    assert!(status.success(), "{said}");
-    sink.set("/ill", Manner::Answer(200));
+    let reported: Value = serde_json::from_str(&shown).expect("JSON");
+    let (status, shown) = server::fsck(&data_dir);
+    assert!(status.success(), "{shown}");
+    sink.set("/ill", Behavior::Answer(200));
     server.restart();
     server.operate("orders", "held", "resume");
     server.publish("orders", key, &load::body(&["9999".to_owned()], "/a"));
@@ -89,7 +89,7 @@ fn taken(mut server: Server, key: &str, sink: &Sink, refusal: &str) -> (BTreeSet
     });
     let missing: Vec<_> = arrived.difference(&taken).collect();
     assert!(missing.is_empty(), "what one got the other got: {missing:?}");
-    (arrived.into_iter().filter(|id| *id <= EVENTS).collect(), told["loss"].clone())
+    (arrived.into_iter().filter(|id| *id <= EVENTS).collect(), reported["loss"].clone())
 }
 
 #[test]

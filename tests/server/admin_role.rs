@@ -54,8 +54,8 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
         (Value::Null, later, 403, "AuthorizationFailed"),
         (json!(["Grid.Admin"]), seconds - 600, 401, "InvalidAuthenticationToken"),
     ] {
-        let (is, told) = ask(&server, "GET", &token(roles.clone(), expires, 0));
-        assert_eq!((is, told["error"]["code"].as_str()), (status, Some(code)), "{roles}: {told}");
+        let (is, reported) = ask(&server, "GET", &token(roles.clone(), expires, 0));
+        assert_eq!((is, reported["error"]["code"].as_str()), (status, Some(code)), "{roles}: {reported}");
     }
     // An operator may publish, too; what is recorded outlives the process.
     server.terminate();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{
     server::{Server, operator},
-    sink::{Greeting, Sink},
+    sink::{HandshakeReply, Sink},
 };
 
 /// A file in a folder of its own.
@@ -42,9 +42,9 @@ fn applied(server: &Server, file: &Written, flags: &[&str]) -> String {
 }
 
 fn names(server: &Server, arguments: &[&str]) -> Vec<String> {
-    let told = operator(server, &[arguments, &["--output", "json"]].concat()).expect("a list");
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    told.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+    let output = operator(server, &[arguments, &["--output", "json"]].concat()).expect("a list");
+    let output: Value = serde_json::from_str(&output).expect("JSON");
+    output.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
 }
 
 fn two(sink: &Sink, filter: &str) -> String {
@@ -140,8 +140,8 @@ fn what_somebody_changed_by_hand_is_seen_and_only_prune_deletes() {
 }
 
 /// Deletions come in the order of the lists.
-fn sorted(told: &str) -> String {
-    let mut lines: Vec<&str> = told.lines().collect();
+fn sorted(reported: &str) -> String {
+    let mut lines: Vec<&str> = reported.lines().collect();
     let gone: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].starts_with("- ")).collect();
     if let (Some(first), Some(last)) = (gone.first(), gone.last()) {
         lines[*first..=*last].sort_by(|a, b| b.cmp(a));
@@ -262,7 +262,7 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
 
     assert!(asked > 0, "the endpoint was asked");
     // What is so already is not touched: an endpoint that is down does not stop a start.
-    sink.greet("/billing?code=hidden", Greeting::Refuse(503));
+    sink.greet("/billing?code=hidden", HandshakeReply::Refuse(503));
     server.terminate();
     server.restart();
     assert_eq!(sink.handshakes("/billing?code=hidden").len(), asked);
@@ -270,13 +270,19 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
 
     server.terminate();
     file.write(&two(&sink, "{}").replace("/billing", "/another"));
-    sink.greet("/another?code=hidden", Greeting::Refuse(503));
-    let (status, said) = server.try_restart().expect_err("a declared endpoint does not agree");
-    assert!(!status.success(), "{said}");
-    assert!(said.contains("server.apply: the event subscription billing of orders: Webhook validation"), "{said}");
+    sink.greet("/another?code=hidden", HandshakeReply::Refuse(503));
+    let (status, reported) = server.try_restart().expect_err("a declared endpoint does not agree");
+    assert!(!status.success(), "{reported}");
+    assert!(
+        reported.contains("server.apply: the event subscription billing of orders: Webhook validation"),
+        "{reported}"
+    );
     file.write("[topics.orders");
-    let (_, said) = server.try_restart().expect_err("the file is damaged");
-    assert!(said.contains("gridhook: server.apply: ") && said.contains("TOML parse error at line 1"), "{said}");
+    let (_, reported) = server.try_restart().expect_err("the file is damaged");
+    assert!(
+        reported.contains("gridhook: server.apply: ") && reported.contains("TOML parse error at line 1"),
+        "{reported}"
+    );
     file.write("[topics.orders]\ntags = { team = \"other\" }");
     server.restart();
     assert!(operator(&server, &["topics", "show", "orders"]).expect("a topic").contains("team=other"));
@@ -293,8 +299,8 @@ fn a_template_with_a_resource_without_a_name_stops_neither_command_with_a_panic(
     drop(server);
     let data = tempfile::tempdir().expect("a folder");
     let mut server = Server::on(data.path(), &[("SERVER__APPLY", path.to_str().expect("text"))]);
-    let (status, said) = server.try_restart().expect_err("the file declares nothing");
-    assert_eq!(status.code(), Some(1), "{said}");
-    let last = said.lines().last().unwrap_or_default();
+    let (status, reported) = server.try_restart().expect_err("the file declares nothing");
+    assert_eq!(status.code(), Some(1), "{reported}");
+    let last = reported.lines().last().unwrap_or_default();
     assert_eq!(last, format!("gridhook: server.apply: {}: resource 1: it has no name", path.display()));
 }

@@ -6,8 +6,8 @@ use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     http::Client,
     load,
-    server::{Server, Wish, events_path, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Publishes events with these numbers, in requests of 1,000.
@@ -27,8 +27,8 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
     // A tail of 8 MiB: what is measured is the rest.
     let (mut server, sink) = (Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(100));
-    sink.set("/hook", Manner::Dead);
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(100));
+    sink.set("/hook", Behavior::Dead);
     let count = many(200_000, 2_000_000);
     let mut ids = publish(&server, &key, 0..10_000);
     wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
@@ -44,7 +44,7 @@ fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
     let ready = server.restart();
     println!("ready after {ready:?}");
     assert!(ready < Duration::from_secs(2), "ready after {ready:?}");
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     let from = sink.now();
     wait_for("all events", LONG, || sink.taken("/hook") == count);
     println!("arrived after {:?}, memory {} MiB", sink.now().since(from), server.resident() >> 20);
@@ -58,12 +58,12 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
     for batch in [1, 7] {
         let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "4")]), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(batch));
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(batch));
         // Never ten failures in a row, nor every second one.
-        sink.set("/hook", Manner::Script([503, 200, 200].repeat(100).into()));
+        sink.set("/hook", Behavior::Statuses([503, 200, 200].repeat(100).into()));
         publish(&server, &key, 0..500);
         wait_for("failures", LONG, || sink.taken("/hook") > 50);
-        sink.set("/hook", Manner::Hang);
+        sink.set("/hook", Behavior::Hang);
         publish(&server, &key, 500..2000);
         // Longer than the waits: everything that failed is due, and there is no place for it.
         thread::sleep(Duration::from_millis(500));
@@ -83,7 +83,7 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
 fn what_is_held_waits_for_its_operator_through_a_restart() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
     publish(&server, &key, 0..10);
     wait_for("the first events", LONG, || sink.taken("/hook") == 10);
     server.operate("orders", "hook", "hold");

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{LONG, wait_until_settled};
 use crate::support::{
     load,
-    server::{self, Server, Wish, operator, wait_for},
+    server::{self, Server, SubscriptionSpec, operator, wait_for},
     sink::Sink,
 };
 
@@ -76,7 +76,7 @@ fn series(server: &Server, name: &str) -> u64 {
 fn stopped(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "held", &Wish::of(&sink.url("/held")));
+    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
     server.operate("orders", "held", "hold");
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], &subject(id)));
@@ -97,9 +97,9 @@ fn what_is_in_other_blocks_is_delivered_and_what_is_lost_is_told_to_the_event() 
     rot(&server.data_dir(), &[20, 60]);
     server.restart();
     wait_for("the scrub to find it", LONG, || series(&server, "gridhook_store_scrub_passes_total") > 0);
-    let told = readiness(&server);
-    let lost = told["lostEvents"].as_u64().expect("a number");
-    assert!((2..EVENTS / 4).contains(&lost), "two blocks of a few events: {told}");
+    let response = readiness(&server);
+    let lost = response["lostEvents"].as_u64().expect("a number");
+    assert!((2..EVENTS / 4).contains(&lost), "two blocks of a few events: {response}");
     assert_eq!(series(&server, "gridhook_store_lost_events"), lost);
     assert_eq!(series(&server, "gridhook_store_damaged_families"), 1);
 
@@ -109,15 +109,15 @@ fn what_is_in_other_blocks_is_delivered_and_what_is_lost_is_told_to_the_event() 
     let arrived = ids(&sink);
     assert!(arrived.contains(&9999), "events are taken and delivered as before");
     let missing: Vec<u64> = (1..=EVENTS).filter(|id| !arrived.contains(id)).collect();
-    assert_eq!(missing.len() as u64, lost, "{missing:?}: {told}");
+    assert_eq!(missing.len() as u64, lost, "{missing:?}: {response}");
     let gaps: Vec<&[u64]> = missing.chunk_by(|one, next| one + 1 == *next).collect();
     let ledger = operator(&server, &["ledger", TOPIC, "held", "--outcome", "dropped"]).expect("it answers");
     for gap in &gaps {
         let (count, first, last) = (gap.len(), gap[0], gap[gap.len() - 1]);
-        let said = format!("lost to damage: {count} events, sequences {first} to {last} of partition ");
-        assert!(told["problems"].to_string().contains(&said), "{said}: {told}");
-        let said = format!("{first} to {last}");
-        assert!(ledger.contains("lost to damage of the store: ") && ledger.contains(&said), "{said}: {ledger}");
+        let expected = format!("lost to damage: {count} events, sequences {first} to {last} of partition ");
+        assert!(response["problems"].to_string().contains(&expected), "{expected}: {response}");
+        let expected = format!("{first} to {last}");
+        assert!(ledger.contains("lost to damage of the store: ") && ledger.contains(&expected), "{expected}: {ledger}");
     }
     assert_eq!(server.counter("orders", "held", "dropped"), lost);
     let dropped = r#"gridhook_subscription_dropped_events_total{topic="orders",subscription="held",reason="Missing"}"#;
@@ -139,13 +139,13 @@ fn the_loss_of_tables_is_accepted_and_what_is_left_is_served() {
     let damaged = data_dir.with_file_name("damaged");
     fs::rename(&data_dir, &damaged).expect("moved");
     let (from, to) = (damaged.to_str().expect("text"), data_dir.to_str().expect("text"));
-    let (status, said) = server::fsck(&damaged);
-    assert!(!status.success() && said.contains("log: "), "{said}");
-    let (status, said) = server::say(&["restore", from, "--data-dir", to, "--accept-loss", "--output", "json"]);
-    assert!(status.success(), "{said}");
-    let told: Value = serde_json::from_str(&said).expect("JSON");
-    let (status, said) = server::fsck(&data_dir);
-    assert!(status.success(), "{said}");
+    let (status, shown) = server::fsck(&damaged);
+    assert!(!status.success() && shown.contains("log: "), "{shown}");
+    let (status, shown) = server::say(&["restore", from, "--data-dir", to, "--accept-loss", "--output", "json"]);
+    assert!(status.success(), "{shown}");
+    let reported: Value = serde_json::from_str(&shown).expect("JSON");
+    let (status, shown) = server::fsck(&data_dir);
+    assert!(status.success(), "{shown}");
 
     server.restart();
     wait_for("the scrub", LONG, || series(&server, "gridhook_store_scrub_passes_total") > 0);
@@ -155,10 +155,10 @@ fn the_loss_of_tables_is_accepted_and_what_is_left_is_served() {
     wait_until_settled(&server, "orders", "held");
     let arrived = ids(&sink);
     let missing: Vec<u64> = (1..=EVENTS).filter(|id| !arrived.contains(id)).collect();
-    let gaps = told["loss"]["events"].as_array().expect("a list");
-    assert_eq!(gaps.len(), 1, "{told}");
-    assert_eq!(gaps[0]["first"].as_u64(), missing.first().copied(), "{told} {missing:?}");
-    assert_eq!(gaps[0]["count"].as_u64(), Some(missing.len() as u64), "{told} {missing:?}");
+    let gaps = reported["loss"]["events"].as_array().expect("a list");
+    assert_eq!(gaps.len(), 1, "{reported}");
+    assert_eq!(gaps[0]["first"].as_u64(), missing.first().copied(), "{reported} {missing:?}");
+    assert_eq!(gaps[0]["count"].as_u64(), Some(missing.len() as u64), "{reported} {missing:?}");
     assert!(missing.len() < 60 && !missing.is_empty(), "{missing:?}");
     server.terminate();
     server.assert_sound();

@@ -8,8 +8,8 @@ use super::{LONG, dead_letter::files, wait_until_settled};
 use crate::support::{
     endpoint::{Endpoint, answer},
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// An endpoint that follows a script is asked nothing before.
@@ -30,14 +30,14 @@ fn guids(server: &Server) -> BTreeSet<String> {
 fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic() {
     let _rows = crate::spec::shows(&["S000-114", "S000-115", "S002-050", "S002-051", "S003-091", "S003-092"]);
     let mut server = Server::start(&[NOTICES, UNASKED]);
-    let told = Endpoint::start(vec![answer(200, "", "")]);
+    let reported = Endpoint::start(vec![answer(200, "", "")]);
     let refusing = Endpoint::start(vec![answer(400, "", "never")]);
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
-    server.subscribe("storage", "told", &Wish::of(&told.url()));
+    server.subscribe("storage", "told", &SubscriptionSpec::of(&reported.url()));
     // The notices' own dead letters are written, and are no notices.
-    server.subscribe("storage", "deaf", &Wish::of(&refusing.url()).dead_letters("unheard"));
-    server.subscribe("orders", "Hook", &Wish::of(&refusing.url()).batch(10).dead_letters("letters"));
+    server.subscribe("storage", "deaf", &SubscriptionSpec::of(&refusing.url()).dead_letters("unheard"));
+    server.subscribe("orders", "Hook", &SubscriptionSpec::of(&refusing.url()).batch(10).dead_letters("letters"));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("both files", LONG, || files(&server).len() == 2);
     wait_until_settled(&server, "storage", "told");
@@ -47,7 +47,7 @@ fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic(
         files(&server).into_iter().partition(|file| file.iter().any(|part| part == "letters"));
     assert_eq!((letters.len(), unheard.len()), (1, 1));
     assert_eq!(server.counter("storage", "told", "matched"), 1, "one file is told, the other is of the topic itself");
-    let requests = told.requests();
+    let requests = reported.requests();
     let [event]: [Value; 1] = serde_json::from_slice(&requests[0].body).expect("an array of one");
     let (path, id) = (letters[0].display().to_string(), letters[0].file_stem().and_then(|stem| stem.to_str()));
     let below = &path[path.find("HOOK/").expect("the subscription's folder")..];
@@ -72,21 +72,21 @@ fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic(
 fn a_notice_topic_that_is_not_there_or_takes_no_such_event_costs_no_dead_letter() {
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "Hook", &Wish::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
-    sink.set("/hook", Manner::Answer(400));
+    server.subscribe("orders", "Hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
+    sink.set("/hook", Behavior::Answer(400));
     for (round, why) in
         ["the topic does not exist", "the topic does not have the Event Grid schema"].into_iter().enumerate()
     {
         server.publish("orders", &key, &load::body(&ids(3), "/a"));
         wait_for("the file", LONG, || files(&server).len() == round + 1);
-        wait_for("a line in the log", LONG, || server.said().contains(why));
+        wait_for("a line in the log", LONG, || server.logs().contains(why));
         server.topic("storage", "CloudEventSchemaV1_0");
     }
     wait_until_settled(&server, "orders", "Hook");
     server.terminate();
     server.assert_sound();
-    let (_, said) = server.fsck();
-    assert!(!said.contains("dead letters"), "none waits: {said}");
+    let (_, reported) = server.fsck();
+    assert!(!reported.contains("dead letters"), "none waits: {reported}");
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn a_kill_after_a_file_was_written_leaves_it_told_at_least_once() {
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
-    server.subscribe("storage", "told", &Wish::of(&sink.url("/told")));
-    server.subscribe("orders", "Hook", &Wish::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
-    sink.set("/hook", Manner::Answer(400));
+    server.subscribe("storage", "told", &SubscriptionSpec::of(&sink.url("/told")));
+    server.subscribe("orders", "Hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
+    sink.set("/hook", Behavior::Answer(400));
     for round in 1..=5 {
         let more: Vec<String> = (0..4).map(|number| format!("{round}-{number}")).collect();
         server.publish("orders", &key, &load::body(&more, "/a"));
@@ -105,8 +105,8 @@ fn a_kill_after_a_file_was_written_leaves_it_told_at_least_once() {
         server.kill_9();
         server.assert_sound();
         server.restart();
-        let told = || sink.ledger("/told").into_keys().collect::<BTreeSet<String>>();
-        wait_for("all files to be told", LONG, || told() == guids(&server));
+        let shown = || sink.ledger("/told").into_keys().collect::<BTreeSet<String>>();
+        wait_for("all files to be told", LONG, || shown() == guids(&server));
     }
     assert_eq!(files(&server).len(), 5, "a file that was written again has its name");
     server.terminate();

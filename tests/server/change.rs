@@ -5,8 +5,8 @@ use std::{collections::HashSet, thread, time::Duration};
 use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     load::{self, Load, Rate},
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 #[test]
@@ -14,17 +14,17 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     let publish = |id: String| server.publish("orders", &key, &load::body(&[id], "/a"));
-    sink.set("/hook", Manner::Answer(503));
+    sink.set("/hook", Behavior::Answer(503));
     for round in 0..many(10, 200) {
-        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-        sink.set("/hook", Manner::Answer(503));
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+        sink.set("/hook", Behavior::Answer(503));
         publish(format!("old-{round}"));
         wait_for("an attempt", LONG, || sink.ledger("/hook").contains_key(&format!("old-{round}")));
         server.unsubscribe("orders", "hook");
         // Nobody asks for it.
         publish(format!("nobody-{round}"));
-        sink.set("/hook", Manner::Answer(200));
-        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+        sink.set("/hook", Behavior::Answer(200));
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
         publish(format!("new-{round}"));
         wait_for("the new event", LONG, || {
             sink.look("/hook", |ledger| {
@@ -55,7 +55,7 @@ fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
         let path = format!("/{name}");
         let load = Load::start(server.at(), &rate);
         wait_for("a load", LONG, || load.acknowledged() > 10);
-        server.subscribe("orders", &name, &Wish::of(&sink.url(&path)).batch(100));
+        server.subscribe("orders", &name, &SubscriptionSpec::of(&sink.url(&path)).batch(100));
         let before = load.acknowledged();
         wait_for("more load", LONG, || load.acknowledged() > before + 10);
         let acknowledged = load.stop();
@@ -75,22 +75,22 @@ fn a_subscription_that_is_made_under_load_gets_everything_after_it() {
 fn a_change_of_filter_or_endpoint_under_load_loses_nothing() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    let wish = |number: usize| {
+    let spec = |number: usize| {
         let path = if number.is_multiple_of(2) { "/even" } else { "/odd" };
         // Every filter lets all events of the load through.
-        let wish = Wish::of(&sink.url(path)).batch(1 + number as u32 % 7);
-        if number.is_multiple_of(3) { wish.types(&[load::TYPE, "Other"]) } else { wish.prefix("/lo") }
+        let spec = SubscriptionSpec::of(&sink.url(path)).batch(1 + number as u32 % 7);
+        if number.is_multiple_of(3) { spec.types(&[load::TYPE, "Other"]) } else { spec.prefix("/lo") }
     };
-    server.subscribe("orders", "hook", &wish(0));
+    server.subscribe("orders", "hook", &spec(0));
     for path in ["/even", "/odd"] {
-        sink.set(path, Manner::Slow(Duration::from_millis(5), 200));
+        sink.set(path, Behavior::Slow(Duration::from_millis(5), 200));
     }
     let pause = Duration::from_millis(10);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
     let load = Load::start(server.at(), &rate);
     for change in 1..many(30, 600) {
         thread::sleep(Duration::from_millis(50));
-        server.subscribe("orders", "hook", &wish(change));
+        server.subscribe("orders", "hook", &spec(change));
     }
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "hook");

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     load::{self, Load, Rate},
-    server::{Server, Wish, wait_for},
-    sink::{Arrival, Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Arrival, Behavior, Sink},
 };
 
 /// A sibling that is undisturbed never waits so long for its next event under load.
@@ -26,8 +26,8 @@ impl Scene {
         let (server, sink) = (Server::start(&[("CHAOS__ENABLED", "true")]), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
         for name in ["victim", "sibling"] {
-            server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))).batch(5));
-            sink.set(&format!("/{name}"), Manner::Slow(Duration::from_millis(20), 200));
+            server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5));
+            sink.set(&format!("/{name}"), Behavior::Slow(Duration::from_millis(20), 200));
         }
         let pause = Duration::from_millis(10);
         let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 5, pause };
@@ -163,15 +163,15 @@ fn a_subscription_that_is_killed_while_its_endpoint_fails_repeats_nothing_that_w
         scene.sink.set(
             "/victim",
             match kill % 3 {
-                0 => Manner::Answer(503),
-                1 => Manner::Slow(Duration::from_millis(50), 200),
-                _ => Manner::Answer(200),
+                0 => Behavior::Answer(503),
+                1 => Behavior::Slow(Duration::from_millis(50), 200),
+                _ => Behavior::Answer(200),
             },
         );
         thread::sleep(Duration::from_millis(120));
         scene.kill("subscription", "panic");
     }
-    scene.sink.set("/victim", Manner::Answer(200));
+    scene.sink.set("/victim", Behavior::Answer(200));
     scene.wait_for_deliveries();
     let (server, _sink) = scene.finish(0);
     end(server);

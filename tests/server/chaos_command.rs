@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, many};
 use crate::support::{
-    meddler::{Act, Carries, Meddler},
+    proxy::{Act, Carries, CorruptingProxy},
     server::{Server, wait_for},
 };
 
@@ -34,8 +34,8 @@ fn own_url(server: &Server) -> String {
 }
 
 fn verdict(output: &Output) -> Value {
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}{complained}"))
+    let (reported, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&reported).unwrap_or_else(|error| panic!("{error}: {reported}{complained}"))
 }
 
 fn number(verdict: &Value, name: &str) -> u64 {
@@ -159,17 +159,17 @@ fn meddled(server: &Server, act: Act, before_server: bool) -> (Option<i32>, Valu
     let webhook = listener.local_addr().expect("a listener has an address");
     drop(listener);
     let (to, carries): (_, Carries) = if before_server { (server.at(), publishes) } else { (webhook, delivers) };
-    let meddler = Meddler::start(to, act, carries);
+    let proxy = CorruptingProxy::start(to, act, carries);
     let (listen, own) = (webhook.to_string(), own_url(server));
     let mut flags = vec!["--duration", "2s", "--rate", "500", "--kill-every", "0s", "--subscriptions", "1"];
     flags.extend(["--settle", "20s", "--listen", &listen]);
-    let url = meddler.url();
+    let url = proxy.url();
     let asked = if before_server { &url } else { &own };
     if !before_server {
         flags.extend(["--endpoint", &url]);
     }
     let output = chaos(server, asked, &flags).output().expect("the binary starts");
-    assert!(meddler.is_guilty(), "{act:?} was done: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(proxy.is_guilty(), "{act:?} was done: {}", String::from_utf8_lossy(&output.stderr));
     (output.status.code(), verdict(&output))
 }
 
@@ -223,8 +223,8 @@ fn negative_controls_of_the_verdict_are_all_caught() {
 #[test]
 fn where_operators_have_an_address_of_their_own_publishers_are_played_at_the_other() {
     let server = Server::start(&[("CHAOS__ENABLED", "true"), ("SERVER__ADMIN_LISTEN", "127.0.0.1:0")]);
-    let said = server.said();
-    let admin = said.split("the control plane is at ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let log = server.logs();
+    let admin = log.split("the control plane is at ").nth(1).and_then(|rest| rest.split_whitespace().next());
     let admin = admin.expect("an address");
     let own = own_url(&server);
     let flags = ["--duration", "1s", "--rate", "200", "--kill-every", "100ms", "--publish-to", &own];

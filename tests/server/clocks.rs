@@ -20,8 +20,8 @@ use crate::{
     publish::sas::signed,
     support::{
         load, needs, publisher,
-        server::{Server, Wish, events_path, operator, wait_for},
-        sink::{Manner, Sink},
+        server::{Server, SubscriptionSpec, events_path, operator, wait_for},
+        sink::{Behavior, Sink},
     },
 };
 
@@ -86,16 +86,16 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms(
     let (mut server, sink) = (Server::start(&[("DELIVERY__RESPONSE_WAIT", "3s")]), Sink::start());
     server.topic("orders", "EventGridSchema");
     for hook in ["hook", "held"] {
-        server.subscribe("orders", hook, &Wish::of(&sink.url(&format!("/{hook}"))));
+        server.subscribe("orders", hook, &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))));
     }
-    sink.set("/held", Manner::Hang);
+    sink.set("/held", Behavior::Hang);
     server.terminate();
     publish_at(&server, Clock::system().now().before(DAY * 400), "old");
     server.restart();
     wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
     assert_eq!(server.counter("wrong", "hook", "dropped"), 0);
     assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryHeld"], true);
-    assert!(server.said().contains("the wall clock is ahead of the last run"), "it is told");
+    assert!(server.logs().contains("the wall clock is ahead of the last run"), "it is told");
 
     // Another start does not forget it.
     server.kill_9();
@@ -117,7 +117,7 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms(
 fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     server.terminate();
     publish_at(&server, Clock::system().now().after(DAY * 3), "early");
     server.restart();
@@ -125,7 +125,7 @@ fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
     assert!(ahead < -2.0 * DAY.as_secs_f64(), "time goes on from where it was: {clock}");
-    assert!(server.said().contains("the wall clock is behind the last run"), "it is told");
+    assert!(server.logs().contains("the wall clock is behind the last run"), "it is told");
 
     server.command("POST", "/clock", &Value::Null);
     server.terminate();
@@ -149,11 +149,11 @@ fn tokens_follow_the_wall_clock_at_once() {
         let answer = server.client().ask("POST", &path, &[("aeg-sas-token", &token)], &body).expect("an answer");
         (answer.status, answer.text())
     };
-    let (status, said) = publish();
-    assert_eq!(status, 200, "{said}");
+    let (status, reported) = publish();
+    assert_eq!(status, 200, "{reported}");
     server.command("POST", "/chaos/clock", &json!({"step": "1h", "duration": "10m"}));
-    let (status, said) = publish();
-    assert_eq!(status, 401, "the token has ended: {said}");
+    let (status, reported) = publish();
+    assert_eq!(status, 401, "the token has ended: {reported}");
     server.command("DELETE", "/chaos", &Value::Null);
     assert_eq!(publish().0, 200, "and is good again by a clock that is right");
 }
@@ -166,7 +166,7 @@ const FAKETIME: [&str; 5] = ["env", "NO_FAKE_STAT=1", "faketime", "--exclude-mon
 fn owed_across_wrong_clocks(wrong: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut server, sink) = (Server::on(&folder.path().join("data"), &[]), Sink::start());
-    sink.set("/hook", Manner::Dead);
+    sink.set("/hook", Behavior::Dead);
     let mut key = String::new();
     for start in 0..4 {
         let is_wrong = start % 2 == 0;
@@ -175,7 +175,7 @@ fn owed_across_wrong_clocks(wrong: &str) {
         server.restart();
         if start == 0 {
             key = server.topic("orders", "EventGridSchema");
-            server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+            server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
         }
         let clock = server.command("GET", "/clock", &Value::Null).json();
         let wall: jiff::Timestamp = clock["wallClock"].as_str().expect("a time").parse().expect("a time");
@@ -192,7 +192,7 @@ fn owed_across_wrong_clocks(wrong: &str) {
             server.terminate();
         }
     }
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     wait_for(&format!("everything to be delivered after {wrong}"), LONG, || sink.taken("/hook") == 4);
     wait_for("it to be noted", LONG, || server.counter("orders", "hook", "pending") == 0);
     assert_eq!(server.counter("orders", "hook", "dropped"), 0, "{wrong}");

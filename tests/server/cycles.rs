@@ -19,8 +19,8 @@ use super::{LONG, assert_arrived, dead_letter::ids_in_files, many, wait_until_se
 use crate::support::{
     http::Client,
     load::{Load, Rate},
-    server::{Server, Wish, subscription, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Small buffers: tables are written and compacted all the time.
@@ -78,9 +78,9 @@ impl Shared {
             let name = format!("temp-{}", jitter.u8(..6));
             let prefix = PREFIXES[jitter.usize(..PREFIXES.len())];
             let path = subscription("orders", &name);
-            let wish = Wish::of(url).prefix(prefix).properties();
+            let spec = SubscriptionSpec::of(url).prefix(prefix).properties();
             let (method, path, body, word) = match jitter.u8(..10) {
-                0..5 => ("PUT", path, json!({"properties": wish}).to_string(), Some(prefix)),
+                0..5 => ("PUT", path, json!({"properties": spec}).to_string(), Some(prefix)),
                 5..8 => ("DELETE", path, String::new(), None),
                 verb => {
                     // The load's own subscription is held and let go while it is killed.
@@ -110,14 +110,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What the operator was told is so.
 fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
     for (name, word) in words {
-        let told = server.told("orders", name);
+        let reported = server.get_subscription("orders", name);
         match word {
             Some(Some(prefix)) => {
-                assert_eq!(told.status, 200, "{name} was made: {}", told.text());
-                assert_eq!(told.json()["properties"]["filter"]["subjectBeginsWith"], *prefix, "{name}");
+                assert_eq!(reported.status, 200, "{name} was made: {}", reported.text());
+                assert_eq!(reported.json()["properties"]["filter"]["subjectBeginsWith"], *prefix, "{name}");
             }
-            Some(None) => assert_eq!(told.status, 404, "{name} was deleted: {}", told.text()),
-            None => assert!([200, 404].contains(&told.status), "{name}: {}", told.text()),
+            Some(None) => assert_eq!(reported.status, 404, "{name} was deleted: {}", reported.text()),
+            None => assert!([200, 404].contains(&reported.status), "{name}: {}", reported.text()),
         }
     }
 }
@@ -126,13 +126,13 @@ fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
 fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     let (mut server, sink) = (Server::start(&SMALL), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "alone", &Wish::of(&sink.url("/alone")));
-    server.subscribe("orders", "batched", &Wish::of(&sink.url("/batched")).batch(10));
+    server.subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
+    server.subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(10));
     // What falls due while its endpoint is left alone is put aside too, so that dead letters are written all the time.
-    let doomed = Wish::of(&sink.url("/doomed")).batch(50).attempts(2).dead_letters("letters");
+    let doomed = SubscriptionSpec::of(&sink.url("/doomed")).batch(50).attempts(2).dead_letters("letters");
     let doomed = doomed.also(&json!({}), &json!({"deadLetterInProbation": true}));
     server.subscribe("orders", "doomed", &doomed);
-    sink.set("/doomed", Manner::Answer(403));
+    sink.set("/doomed", Behavior::Answer(403));
     let pause = Duration::from_millis(15);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 10, pause };
     let load = Load::start(server.at(), &rate);
@@ -140,9 +140,9 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     let mut jitter = fastrand::Rng::with_seed(50);
     let (cycles, mut starts_killed) = (many(12, 50), 0);
     for cycle in 0..cycles {
-        let manner = [Manner::Answer(200), Manner::Answer(503), Manner::Slow(Duration::from_millis(20), 200)];
-        sink.set("/alone", manner[cycle % 3].clone());
-        sink.set("/batched", manner[(cycle + 1) % 3].clone());
+        let behavior = [Behavior::Answer(200), Behavior::Answer(503), Behavior::Slow(Duration::from_millis(20), 200)];
+        sink.set("/alone", behavior[cycle % 3].clone());
+        sink.set("/batched", behavior[(cycle + 1) % 3].clone());
         thread::sleep(Duration::from_millis(jitter.u64(100..1200)));
         server.kill_9();
         // It is killed again while it reads what the kill before left.
@@ -159,7 +159,7 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     let acknowledged = load.stop();
     assert_kept(&server, &words);
     for path in ["/alone", "/batched"] {
-        sink.set(path, Manner::Answer(200));
+        sink.set(path, Behavior::Answer(200));
     }
     server.try_to("orders", "alone", "resume");
     let mut repeated = Vec::new();

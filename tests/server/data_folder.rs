@@ -92,8 +92,8 @@ fn a_backup_is_restored_to_a_relative_path_with_the_rights_of_new_files() {
     server.topic("orders", "EventGridSchema");
     let folder = tempfile::tempdir().expect("a folder");
     let backup = folder.path().join("backup");
-    let (status, told) = server.say(&["backup", backup.to_str().expect("text")]);
-    assert!(status.success(), "{told}");
+    let (status, reported) = server.say(&["backup", backup.to_str().expect("text")]);
+    assert!(status.success(), "{reported}");
     server.terminate();
     let output = gridhook(&["restore", "backup", "--data-dir", "data"], folder.path());
     assert!(output.status.success(), "{}", said(&output));
@@ -140,15 +140,15 @@ fn a_folder_that_was_copied_is_told_of_once() {
     copy_folder(&data_dir, &older).expect("copied");
     server.restart();
     server.terminate();
-    assert!(!server.said().contains("is a copy"), "{}", server.said());
+    assert!(!server.logs().contains("is a copy"), "{}", server.logs());
     // An older state of the whole folder, with its watermark, is brought back.
     fs::remove_dir_all(&data_dir).expect("removed");
     copy_folder(&older, &data_dir).expect("copied");
     server.restart();
-    assert!(server.said().contains("the data folder is a copy"), "{}", server.said());
+    assert!(server.logs().contains("the data folder is a copy"), "{}", server.logs());
     server.terminate();
     server.restart();
-    assert_eq!(server.said().matches("the data folder is a copy").count(), 1, "{}", server.said());
+    assert_eq!(server.logs().matches("the data folder is a copy").count(), 1, "{}", server.logs());
     server.terminate();
 }
 

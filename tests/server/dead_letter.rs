@@ -14,8 +14,8 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     edition::FILE_DELAY,
     load,
-    server::{Server, Wish, events_path, subscription, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, subscription, wait_for},
+    sink::{Behavior, Sink},
 };
 
 const CONTAINER: &str = "letters";
@@ -70,18 +70,18 @@ fn ids(count: usize) -> Vec<String> {
 }
 
 /// A server with one subscription, `Hook`, whose endpoint answers so.
-fn start(status: u16, wish: impl FnOnce(Wish) -> Wish) -> (Server, Sink, String) {
+fn start(status: u16, spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Sink, String) {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "Hook", &wish(Wish::of(&sink.url("/hook")).batch(10)));
-    sink.set("/hook", Manner::Answer(status));
+    server.subscribe("orders", "Hook", &spec(SubscriptionSpec::of(&sink.url("/hook")).batch(10)));
+    sink.set("/hook", Behavior::Answer(status));
     (server, sink, key)
 }
 
 #[test]
 fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
     let _rows = crate::spec::shows(&["S002-048"]);
-    let (mut server, sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let (mut server, sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     let data = [r#"{ "a" : 1.0,  "big":12345678901234567890.10 }"#, r#""\u00fc\/ü""#, "[1e3, null]"];
     let events = data.iter().enumerate().map(|(id, data)| {
         format!(r#"{{"id":"{id}","subject":"/a","eventType":"T","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{data}}}"#)
@@ -120,7 +120,7 @@ fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
 #[test]
 fn events_whose_attempts_are_exhausted_are_put_aside() {
     let _rows = crate::spec::shows(&["S000-095", "S000-102", "S002-036", "S002-040", "S003-072", "S003-079"]);
-    let (mut server, sink, key) = start(503, |wish| wish.attempts(3).dead_letters(CONTAINER));
+    let (mut server, sink, key) = start(503, |spec| spec.attempts(3).dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("their files", LONG, || ids_in_files(&server) == ids(5));
     for letter in files(&server).iter().flat_map(|file| letters(file)) {
@@ -139,10 +139,10 @@ fn events_whose_attempts_are_exhausted_are_put_aside() {
 #[test]
 fn dead_letters_are_published_again_from_their_files_and_delivered() {
     let _rows = crate::spec::shows(&["S000-101", "S002-039", "S003-078"]);
-    let (mut server, sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let (mut server, sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("their files", LONG, || ids_in_files(&server) == ids(5));
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     let url = format!("http://{}{}", server.at(), events_path("orders"));
     for file in files(&server) {
         let mut publish = Command::new(env!("CARGO_BIN_EXE_gridhook"));
@@ -171,7 +171,7 @@ fn command(server: &Server, verb: &str, rest: &[&str]) -> Value {
 
 #[test]
 fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
-    let (mut server, _sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let (mut server, _sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     let count = |server: &Server, rest: &[&str]| command(server, "list", rest)["value"].as_array().map_or(0, Vec::len);
     wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 5);
@@ -207,7 +207,7 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
 
 #[test]
 fn a_kill_between_the_giving_up_and_the_file_loses_and_repeats_no_dead_letter() {
-    let (mut server, _sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let (mut server, _sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     let mut expected = Vec::new();
     for round in 0..3 {
         let more: Vec<String> = (0..4).map(|number| format!("{round}-{number}")).collect();
@@ -232,34 +232,34 @@ fn a_kill_between_the_giving_up_and_the_file_loses_and_repeats_no_dead_letter() 
 
 #[test]
 fn without_a_destination_events_are_dropped_and_counted_and_no_file_is_written() {
-    let (mut server, _sink, key) = start(400, |wish| wish);
+    let (mut server, _sink, key) = start(400, |spec| spec);
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("the events to be dropped", LONG, || server.counter("orders", "Hook", "dropped") == 5);
     wait_until_settled(&server, "orders", "Hook");
     assert_eq!(server.counter("orders", "Hook", "deadLettered"), 0);
     server.terminate();
     server.assert_sound();
-    let (_, said) = server.fsck();
-    assert!(!said.contains("dead letters"), "nothing waits for a file: {said}");
+    let (_, reported) = server.fsck();
+    assert!(!reported.contains("dead letters"), "nothing waits for a file: {reported}");
     assert_eq!(files(&server), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn a_subscription_that_is_deleted_while_dead_letters_wait_leaves_a_sound_store_and_no_file() {
-    let (mut server, _sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let (mut server, _sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 5);
     server.unsubscribe("orders", "Hook");
     server.kill_9();
     server.assert_sound();
-    let (_, said) = server.fsck();
-    assert!(said.contains("5 dead letters"), "they wait to be cleared away: {said}");
+    let (_, reported) = server.fsck();
+    assert!(reported.contains("5 dead letters"), "they wait to be cleared away: {reported}");
     server.restart();
     // No word comes when it is done: it is done once a second.
     thread::sleep(2 * FILE_DELAY);
     server.terminate();
     server.assert_sound();
-    let (_, said) = server.fsck();
-    assert!(!said.contains("dead letters") && !said.contains("cursors,"), "all is cleared away: {said}");
+    let (_, reported) = server.fsck();
+    assert!(!reported.contains("dead letters") && !reported.contains("cursors,"), "all is cleared away: {reported}");
     assert_eq!(files(&server), Vec::<PathBuf>::new());
 }

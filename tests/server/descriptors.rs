@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::LONG;
 use crate::support::{
-    server::{Server, Wish, events_path, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// What a system allows that nobody has set up.
@@ -59,8 +59,8 @@ fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
     let key = server.topic("orders", "EventGridSchema");
     for number in 0..SUBSCRIPTIONS {
         let path = format!("/hook{number}");
-        sink.set(&path, Manner::Slow(Duration::from_millis(500), 200));
-        server.subscribe("orders", &format!("hook{number}"), &Wish::of(&sink.url(&path)));
+        sink.set(&path, Behavior::Slow(Duration::from_millis(500), 200));
+        server.subscribe("orders", &format!("hook{number}"), &SubscriptionSpec::of(&sink.url(&path)));
     }
     let mut most = 0;
     for event in 0..EVENTS {
@@ -101,10 +101,10 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
         (0..FILES - 100).map(|_| TcpStream::connect(server.at()).expect("a connection")).collect();
     let last = strangers.last_mut().expect("one");
     last.set_read_timeout(Some(LONG)).expect("a timeout");
-    let mut told = [0; 12];
+    let mut reported = [0; 12];
     // It was one of too many to be told, or it was told.
-    if last.read_exact(&mut told).is_ok() {
-        assert_eq!(&told, b"HTTP/1.1 503");
+    if last.read_exact(&mut reported).is_ok() {
+        assert_eq!(&reported, b"HTTP/1.1 503");
     }
     for _ in 0..20 {
         assert_eq!(publish().expect("an answer"), 200, "connected clients are served");
@@ -121,8 +121,8 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     let small = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB")];
     let mut server = Server::start(&small);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Answer(503));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Answer(503));
     let (mut publisher, path) = (server.client(), events_path("orders"));
     let mut publish = |number: usize| {
         let body = json!([{
@@ -140,12 +140,12 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
     let acknowledged = 1 + (1..500).take_while(|number| publish(*number)).count();
     println!("{acknowledged} events were acknowledged");
     assert!(acknowledged < 500, "the store needed no other file");
-    assert_eq!(server.wait(LONG), Some(EX_IOERR), "{}", server.said());
-    let said = server.said();
-    assert!(said.contains("the store failed, and nothing more may be written"), "{said}");
-    assert!(said.contains("Too many open files"), "{said}");
+    assert_eq!(server.wait(LONG), Some(EX_IOERR), "{}", server.logs());
+    let log = server.logs();
+    assert!(log.contains("the store failed, and nothing more may be written"), "{log}");
+    assert!(log.contains("Too many open files"), "{log}");
 
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     server.restart();
     let arrived = |number: &usize| sink.look("/hook", |ledger| ledger.contains_key(&number.to_string()));
     wait_for("all that was acknowledged", LONG, || (0..acknowledged).all(|number| arrived(&number)));

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{LONG, many};
 use crate::support::{
     http::Client,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 const DOMAIN: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/domains/shop";
@@ -33,9 +33,9 @@ fn make(server: &Server, properties: &Value) -> String {
 
 fn subscribe_all(server: &Server, sink: &Sink) {
     for (place, _) in SUBSCRIPTIONS {
-        let wish = Wish::of(&sink.url(place));
-        let wish = if place.contains("batched") { wish.batch(20) } else { wish };
-        server.command("PUT", &format!("{DOMAIN}{place}"), &json!({"properties": wish.properties()}));
+        let spec = SubscriptionSpec::of(&sink.url(place));
+        let spec = if place.contains("batched") { spec.batch(20) } else { spec };
+        server.command("PUT", &format!("{DOMAIN}{place}"), &json!({"properties": spec.properties()}));
     }
 }
 
@@ -98,7 +98,7 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
         if place.contains("south") {
             server.command("POST", &format!("{DOMAIN}{place}/hold"), &Value::Null);
         } else {
-            sink.set(place, Manner::Answer(503));
+            sink.set(place, Behavior::Answer(503));
         }
     }
     publish(&server, &key, "killed", count);
@@ -107,7 +107,7 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
     server.assert_sound();
     server.restart();
     for (place, _) in SUBSCRIPTIONS {
-        sink.set(place, Manner::Answer(200));
+        sink.set(place, Behavior::Answer(200));
         if place.contains("south") {
             server.command("POST", &format!("{DOMAIN}{place}/resume"), &Value::Null);
         }
@@ -123,7 +123,7 @@ fn a_domain_that_is_deleted_forgets_what_it_owes_and_begins_anew() {
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);
     for (place, _) in SUBSCRIPTIONS {
-        sink.set(place, Manner::Answer(503));
+        sink.set(place, Behavior::Answer(503));
     }
     publish(&server, &key, "old", 10);
     wait_for("an attempt", LONG, || SUBSCRIPTIONS.iter().all(|(place, _)| !sink.ledger(place).is_empty()));
@@ -138,7 +138,7 @@ fn a_domain_that_is_deleted_forgets_what_it_owes_and_begins_anew() {
     let key = make(&server, &json!({}));
     subscribe_all(&server, &sink);
     for (place, _) in SUBSCRIPTIONS {
-        sink.set(place, Manner::Answer(200));
+        sink.set(place, Behavior::Answer(200));
     }
     publish(&server, &key, "new", 10);
     wait_until_all_arrived(&server, &sink, &["new"], 10);
@@ -151,18 +151,18 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
     let clock = Clock::system();
     let expires = clock.now().after(Duration::from_secs(2));
     let path = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders/eventSubscriptions";
-    let mut properties = Wish::of(&sink.url("/brief")).properties();
+    let mut properties = SubscriptionSpec::of(&sink.url("/brief")).properties();
     properties["expirationTimeUtc"] = expires.to_string().into();
     server.command("PUT", &format!("{path}/brief"), &json!({"properties": properties}));
-    server.subscribe("orders", "lasting", &Wish::of(&sink.url("/lasting")));
-    sink.set("/brief", Manner::Answer(503));
-    sink.set("/lasting", Manner::Answer(503));
+    server.subscribe("orders", "lasting", &SubscriptionSpec::of(&sink.url("/lasting")));
+    sink.set("/brief", Behavior::Answer(503));
+    sink.set("/lasting", Behavior::Answer(503));
     server.publish("orders", &key, &crate::support::load::body(&["owed".to_owned()], "/s"));
     wait_for("an attempt", LONG, || !sink.ledger("/brief").is_empty());
     server.kill_9();
     let tried = sink.look("/brief", |ledger| ledger["owed"].len());
     wait_for("its time", LONG, || clock.now() > expires);
-    sink.set("/lasting", Manner::Answer(200));
+    sink.set("/lasting", Behavior::Answer(200));
     server.restart();
     assert_eq!(server.admin("GET", &format!("{path}/brief"), &Value::Null).status, 404);
     wait_for("the other one", LONG, || sink.taken("/lasting") == 1);
@@ -175,7 +175,7 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
 fn a_subscription_expires_while_the_server_runs() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     make(&server, &json!({}));
-    let mut properties = Wish::of(&sink.url("/brief")).properties();
+    let mut properties = SubscriptionSpec::of(&sink.url("/brief")).properties();
     properties["expirationTimeUtc"] = Clock::system().now().after(Duration::from_millis(500)).to_string().into();
     let path = format!("{DOMAIN}/topics/north/eventSubscriptions/brief");
     server.command("PUT", &path, &json!({"properties": properties}));

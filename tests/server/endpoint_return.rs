@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{LONG, many};
 use crate::support::{
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -24,7 +24,7 @@ fn free() -> SocketAddr {
 /// down for `down` after the server was killed and started again.
 fn first_fresh(server: &mut Server, key: &str, number: usize, events: usize, down: Duration) -> Duration {
     let (at, name) = (free(), format!("hook-{number}"));
-    server.subscribe("orders", &name, &Wish::of(&format!("http://{at}/hook")));
+    server.subscribe("orders", &name, &SubscriptionSpec::of(&format!("http://{at}/hook")));
     for part in 0..events / 500 {
         let ids: Vec<String> = (0..500).map(|event| format!("old-{number}-{part}-{event}")).collect();
         server.publish("orders", key, &load::body(&ids, "/a"));

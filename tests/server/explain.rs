@@ -11,8 +11,8 @@ use super::{
 };
 use crate::support::{
     load,
-    server::{Server, Wish, operator, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, operator, wait_for},
+    sink::{Behavior, Sink},
 };
 
 fn explain(server: &Server, query: &str) -> Value {
@@ -31,9 +31,13 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     let server = Server::start(&[("DELIVERY__CONCURRENCY", "1"), ("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).prefix("/a").attempts(20).dead_letters("dead"));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).prefix("/a").attempts(20).dead_letters("dead"),
+    );
 
-    sink.set("/hook", Manner::Slow(Duration::from_millis(500), 503));
+    sink.set("/hook", Behavior::Slow(Duration::from_millis(500), 503));
     publish(&server, &key, &["first"], "/a");
     wait_for("a request", LONG, || explain(&server, "id=first")["state"] == "inFlight");
     publish(&server, &key, &["other"], "/b");
@@ -66,7 +70,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
         (2..=4).map(|seq| explain(&server, &format!("sequence={seq}"))["published"].clone()).collect();
     assert!(published.contains(&server.status("orders", "hook")["oldestUnread"]), "{published:?}");
 
-    sink.set("/hook", Manner::Script(VecDeque::from([400])));
+    sink.set("/hook", Behavior::Statuses(VecDeque::from([400])));
     server.operate("orders", "hook", "resume");
     let count =
         |wanted: &str| (1..=5).filter(|seq| explain(&server, &format!("sequence={seq}"))["state"] == wanted).count();
@@ -87,14 +91,14 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
 fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() {
     let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("work", 300, 10)]);
     let topic = format!("{RG}/plant/topics/heat");
-    let told = |id: &str| {
+    let response = |id: &str| {
         let answer =
             server.admin("GET", &format!("{topic}/eventSubscriptions/work/explain?id={id}"), &Value::Null).json();
         let text = operator(&server, &["explain", &topic, "work", id]).expect("it is told");
         (answer, text)
     };
     publish_pulled(&server, &shown, 0..3);
-    let (fresh, text) = told("2");
+    let (fresh, text) = response("2");
     assert_eq!((&fresh["state"], &fresh["deliveryMode"]), (&json!("backlog"), &json!("Queue")), "{fresh}");
     assert_eq!(fresh["obstacles"], json!([{"kind": "noReceiver"}]), "{fresh}");
     assert!(text.contains("blocked: no client is receiving"), "{text}");
@@ -105,7 +109,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
 
     let mut client = Consumer::new(&server, &shown, "work");
     let got = client.receive(3);
-    let (locked, text) = told("0");
+    let (locked, text) = response("0");
     assert_eq!((&locked["state"], &locked["deliveryCount"]), (&json!("locked"), &json!(1)), "{locked}");
     assert_eq!(locked["obstacles"], json!([]), "{locked}");
     assert!(
@@ -116,13 +120,13 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     assert!(traced.contains("pending, locked by a client until "), "{traced}");
 
     client.settle("release?releaseDelayInSeconds=3600", &[&got[1].token]);
-    let (released, text) = told("1");
+    let (released, text) = response("1");
     assert_eq!((&released["state"], &released["lastOutcome"]), (&json!("released"), &json!("Aborted")), "{released}");
     assert!(text.contains("released with a delay: not available before "), "{text}");
     client.settle("release", &[&got[2].token]);
-    let (available, text) = told("2");
+    let (available, text) = response("2");
     assert_eq!((&available["state"], &available["obstacles"][0]["kind"]), (&json!("available"), &json!("noReceiver")));
     assert!(text.contains("available to clients since ") && text.contains("received 1 times, the last at "), "{text}");
     client.settle("acknowledge", &[&got[0].token]);
-    assert_eq!(told("0").0["state"], "completed");
+    assert_eq!(response("0").0["state"], "completed");
 }

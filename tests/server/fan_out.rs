@@ -8,7 +8,7 @@ use super::{LONG, many, wait_until_settled};
 use crate::support::{
     events::{Generated, events},
     http::Client,
-    server::{Server, Wish, events_path, wait_for},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::{Sink, hash},
 };
 
@@ -33,8 +33,8 @@ fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
     {
         let key = server.topic(topic, name);
         let url = |subscription| sink.url(&path(topic, subscription));
-        server.subscribe(topic, "by-type", &Wish::of(&url("by-type")).types(&TYPES));
-        server.subscribe(topic, "by-subject", &Wish::of(&url("by-subject")).prefix(PREFIX).batch(100));
+        server.subscribe(topic, "by-type", &SubscriptionSpec::of(&url("by-type")).types(&TYPES));
+        server.subscribe(topic, "by-subject", &SubscriptionSpec::of(&url("by-subject")).prefix(PREFIX).batch(100));
         publish_all(&server, topic, &key, events(schema, 7).take(count), &mut expected);
     }
     for topic in ["grid", "cloud"] {

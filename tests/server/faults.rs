@@ -9,8 +9,8 @@ use crate::support::{
     edition::{JITTER, STEPS},
     http::Client,
     load::{self, Load, Rate},
-    server::{Server, Wish, events_path, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
+    sink::{Behavior, Sink},
 };
 
 struct Scene {
@@ -26,7 +26,7 @@ impl Scene {
         let (server, sink) = (Server::start(&settings), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
         for name in ["victim", "sibling"] {
-            server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))).batch(5));
+            server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5));
         }
         Self { server, sink, key }
     }
@@ -158,7 +158,7 @@ fn when_writes_fail_publishers_are_told_503_and_it_heals_by_itself() {
     wait_for("all four to fail", LONG, || scene.acts("writesFailed") == 4);
     let ready = || scene.server.client().ask("GET", "/readyz", &[], b"").expect("an answer").status;
     wait_for("the server to be ready", LONG, || ready() == 200);
-    assert!(scene.server.said().contains("the disk is full"), "it is told as a full disk is");
+    assert!(scene.server.logs().contains("the disk is full"), "it is told as a full disk is");
     let acknowledged = load.stop();
     assert_eq!(scene.settle(&acknowledged), 0);
     let arrived = scene.sink.ledger("/sibling");
@@ -239,10 +239,10 @@ fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
 fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_late() {
     for step in ["1h", "-1h"] {
         let scene = Scene::start(&[]);
-        let wish = Wish::of(&scene.sink.url("/victim"))
+        let spec = SubscriptionSpec::of(&scene.sink.url("/victim"))
             .also(&json!({}), &json!({"retryPolicy": {"eventTimeToLiveInMinutes": 1}}));
-        scene.server.subscribe("orders", "victim", &wish);
-        scene.sink.set("/victim", Manner::Script([503, 503, 503].into()));
+        scene.server.subscribe("orders", "victim", &spec);
+        scene.sink.set("/victim", Behavior::Statuses([503, 503, 503].into()));
         scene.chaos("clock", &json!({"step": step, "duration": "1m"}));
         let ids = ["e".to_owned()];
         scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
@@ -259,7 +259,7 @@ fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_lat
             assert!(*wait <= most, "{step}: {wait:?} instead of {least:?}");
         }
         assert_eq!(scene.counter("victim", "dropped"), 0);
-        wait_for("a word of it", LONG, || scene.server.said().contains("the wall clock was set"));
+        wait_for("a word of it", LONG, || scene.server.logs().contains("the wall clock was set"));
         scene.server.command("DELETE", "/chaos", &Value::Null);
         assert_eq!(scene.acts("clockSteps"), 1);
         scene.end();
@@ -270,7 +270,7 @@ fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_lat
 fn what_was_quarantined_kills_nobody_when_it_is_read_again_from_the_log() {
     let scene = Scene::start(&[]);
     // A first event stays open, so that the cursor does not pass the one that kills.
-    scene.sink.set("/victim", Manner::Slow(Duration::from_secs(2), 200));
+    scene.sink.set("/victim", Behavior::Slow(Duration::from_secs(2), 200));
     scene.chaos("poison", &json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100}));
     let ids = ["slow".to_owned()];
     scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
@@ -323,12 +323,12 @@ fn who_died_and_why_is_told_and_what_was_quarantined_by_name() {
     let bounded = scene.server.command("GET", "/supervision?top=1", &Value::Null).json();
     assert_eq!(bounded["mostRestarted"].as_array().map(Vec::len), Some(1));
 
-    let told = std::process::Command::new(env!("CARGO_BIN_EXE_gridhook"))
+    let response = std::process::Command::new(env!("CARGO_BIN_EXE_gridhook"))
         .args(["supervision", "--server", &format!("http://{}", scene.server.at()), "--token-file"])
         .arg(scene.server.data_dir().join("admin-token"))
         .output()
         .expect("the binary starts");
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains("orders/victim") && told.contains("dead letters"), "{told}");
+    let response = String::from_utf8_lossy(&response.stdout).into_owned();
+    assert!(response.contains("orders/victim") && response.contains("dead letters"), "{response}");
     scene.end();
 }

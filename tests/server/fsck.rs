@@ -11,7 +11,7 @@ use gridhook::{
 use super::{LONG, wait_until_settled};
 use crate::support::{
     load,
-    server::{self, Server, Wish, wait_for},
+    server::{self, Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -19,23 +19,23 @@ use crate::support::{
 fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_at() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     let ids: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
     wait_until_settled(&server, "orders", "hook");
 
-    let (status, said) = server.fsck();
+    let (status, reported) = server.fsck();
     let (folder, id) = (server.data_dir().display().to_string(), server.id());
     let refusal = format!("gridhook: the data folder {folder} is in use by process {id}; stop that process");
-    assert!(status.code() == Some(1) && said.starts_with(&refusal), "{status}: {said}");
+    assert!(status.code() == Some(1) && reported.starts_with(&refusal), "{status}: {reported}");
     assert_eq!(server.counter("orders", "hook", "delivered"), 10, "it runs on");
 
     server.terminate();
-    let (status, said) = server.fsck();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains(" 1 cursors, ") && said.contains(" 1 partitions\n"), "{said}");
-    assert!(said.ends_with("\nthe store is sound\n"), "{said}");
+    let (status, reported) = server.fsck();
+    assert_eq!(status.code(), Some(0), "{reported}");
+    assert!(reported.contains(" 1 cursors, ") && reported.contains(" 1 partitions\n"), "{reported}");
+    assert!(reported.ends_with("\nthe store is sound\n"), "{reported}");
 
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
     let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
@@ -45,11 +45,11 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     store.close().expect("closed");
     drop(store);
     // A full disk and a kill together may leave that.
-    let (status, said) = server.fsck();
-    assert_eq!(status.code(), Some(0), "{said}");
-    let told = "left over: subscription 1 of partition 1: event 3 in lane 0 has a due record for 1970-01-01T00:00:00.0000000Z and is \
+    let (status, reported) = server.fsck();
+    assert_eq!(status.code(), Some(0), "{reported}");
+    let expected = "left over: subscription 1 of partition 1: event 3 in lane 0 has a due record for 1970-01-01T00:00:00.0000000Z and is \
                 not pending\nthe store is sound\n";
-    assert!(said.ends_with(told), "{said}");
+    assert!(reported.ends_with(expected), "{reported}");
 
     let stray = SubscriptionKey { subscription: SubscriptionId(7), ..subscription_key };
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
@@ -59,20 +59,20 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
-    let (status, said) = server.fsck();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let (status, reported) = server.fsck();
+    assert_eq!(status.code(), Some(1), "{reported}");
     let wrong = "event 3 is held and not needed\n";
-    assert!(said.contains(wrong) && said.contains("the store is not sound: 4 problems\n"), "{said}");
-    let (status, said) = server::fsck_with(&server.data_dir(), &["--repair"]);
-    assert!(status.code() == Some(1) && said.contains("\n0 records repaired\n"), "{said}");
-    let told = "the store is not sound: 4 problems\n";
-    assert!(said.ends_with(told), "what may be left of something that is missing is kept: {said}");
-    let (status, said) = server::fsck_with(&server.data_dir(), &["--output", "json"]);
-    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-    assert!(status.code() == Some(1) && said["leftovers"][0]["repair"].is_null(), "{said}");
+    assert!(reported.contains(wrong) && reported.contains("the store is not sound: 4 problems\n"), "{reported}");
+    let (status, reported) = server::fsck_with(&server.data_dir(), &["--repair"]);
+    assert!(status.code() == Some(1) && reported.contains("\n0 records repaired\n"), "{reported}");
+    let expected = "the store is not sound: 4 problems\n";
+    assert!(reported.ends_with(expected), "what may be left of something that is missing is kept: {reported}");
+    let (status, reported) = server::fsck_with(&server.data_dir(), &["--output", "json"]);
+    let reported: serde_json::Value = serde_json::from_str(&reported).expect("JSON");
+    assert!(status.code() == Some(1) && reported["leftovers"][0]["repair"].is_null(), "{reported}");
     let what = "subscription 7 of partition 1: 0 pending deliveries, 0 dead letters and no cursor";
-    let complaints = said["findings"].as_array().expect("a list");
-    assert!(complaints.iter().any(|complaint| complaint["problem"] == what), "{said}");
+    let complaints = reported["findings"].as_array().expect("a list");
+    assert!(complaints.iter().any(|complaint| complaint["problem"] == what), "{reported}");
 
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a store that can be read");
     let mut batch = Batch::default();
@@ -81,18 +81,18 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
-    let (status, said) = server::fsck_with(&server.data_dir(), &["--repair"]);
-    assert!(status.success() && said.ends_with("\n1 records repaired\nthe store is sound\n"), "{said}");
+    let (status, reported) = server::fsck_with(&server.data_dir(), &["--repair"]);
+    assert!(status.success() && reported.ends_with("\n1 records repaired\nthe store is sound\n"), "{reported}");
 }
 
 #[test]
 fn a_folder_without_a_store_is_told_and_not_made_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for data_dir in [folder.path().to_owned(), folder.path().join("mistyped")] {
-        let (status, said) = server::fsck(&data_dir);
-        let told =
+        let (status, reported) = server::fsck(&data_dir);
+        let expected =
             format!("gridhook: no store in {}; name the data folder of a server with --data-dir\n", data_dir.display());
-        assert_eq!((status.code(), said), (Some(1), told));
+        assert_eq!((status.code(), reported), (Some(1), expected));
     }
     assert_eq!(folder.path().read_dir().expect("a folder").count(), 0, "nothing was made");
 }

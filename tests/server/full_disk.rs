@@ -9,8 +9,8 @@ use crate::support::{
     disk::{Mount, ext4, has_strace},
     http::Answer,
     load::{self, Load, Rate},
-    server::{Server, Wish, events_path, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// What the server says of itself when its store has failed: sysexits' I/O error.
@@ -33,10 +33,10 @@ impl Scene {
         server.restart();
         let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
-        let doomed = Wish::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
+        let doomed = SubscriptionSpec::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
         server.subscribe("orders", "doomed", &doomed.also(&json!({}), &json!({"deadLetterInProbation": true})));
-        sink.set("/doomed", Manner::Answer(403));
+        sink.set("/doomed", Behavior::Answer(403));
         Some(Self { server, disk, sink, key, acknowledged: Vec::new(), published: 0 })
     }
 
@@ -74,17 +74,20 @@ impl Scene {
 
     fn assert_full(&self) {
         wait_for("the server to say that its disk is full", LONG, || self.readiness().0 == 503);
-        let (_, said) = self.readiness();
-        assert!(said.contains(r#""journal":"full""#) && said.contains("the disk of the data folder is full"), "{said}");
+        let (_, reported) = self.readiness();
+        assert!(
+            reported.contains(r#""journal":"full""#) && reported.contains("the disk of the data folder is full"),
+            "{reported}"
+        );
         assert_eq!(self.server.client().ask("GET", "/healthz", &[], b"").expect("it lives").status, 200);
     }
 
     /// An operator's change is refused in clear words, and nothing of it is there.
     fn assert_nothing_is_made(&self, name: &str) {
-        let answer = self.server.ask_for("orders", name, &Wish::of(&self.sink.url("/late")));
+        let answer = self.server.ask_for("orders", name, &SubscriptionSpec::of(&self.sink.url("/late")));
         assert_eq!(answer.status, 503, "{}", answer.text());
         assert!(answer.header("retry-after").is_some() && answer.text().contains("full"), "{}", answer.text());
-        assert_eq!(self.server.told("orders", name).status, 404, "half a change");
+        assert_eq!(self.server.get_subscription("orders", name).status, 404, "half a change");
     }
 
     /// There is room again: it heals by itself, and everything arrives.
@@ -118,7 +121,7 @@ fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
         println!("round {round}: {count} events acknowledged and delivered, and the disk still full");
         fs::remove_file(filler).expect("removed");
         wait_for("the server to be ready again", LONG, || scene.readiness().0 == 200);
-        scene.server.subscribe("orders", &late, &Wish::of(&scene.sink.url("/late")));
+        scene.server.subscribe("orders", &late, &SubscriptionSpec::of(&scene.sink.url("/late")));
     }
     scene.assert_healed();
 }
@@ -148,30 +151,30 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
 fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals() {
     for left in [0, 300 << 10, 2 << 20] {
         let Some(mut scene) = Scene::start() else { return };
-        scene.sink.set("/hook", Manner::Answer(503));
+        scene.sink.set("/hook", Behavior::Answer(503));
         let filler = scene.disk.fill(4 << 20);
         scene.publish_until_refused();
         scene.server.kill_9();
         fs::remove_file(filler).expect("removed");
         // Now not even the ballast's room is left.
         let filler = scene.disk.fill(left);
-        let said = match scene.server.try_restart() {
+        let reported = match scene.server.try_restart() {
             Ok(()) => {
                 scene.assert_full();
                 "started, and told that it is full".to_owned()
             }
-            Err((status, said)) => {
-                assert_eq!(status.code(), Some(1), "{said}");
-                assert!(said.contains("is full; free some space and start again"), "{said}");
-                said
+            Err((status, reported)) => {
+                assert_eq!(status.code(), Some(1), "{reported}");
+                assert!(reported.contains("is full; free some space and start again"), "{reported}");
+                reported
             }
         };
-        println!("{left} bytes left: {said}");
+        println!("{left} bytes left: {reported}");
         fs::remove_file(filler).expect("removed");
         if !scene.server.is_running() {
             scene.server.restart();
         }
-        scene.sink.set("/hook", Manner::Answer(200));
+        scene.sink.set("/hook", Behavior::Answer(200));
         scene.assert_healed();
     }
 }
@@ -179,7 +182,7 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
 #[test]
 fn a_disk_that_may_only_be_read_is_told_at_the_start_and_loses_nothing() {
     let Some(mut scene) = Scene::start() else { return };
-    scene.sink.set("/hook", Manner::Answer(503));
+    scene.sink.set("/hook", Behavior::Answer(503));
     for _ in 0..5 {
         scene.publish();
     }
@@ -187,12 +190,12 @@ fn a_disk_that_may_only_be_read_is_told_at_the_start_and_loses_nothing() {
     if !scene.disk.remount("ro") {
         return;
     }
-    let (status, said) = scene.server.try_restart().expect_err("nothing can be written");
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("cannot be used: Read-only file system"), "{said}");
+    let (status, reported) = scene.server.try_restart().expect_err("nothing can be written");
+    assert_eq!(status.code(), Some(1), "{reported}");
+    assert!(reported.contains("cannot be used: Read-only file system"), "{reported}");
     assert!(scene.disk.remount("rw"));
     scene.server.restart();
-    scene.sink.set("/hook", Manner::Answer(200));
+    scene.sink.set("/hook", Behavior::Answer(200));
     scene.assert_healed();
 }
 
@@ -209,9 +212,9 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "owed"] {
-        server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))).batch(10));
+        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10));
     }
-    sink.set("/owed", Manner::Answer(503));
+    sink.set("/owed", Behavior::Answer(503));
     let pause = Duration::from_millis(2);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
     let load = Load::start(server.at(), &rate);
@@ -222,16 +225,16 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         if !disk.remount("abort") {
             return;
         }
-        assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.said());
-        let said = server.said();
-        assert!(said.contains("the store failed, and nothing more may be written"), "{said}");
+        assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.logs());
+        let log = server.logs();
+        assert!(log.contains("the store failed, and nothing more may be written"), "{log}");
         assert!(disk.image_again(&image));
         server.assert_sound();
         server.restart();
         load.turn_to(server.at());
         println!("round {round}: {} events acknowledged", load.acknowledged());
     }
-    sink.set("/owed", Manner::Answer(200));
+    sink.set("/owed", Behavior::Answer(200));
     let acknowledged = load.stop();
     for name in ["hook", "owed"] {
         wait_until_settled(&server, "orders", name);
@@ -246,7 +249,7 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
 fn a_failed_sync(error: &str, number: u32) {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
     server.terminate();
     let inject = format!("-einject=fdatasync:error={error}:when={number}");
     server.under(&["strace", "-f", "-qqq", "--seccomp-bpf", "-o", "/dev/null", "-e", "signal=none", &inject]);
@@ -254,8 +257,8 @@ fn a_failed_sync(error: &str, number: u32) {
     let pause = Duration::from_millis(2);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
     let load = Load::start(server.at(), &rate);
-    assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.said());
-    assert!(server.said().contains("the store failed, and nothing more may be written"), "{}", server.said());
+    assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.logs());
+    assert!(server.logs().contains("the store failed, and nothing more may be written"), "{}", server.logs());
     server.under(&[]);
     server.assert_sound();
     server.restart();

@@ -4,8 +4,8 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     http::{Answer, Client},
     load,
-    server::{Server, Wish, events_path, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
+    sink::{Behavior, Sink},
 };
 
 fn publish(server: &Server, topic: &str, key: &str, number: usize) -> Answer {
@@ -29,13 +29,13 @@ fn fill(server: &Server, key: &str, from: usize) -> (usize, Answer) {
 fn at_its_bound_a_topic_refuses_while_its_neighbour_takes_and_heals_when_its_laggard_reads_on() {
     let (mut server, sink) = (Server::start(&[("JOURNAL__BACKLOG_MAX", "256 KiB")]), Sink::start());
     let (orders, bills) = (server.topic("orders", "EventGridSchema"), server.topic("bills", "EventGridSchema"));
-    server.subscribe("orders", "quick", &Wish::of(&sink.url("/quick")));
-    server.subscribe("orders", "slow", &Wish::of(&sink.url("/slow")));
+    server.subscribe("orders", "quick", &SubscriptionSpec::of(&sink.url("/quick")));
+    server.subscribe("orders", "slow", &SubscriptionSpec::of(&sink.url("/slow")));
     server.operate("orders", "slow", "hold");
     let (taken, refused) = fill(&server, &orders, 0);
-    let told = refused.text();
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")), "{told}");
-    assert!(told.contains("'slow'") && told.contains("backlog is at its limit"), "{told}");
+    let message = refused.text();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")), "{message}");
+    assert!(message.contains("'slow'") && message.contains("backlog is at its limit"), "{message}");
     assert!((40..80).contains(&taken), "{taken} events of some 4 KiB were taken");
     assert_eq!(publish(&server, "bills", &bills, 0).status, 200, "its neighbour takes events");
     let status = server.topic_status("orders");
@@ -65,8 +65,8 @@ fn where_the_operator_says_so_the_oldest_unread_events_go_instead() {
     let settings = [("JOURNAL__BACKLOG_MAX", "256 KiB"), ("JOURNAL__BACKLOG_FULL", "expire")];
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     let orders = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
-    sink.set("/hook", Manner::Answer(503));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
+    sink.set("/hook", Behavior::Answer(503));
     publish(&server, "orders", &orders, 0);
     wait_for("the first attempt", LONG, || server.counter("orders", "hook", "requests") > 0);
     server.operate("orders", "hook", "hold");
@@ -75,7 +75,7 @@ fn where_the_operator_says_so_the_oldest_unread_events_go_instead() {
         wait_for("room", LONG, || publish(&server, "orders", &orders, number).status == 200);
     }
     wait_for("the oldest to go", LONG, || server.counter("orders", "hook", "dropped") > 200);
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     server.operate("orders", "hook", "resume");
     wait_for("the rest", LONG, || {
         let counters = &server.status("orders", "hook")["counters"];

@@ -9,7 +9,7 @@ use std::{
 use crate::support::{
     http::{Answer, Client},
     load,
-    server::{Server, Wish, events_path, wait_for},
+    server::{Server, SubscriptionSpec, events_path, wait_for},
     sink::Sink,
 };
 
@@ -83,7 +83,7 @@ fn garbage_is_refused_with_the_documented_error_and_nothing_of_it_is_stored() {
     let sink = Sink::start();
     let server = Server::start(&[("PUBLISH__BODY_WAIT", "300ms")]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     let publisher = Publisher { server, key };
     for (what, body, status, code, detail) in bodies() {
         publisher.refuses(what, &body, status, code, detail);

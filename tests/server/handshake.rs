@@ -10,8 +10,8 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     endpoint::{Endpoint, Step},
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Greeting, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{HandshakeReply, Sink},
 };
 
 const CLOUD_EVENTS: &str = "CloudEventSchemaV1_0";
@@ -30,8 +30,8 @@ fn wait_until_taken(server: &Server, sink: &Sink, path: &str, ids: &[&str]) {
 }
 
 /// State, endpoint in service and endpoint as they are told.
-fn state(told: &Value) -> String {
-    let properties = &told["properties"];
+fn state(reported: &Value) -> String {
+    let properties = &reported["properties"];
     let [state, in_service] = ["provisioningState", "endpointInService"].map(|name| &properties[name]);
     let endpoint = &properties["destination"]["properties"]["endpointBaseUrl"];
     let path = |url: &Value| url.as_str().and_then(|url| url.rsplit('/').next()).unwrap_or("none").to_owned();
@@ -63,8 +63,8 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, &key, "before");
-    let wish = Wish::of(&sink.url("/hook"));
-    let saved = server.ask_for("orders", "hook", &wish);
+    let spec = SubscriptionSpec::of(&sink.url("/hook"));
+    let saved = server.ask_for("orders", "hook", &spec);
     assert_eq!((saved.status, state(&saved.json()).as_str()), (201, "Succeeded, none in service, told hook"));
     publish(&server, &key, "after");
     wait_until_taken(&server, &sink, "/hook", &["after"]);
@@ -72,13 +72,13 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     // Only another address or another schema is asked for again.
     let patched = server.patch("orders", "hook", &json!({"labels": ["x"]}));
     assert_eq!((patched.status, sink.handshakes("/hook").len()), (201, 1));
-    server.subscribe("orders", "hook", &wish.clone().batch(3));
+    server.subscribe("orders", "hook", &spec.clone().batch(3));
     assert_eq!(sink.handshakes("/hook").len(), 1);
-    sink.greet("/hook", Greeting::AgreeTo("90"));
-    let saved = server.ask_for("orders", "hook", &wish.schema(CLOUD_EVENTS));
+    sink.greet("/hook", HandshakeReply::AcceptRate("90"));
+    let saved = server.ask_for("orders", "hook", &spec.schema(CLOUD_EVENTS));
     assert_eq!((saved.status, sink.handshakes("/hook").len()), (201, 2));
     assert_eq!(saved.json()["properties"]["destination"]["properties"]["allowedRate"], 90);
-    let heads = sink.handshakes("/hook").into_iter().map(|said| said.head.split(' ').next().map(str::to_owned));
+    let heads = sink.handshakes("/hook").into_iter().map(|reported| reported.head.split(' ').next().map(str::to_owned));
     assert_eq!(heads.flatten().collect::<Vec<_>>(), ["POST", "OPTIONS"]);
     // What was allowed stays allowed as long as the endpoint is the same.
     let patched = server.patch("orders", "hook", &json!({"labels": ["y"]})).json();
@@ -90,8 +90,8 @@ fn an_allowed_rate_is_obeyed() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     // 600 a minute are 10 a second.
-    sink.greet("/hook", Greeting::AgreeTo("600"));
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).schema(CLOUD_EVENTS));
+    sink.greet("/hook", HandshakeReply::AcceptRate("600"));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).schema(CLOUD_EVENTS));
     let ids: Vec<String> = (0..35).map(|id| id.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("all of them", LONG, || server.counter("orders", "hook", "delivered") == 35);
@@ -107,18 +107,18 @@ fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
     let (server, sink) =
         (Server::start(&[("DELIVERY__VALIDATE_WAIT", "300ms"), ("DELIVERY__VALIDATE_PAUSE", "50ms")]), Sink::start());
     server.topic("orders", "EventGridSchema");
-    sink.greet("/no", Greeting::Refuse(404));
+    sink.greet("/no", HandshakeReply::Refuse(404));
     let silent = Endpoint::start(vec![vec![Step::Hang]]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let mut lines = Vec::new();
-    for wish in [
-        Wish::of(&sink.url("/no")),
-        Wish::of(&sink.url("/no")).schema(CLOUD_EVENTS),
-        Wish::of(&silent.url()),
-        Wish::of(&format!("http://{gone}/?code=secret")),
-        Wish::of("http://10.0.0.1/"),
+    for spec in [
+        SubscriptionSpec::of(&sink.url("/no")),
+        SubscriptionSpec::of(&sink.url("/no")).schema(CLOUD_EVENTS),
+        SubscriptionSpec::of(&silent.url()),
+        SubscriptionSpec::of(&format!("http://{gone}/?code=secret")),
+        SubscriptionSpec::of("http://10.0.0.1/"),
     ] {
-        let answer = server.ask_for("orders", "hook", &wish);
+        let answer = server.ask_for("orders", "hook", &spec);
         let (status, code, detail) = answer.codes();
         lines.push(format!("{status} {code}, {detail}: {}", message(&answer.json())));
     }
@@ -132,8 +132,8 @@ fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
     .assert_eq(&text);
     assert_eq!(silent.requests().len(), 2, "who is silent is asked once more");
     assert_eq!(sink.handshakes("/no").len(), 2, "who answers is not");
-    assert_eq!(server.told("orders", "hook").status, 404);
-    assert!(!server.said().contains("secret"));
+    assert_eq!(server.get_subscription("orders", "hook").status, 404);
+    assert!(!server.logs().contains("secret"));
 }
 
 #[test]
@@ -141,29 +141,29 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     for (path, schema, method) in [("/grid", "EventGridSchema", "GET"), ("/cloud", CLOUD_EVENTS, "POST")] {
-        sink.greet(path, Greeting::Withhold);
-        let saved = server.ask_for("orders", "hook", &Wish::of(&sink.url(path)).schema(schema));
+        sink.greet(path, HandshakeReply::Defer);
+        let saved = server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url(path)).schema(schema));
         assert_eq!(saved.status, 201);
         assert!(state(&saved.json()).starts_with("AwaitingManualAction, none in service"), "{}", saved.text());
-        let way = sink.handshakes(path)[0].way();
-        assert!(way.starts_with("/eventsubscriptions/hook/validate?id="), "{way}");
+        let request_path = sink.handshakes(path)[0].validation_path();
+        assert!(request_path.starts_with("/eventsubscriptions/hook/validate?id="), "{request_path}");
         publish(&server, &key, "before");
 
         server.kill_9();
         server.restart();
-        let told = server.told("orders", "hook").json();
-        assert!(state(&told).starts_with("AwaitingManualAction"), "{told}");
+        let reported = server.get_subscription("orders", "hook").json();
+        assert!(state(&reported).starts_with("AwaitingManualAction"), "{reported}");
         let list = server.command("GET", &format!("{TOPIC}/eventSubscriptions"), &Value::Null);
-        assert_eq!(list.json()["value"][0], told);
-        assert_eq!(server.open("GET", &way.replace("token=", "token=0"), &[]).status, 404);
-        assert_eq!(server.open("OPTIONS", &way, &[]).status, 405);
+        assert_eq!(list.json()["value"][0], reported);
+        assert_eq!(server.open("GET", &request_path.replace("token=", "token=0"), &[]).status, 404);
+        assert_eq!(server.open("OPTIONS", &request_path, &[]).status, 405);
 
-        let opened = server.open(method, &way, &[("webhook-allowed-rate", "600")]);
+        let opened = server.open(method, &request_path, &[("webhook-allowed-rate", "600")]);
         assert_eq!(opened.status, 200, "{}", opened.text());
-        assert_eq!(server.open(method, &way, &[]).status, 404, "it is good once");
-        let told = server.told("orders", "hook").json();
-        assert!(state(&told).starts_with("Succeeded"), "{told}");
-        assert_eq!(told["properties"]["destination"]["properties"]["allowedRate"], 600);
+        assert_eq!(server.open(method, &request_path, &[]).status, 404, "it is good once");
+        let reported = server.get_subscription("orders", "hook").json();
+        assert!(state(&reported).starts_with("Succeeded"), "{reported}");
+        assert_eq!(reported["properties"]["destination"]["properties"]["allowedRate"], 600);
         publish(&server, &key, "after");
         wait_until_taken(&server, &sink, path, &["after"]);
         assert_eq!(server.counter("orders", "hook", "matched"), 1, "what was published before is not its own");
@@ -177,56 +177,58 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
 fn a_validation_that_nobody_gives_in_time_has_failed_and_what_is_in_force_goes_on() {
     let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    sink.greet("/new", Greeting::Withhold);
-    let told = |expected: &str| {
-        let told = server.told("orders", "hook").json();
-        assert_eq!(state(&told), expected);
+    sink.greet("/new", HandshakeReply::Defer);
+    let shown = |expected: &str| {
+        let shown = server.get_subscription("orders", "hook").json();
+        assert_eq!(state(&shown), expected);
     };
-    let failed = || wait_for("the end of the wait", LONG, || server.told("orders", "hook").text().contains("Failed"));
+    let failed = || {
+        wait_for("the end of the wait", LONG, || server.get_subscription("orders", "hook").text().contains("Failed"))
+    };
 
-    server.ask_for("orders", "hook", &Wish::of(&sink.url("/new")));
+    server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new")));
     failed();
-    told("Failed, none in service, told new");
-    let late = server.open("GET", &sink.handshakes("/new")[0].way(), &[]);
+    shown("Failed, none in service, told new");
+    let late = server.open("GET", &sink.handshakes("/new")[0].validation_path(), &[]);
     assert_eq!(late.codes().0, 410, "{}", late.text());
 
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
-    told("Succeeded, none in service, told old");
-    assert_eq!(server.ask_for("orders", "hook", &Wish::of(&sink.url("/new"))).status, 201);
-    told("AwaitingManualAction, old in service, told new");
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    shown("Succeeded, none in service, told old");
+    assert_eq!(server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new"))).status, 201);
+    shown("AwaitingManualAction, old in service, told new");
     publish(&server, &key, "one");
     failed();
-    told("Failed, old in service, told old");
+    shown("Failed, old in service, told old");
     publish(&server, &key, "two");
     wait_until_taken(&server, &sink, "/old", &["one", "two"]);
     assert!(sink.ledger("/new").is_empty());
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
-    told("Succeeded, none in service, told old");
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    shown("Succeeded, none in service, told old");
 }
 
 #[test]
 fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
-    sink.greet("/new", Greeting::Refuse(500));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
+    sink.greet("/new", HandshakeReply::Refuse(500));
     let change = json!({"destination": {"properties": {"endpointUrl": sink.url("/new")}}});
     let refused = server.patch("orders", "hook", &change);
     assert_eq!(refused.codes(), (400, "Url validation".to_owned(), "UnexpectedStatus".to_owned()));
     publish(&server, &key, "one");
     wait_until_taken(&server, &sink, "/old", &["one"]);
 
-    sink.greet("/new", Greeting::Withhold);
+    sink.greet("/new", HandshakeReply::Defer);
     assert_eq!(server.patch("orders", "hook", &change).status, 201);
     publish(&server, &key, "two");
     wait_until_taken(&server, &sink, "/old", &["one", "two"]);
     let handshakes = sink.handshakes("/new");
-    let way = handshakes.last().expect("it was asked").way();
-    assert_eq!(server.open("GET", &way, &[]).status, 200);
+    let path = handshakes.last().expect("it was asked").validation_path();
+    assert_eq!(server.open("GET", &path, &[]).status, 200);
     publish(&server, &key, "three");
     wait_until_taken(&server, &sink, "/new", &["three"]);
     assert_eq!(sink.taken("/old"), 2);
-    assert_eq!(state(&server.told("orders", "hook").json()), "Succeeded, none in service, told new");
+    assert_eq!(state(&server.get_subscription("orders", "hook").json()), "Succeeded, none in service, told new");
 }
 
 #[test]
@@ -234,16 +236,16 @@ fn a_deletion_is_told_to_the_endpoint_and_waits_for_nobody() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     for (path, schema) in [("/grid", "EventGridSchema"), ("/cloud", CLOUD_EVENTS)] {
         server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &Wish::of(&sink.url(path)).schema(schema));
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url(path)).schema(schema));
         server.unsubscribe("orders", "hook");
-        wait_for("a farewell", LONG, || !sink.farewells(path).is_empty());
-        server.subscribe("orders", "other", &Wish::of(&sink.url(path)).schema(schema));
+        wait_for("a farewell", LONG, || !sink.deletion_notices(path).is_empty());
+        server.subscribe("orders", "other", &SubscriptionSpec::of(&sink.url(path)).schema(schema));
         server.command("DELETE", TOPIC, &Value::Null);
-        wait_for("another farewell", LONG, || sink.farewells(path).len() == 2);
-        let said = sink.farewells(path);
-        let ids: Vec<&Value> = said
+        wait_for("another farewell", LONG, || sink.deletion_notices(path).len() == 2);
+        let reported = sink.deletion_notices(path);
+        let ids: Vec<&Value> = reported
             .iter()
-            .map(|said| said.body.get(0).unwrap_or(&said.body))
+            .map(|reported| reported.body.get(0).unwrap_or(&reported.body))
             .map(|event| &event["data"]["eventSubscriptionId"])
             .collect();
         let ours = ["hook", "other"].map(|name| format!("{TOPIC}/eventSubscriptions/{name}"));
@@ -258,7 +260,7 @@ fn where_nobody_is_asked_an_endpoint_that_hangs_delays_neither_its_making_nor_it
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
     let clock = gridhook::clock::Clock::system();
     let start = clock.now();
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()));
     server.unsubscribe("orders", "hook");
     let took = clock.now().since(start);
     assert!(took < Duration::from_secs(5), "it took {took:?}");
@@ -270,7 +272,7 @@ fn where_nobody_is_asked_an_endpoint_that_hangs_delays_neither_its_making_nor_it
 fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refused() {
     let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WAIT", "20s")]), Sink::start());
     server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
     let permission = "HTTP/1.1 200 OK\r\nwebhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n";
     let slow = vec![Step::Pause(Duration::from_millis(1500)), Step::Say(permission.as_bytes().to_vec())];
     let slow = Endpoint::start(vec![slow]);
@@ -284,7 +286,7 @@ fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refuse
         let outdated = changing.join().expect("it is answered");
         assert_eq!(outdated.codes().0, 409, "{}", outdated.text());
     });
-    let told = server.told("orders", "hook").json();
-    assert_eq!(told["properties"]["labels"], json!(["x"]));
-    assert_eq!(state(&told), "Succeeded, none in service, told old");
+    let reported = server.get_subscription("orders", "hook").json();
+    assert_eq!(reported["properties"]["labels"], json!(["x"]));
+    assert_eq!(state(&reported), "Succeeded, none in service, told old");
 }

@@ -7,8 +7,8 @@ use gridhook::event::Timestamp;
 use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     load::{Load, Rate},
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// In one request.
@@ -29,8 +29,8 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
     let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "alone", &Wish::of(&sink.url("/alone")));
-    server.subscribe("orders", "batched", &Wish::of(&sink.url("/batched")).batch(BATCH));
+    server.subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
+    server.subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(BATCH));
     let pause = Duration::from_millis(15);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 10, pause };
     let load = Load::start(server.at(), &rate);
@@ -41,9 +41,9 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
             sink.set(
                 path,
                 match (kill + usize::from(path == "/alone")) % 3 {
-                    0 => Manner::Answer(200),
-                    1 => Manner::Answer(503),
-                    _ => Manner::Slow(Duration::from_millis(30), 200),
+                    0 => Behavior::Answer(200),
+                    1 => Behavior::Answer(503),
+                    _ => Behavior::Slow(Duration::from_millis(30), 200),
                 },
             );
         }
@@ -59,7 +59,7 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
         load.turn_to(server.at());
     }
     for path in ["/alone", "/batched"] {
-        sink.set(path, Manner::Answer(200));
+        sink.set(path, Behavior::Answer(200));
     }
     let acknowledged = load.stop();
     for (subscription, path, batch) in [("alone", "/alone", 1), ("batched", "/batched", BATCH)] {
@@ -112,8 +112,8 @@ fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize
 fn what_was_published_while_the_endpoint_was_dead_survives_kills_and_arrives_once() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(BATCH));
-    sink.set("/hook", Manner::Dead);
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
+    sink.set("/hook", Behavior::Dead);
     let pause = Duration::from_millis(10);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 20, pause };
     let load = Load::start(server.at(), &rate);
@@ -127,7 +127,7 @@ fn what_was_published_while_the_endpoint_was_dead_survives_kills_and_arrives_onc
     }
     let acknowledged = load.stop();
     assert_eq!(sink.taken("/hook"), 0);
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);
     assert!(repeated.is_empty(), "{} events were repeated though nothing was in flight", repeated.len());

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::LONG;
 use crate::support::{
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Subscriptions; as many as are made in some seconds.
@@ -29,8 +29,8 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
     let key = server.topic("orders", "EventGridSchema");
     let path = |number: usize| format!("/hook/{number}");
     for number in 0..SUBSCRIPTIONS {
-        server.subscribe("orders", &format!("hook-{number}"), &Wish::of(&sink.url(&path(number))));
-        sink.set(&path(number), Manner::Hang);
+        server.subscribe("orders", &format!("hook-{number}"), &SubscriptionSpec::of(&sink.url(&path(number))));
+        sink.set(&path(number), Behavior::Hang);
         server.operate("orders", &format!("hook-{number}"), "hold");
     }
     let pad = "/".repeat(2_000);

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{LONG, wait_until_settled};
 use crate::support::{
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// The response wait of these servers …
@@ -40,8 +40,8 @@ fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(5));
-    sink.set("/hook", Manner::Slow(Duration::from_millis(800), 200));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(5));
+    sink.set("/hook", Behavior::Slow(Duration::from_millis(800), 200));
     server.publish("orders", &key, &load::body(&ids(20), "/a"));
     wait_for("a timeout", LONG, || server.status("orders", "hook")["lateRequests"].as_u64() >= Some(1));
     wait_until_settled(&server, "orders", "hook");
@@ -60,8 +60,8 @@ fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
 fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]), Sink::start());
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Slow(Duration::from_millis(1500), 200));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Slow(Duration::from_millis(1500), 200));
     server.publish("orders", &key, &load::body(&ids(10), "/a"));
     wait_for("timeouts", LONG, || server.status("orders", "hook")["lateRequests"] == 10);
     for actor in ["subscription", "topic"] {
@@ -85,11 +85,11 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
 fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     // So many are taken that those who hang are no half of them: that would suspend the endpoint.
     server.publish("orders", &key, &load::body(&ids(100), "/a"));
     wait_for("all to be taken", LONG, || server.counter("orders", "hook", "delivered") == 100);
-    sink.set("/hook", Manner::Hang);
+    sink.set("/hook", Behavior::Hang);
     server.publish("orders", &key, &load::body(&ids(70), "/a"));
     wait_for("all to be tried", LONG, || server.counter("orders", "hook", "pending") == 70);
     wait_for("no place to be taken", LONG, || server.status("orders", "hook")["inFlight"] == 0);
@@ -104,8 +104,8 @@ fn a_deleted_subscription_takes_its_lingering_requests_along() {
     let brief = ("DELIVERY__IDLE_CONNECTION_WAIT", "1s");
     let (server, sink) = (Server::start(&[WAIT, LATE, PATIENT, brief]), Sink::start());
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Hang);
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Hang);
     server.publish("orders", &key, &load::body(&ids(1), "/a"));
     wait_for("a timeout", LONG, || server.status("orders", "hook")["lateRequests"].as_u64() >= Some(1));
     assert!(sink.connections() >= 1);

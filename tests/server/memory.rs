@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::LONG;
 use crate::support::{
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// The budget of an idle server, as in the benches. Nearly half of it is the program itself.
@@ -114,13 +114,13 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     let mut server = Server::on(&folder.path().join("data"), &[("DELIVERY__RESPONSE_WAIT", "2s")]);
     server.under(&["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", group.procs()), "--"]);
     server.restart();
-    assert!(server.said().contains("reduced to fit"), "it is told: {}", server.said());
+    assert!(server.logs().contains("reduced to fit"), "it is told: {}", server.logs());
     let key = server.topic("orders", "EventGridSchema");
     for hook in ["hang", "dead"] {
-        server.subscribe("orders", hook, &Wish::of(&sink.url(&format!("/{hook}"))));
+        server.subscribe("orders", hook, &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))));
     }
-    sink.set("/hang", Manner::Hang);
-    sink.set("/dead", Manner::Dead);
+    sink.set("/hang", Behavior::Hang);
+    sink.set("/dead", Behavior::Dead);
     const EVENTS: usize = 200;
     let mut client = server.client();
     let path = crate::support::server::events_path("orders");
@@ -136,8 +136,8 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
         taken += usize::from(answer.status == 200);
         taken == EVENTS
     });
-    sink.set("/hang", Manner::Answer(200));
-    sink.set("/dead", Manner::Answer(200));
+    sink.set("/hang", Behavior::Answer(200));
+    sink.set("/dead", Behavior::Answer(200));
     for hook in ["hang", "dead"] {
         wait_for("the backlog to be delivered", LONG * 2, || sink.taken(&format!("/{hook}")) == EVENTS);
     }

@@ -12,7 +12,7 @@ use crate::{
     support::{
         http::header,
         server::{Server, wait_for},
-        sink::{Greeting, Manner, Sink},
+        sink::{Behavior, HandshakeReply, Sink},
     },
 };
 
@@ -125,7 +125,7 @@ fn what_cannot_be_a_folder_of_dead_letters_is_refused_when_it_is_put() {
 fn who_may_not_is_told_in_the_words_of_namespaces() {
     let server = Server::start(&[]);
     let key = make(&server, "plant", &["heat"]);
-    let told = |path: &str, authorization: &str| {
+    let shown = |path: &str, authorization: &str| {
         let (status, text, code) = publish(&server, "127.0.0.1", path, authorization);
         let body: Value = serde_json::from_str(&text).expect("an error is JSON");
         assert_eq!(body["error"]["code"].as_str(), code.as_deref(), "{text}");
@@ -149,7 +149,7 @@ fn who_may_not_is_told_in_the_words_of_namespaces() {
         ),
         ("/topics/heat:publish?api-version=latest", &good, 400, "BadRequest", "2018-01-01"),
     ] {
-        let (is, is_code, message) = told(path, authorization);
+        let (is, is_code, message) = shown(path, authorization);
         assert_eq!((is, is_code.as_str()), (status, code), "{path} {authorization}: {message}");
         assert!(message.contains(says), "{path} {authorization}: {message}");
     }
@@ -315,7 +315,7 @@ fn what_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     ]);
     let (server, key) = plant();
     let sink = Sink::start();
-    sink.set("/alarm", Manner::Answer(401));
+    sink.set("/alarm", Behavior::Answer(401));
     server.command("PUT", &subscription("MyEventSubscription"), &pushed(&sink.url("/alarm"), 3));
     // What documents publish in binary mode.
     let event = [
@@ -367,7 +367,7 @@ fn what_is_pushed_too_often_is_a_dead_letter_and_so_is_a_poison_message() {
     let _rows = crate::spec::shows(&["S001-005", "S001-010"]);
     let (server, key) = plant();
     let sink = Sink::start();
-    sink.set("/alarm", Manner::Answer(503));
+    sink.set("/alarm", Behavior::Answer(503));
     server.command("PUT", &subscription("alarm"), &pushed(&sink.url("/alarm"), 2));
     publish_as(&server, &key, &[], EVENT.as_bytes());
     let (found, _) = letters(&server);
@@ -389,22 +389,22 @@ fn what_is_pushed_too_often_is_a_dead_letter_and_so_is_a_poison_message() {
 fn an_endpoint_of_a_namespace_says_yes_at_once_or_there_is_no_subscription() {
     let (server, key) = plant();
     let sink = Sink::start();
-    let wish = |path: &str| pushed(&sink.url(path), 3);
-    sink.greet("/late", Greeting::Withhold);
-    let refused = server.admin("PUT", &subscription("alarm"), &wish("/late"));
+    let spec = |path: &str| pushed(&sink.url(path), 3);
+    sink.greet("/late", HandshakeReply::Defer);
+    let refused = server.admin("PUT", &subscription("alarm"), &spec("/late"));
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(refused.text().contains("WebHook-Allowed-Origin"), "{}", refused.text());
     assert_eq!(server.admin("GET", &subscription("alarm"), &Value::Null).status, 404);
     // A rate that it allows is nothing that was asked for.
-    sink.greet("/alarm", Greeting::AgreeTo("7"));
-    let told = server.command("PUT", &subscription("alarm"), &wish("/alarm")).json();
-    assert_eq!(told["properties"]["provisioningState"], "Succeeded");
-    let webhook = &told["properties"]["deliveryConfiguration"]["push"]["destination"]["properties"];
-    assert!(webhook["allowedRate"].is_null(), "{told}");
-    let said = sink.handshakes("/alarm");
-    assert_eq!(header(&said[0].head, "webhook-request-origin"), Some("eventgrid.azure.net"));
+    sink.greet("/alarm", HandshakeReply::AcceptRate("7"));
+    let response = server.command("PUT", &subscription("alarm"), &spec("/alarm")).json();
+    assert_eq!(response["properties"]["provisioningState"], "Succeeded");
+    let webhook = &response["properties"]["deliveryConfiguration"]["push"]["destination"]["properties"];
+    assert!(webhook["allowedRate"].is_null(), "{response}");
+    let reported = sink.handshakes("/alarm");
+    assert_eq!(header(&reported[0].head, "webhook-request-origin"), Some("eventgrid.azure.net"));
     for absent in ["webhook-request-callback", "webhook-request-rate"] {
-        assert_eq!(header(&said[0].head, absent), None, "{}", said[0].head);
+        assert_eq!(header(&reported[0].head, absent), None, "{}", reported[0].head);
     }
     publish_as(&server, &key, &[], format!("[{EVENT}]").as_bytes());
     wait_for("the event", LONG, || sink.taken("/alarm") == 1);
@@ -424,7 +424,7 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
     make(&server, "jfgnspsc2", &[]);
     let topic = format!("{RG}/jfgnspsc2/topics/mytopic1");
     server.command("PUT", &topic, &json!({"properties": {"edition": "namespaces"}}));
-    sink.set("/alarm", Manner::Answer(401));
+    sink.set("/alarm", Behavior::Answer(401));
     server.command("PUT", &format!("{topic}/eventSubscriptions/alarm"), &pushed(&sink.url("/alarm"), 3));
     let shown = format!("SharedAccessKey {}", key(&server, "jfgnspsc2"));
     let post = |headers: &str, body: &[u8]| {
@@ -467,20 +467,20 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
     let _rows = crate::spec::shows(&["S001-015", "S001-016", "S001-017"]);
     let (server, key) = plant();
     let sink = Sink::start();
-    sink.set("/alarm", Manner::Answer(401));
+    sink.set("/alarm", Behavior::Answer(401));
     let place = subscription("alarm");
     server.command("PUT", &place, &pushed(&sink.url("/alarm"), 3));
     let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
     publish_as(&server, &key, &[], format!("[{},{}]", event("one"), event("two")).as_bytes());
     let listed = || {
-        let told = server.command("GET", &format!("{place}/deadLetters?stage=written"), &Value::Null).json();
-        told["value"].as_array().cloned().unwrap_or_default()
+        let response = server.command("GET", &format!("{place}/deadLetters?stage=written"), &Value::Null).json();
+        response["value"].as_array().cloned().unwrap_or_default()
     };
     wait_for("both to be in files", LONG, || listed().len() == 2);
     for letter in listed() {
         assert_eq!(letter["deadLetterReason"], "Undeliverable due to client error", "{letter}");
     }
-    sink.set("/alarm", Manner::Answer(200));
+    sink.set("/alarm", Behavior::Answer(200));
     server.command("POST", &format!("{place}/deadLetters/redrive"), &json!({"filter": {"id": "one"}}));
     wait_for("one to arrive", LONG, || sink.taken("/alarm") == 1);
     wait_for("the other one to be left", LONG, || listed().len() == 1);
@@ -505,9 +505,9 @@ fn what_clients_reject_or_give_back_too_often_is_a_dead_letter() {
     publish_as(&server, &key, &[], format!("[{},{}]", event("bad"), event("late")).as_bytes());
     let authorization = format!("SharedAccessKey {key}");
     let ask = |verb: &str, body: &str| {
-        let way = format!("/namespaces/plant/topics/heat/eventsubscriptions/work:{verb}");
+        let path = format!("/namespaces/plant/topics/heat/eventsubscriptions/work:{verb}");
         let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
-        let answer = server.client().ask("POST", &way, &headers, body.as_bytes()).expect("a client is answered");
+        let answer = server.client().ask("POST", &path, &headers, body.as_bytes()).expect("a client is answered");
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     };

@@ -7,11 +7,11 @@ use super::LONG;
 use crate::support::{
     load,
     server::{Server, operator, say, wait_for},
-    sink::{Manner, Sink},
+    sink::{Behavior, Sink},
 };
 
-fn json(told: &str) -> Value {
-    serde_json::from_str(told).unwrap_or_else(|error| panic!("{error}: {told}"))
+fn json(reported: &str) -> Value {
+    serde_json::from_str(reported).unwrap_or_else(|error| panic!("{error}: {reported}"))
 }
 
 /// What a command prints that must be done.
@@ -126,7 +126,7 @@ fn a_suspended_endpoint_is_told_with_its_probe_and_probed() {
     let sink = Sink::start();
     done(&server, &["topics", "create", "orders", "--edition", "current"]);
     done(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/hook")]);
-    sink.set("/hook", Manner::Answer(503));
+    sink.set("/hook", Behavior::Answer(503));
     let key = json(&done(&server, &["topics", "keys", "orders", "--output", "json"]));
     server.publish("orders", key["key1"].as_str().expect("a key"), &load::body(&["first".to_owned()], "/a"));
     let shown = || done(&server, &["subscriptions", "show", "orders", "billing"]);
@@ -144,8 +144,8 @@ fn a_name_that_is_not_there_is_told_with_those_that_are_like_it() {
     done(&server, &["topics", "create", "invoices"]);
     done(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/hook")]);
     let ends = |arguments: &[&str], end: &str| {
-        let said = refused(&server, arguments);
-        assert!(said.ends_with(end), "{arguments:?}: {said}");
+        let message = refused(&server, arguments);
+        assert!(message.ends_with(end), "{arguments:?}: {message}");
     };
     ends(&["topics", "show", "ordres"], "was not found. Did you mean orders?");
     ends(&["topics", "show", "zzz"], "was not found. Existing names: invoices, orders.");
@@ -167,10 +167,13 @@ fn a_server_that_is_not_there_and_a_token_that_is_wrong_are_told_with_what_to_do
     let token = folder.path().join("token");
     std::fs::write(&token, "wrong").expect("a file");
     let (token, at) = (token.to_str().expect("text"), format!("http://{}", server.at()));
-    let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", token]);
-    assert!(!status.success() && said.contains("401") && said.contains("use --token-file for another"), "{said}");
-    let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", "nowhere"]);
-    assert!(!status.success() && said.contains("nowhere cannot be read"), "{said}");
-    let (status, said) = say(&["topics", "list", "--server", "http://127.0.0.1:9", "--token-file", token]);
-    assert!(!status.success() && said.contains("check that the server runs"), "{said}");
+    let (status, reported) = say(&["topics", "list", "--server", &at, "--token-file", token]);
+    assert!(
+        !status.success() && reported.contains("401") && reported.contains("use --token-file for another"),
+        "{reported}"
+    );
+    let (status, reported) = say(&["topics", "list", "--server", &at, "--token-file", "nowhere"]);
+    assert!(!status.success() && reported.contains("nowhere cannot be read"), "{reported}");
+    let (status, reported) = say(&["topics", "list", "--server", "http://127.0.0.1:9", "--token-file", token]);
+    assert!(!status.success() && reported.contains("check that the server runs"), "{reported}");
 }

@@ -15,7 +15,7 @@ use crate::{
     support::{
         endpoint::{Endpoint, answer},
         needs,
-        server::{Server, Wish, events_path, wait_for},
+        server::{Server, SubscriptionSpec, events_path, wait_for},
     },
 };
 
@@ -99,7 +99,7 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0"));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0"));
     let parent = format!("00-{TRACE}-{PUBLISHER}-01");
     publish(&server, &key, &[STRUCTURED], &cloud_event("one", &json!({"traceparent": parent, "tracestate": STATE})));
     wait_for("two attempts", LONG, || endpoint.requests().len() == 2);
@@ -141,7 +141,7 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()));
     server.operate("orders", "hook", "hold");
     // Such an event has no attributes of its own: its place stands beside it in the log.
     let event = json!([{"id": "one", "eventType": "T", "subject": "s", "dataVersion": "1",
@@ -180,7 +180,7 @@ fn a_request_with_events_of_several_traces_is_linked_to_each() {
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0").batch(10));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0").batch(10));
     let event = |id: &str, trace: &str| {
         let event = cloud_event(id, &json!({"traceparent": format!("00-{trace}-{PUBLISHER}-01")}));
         String::from_utf8(event).expect("text")
@@ -201,7 +201,7 @@ fn what_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0"));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0"));
     let parent = format!("00-{TRACE}-{PUBLISHER}-00");
     publish(&server, &key, &[STRUCTURED], &cloud_event("one", &json!({"traceparent": parent})));
     wait_for("a request", LONG, || endpoint.requests().len() == 1);
@@ -226,7 +226,7 @@ fn a_collector_that_does_not_answer_delays_no_event_and_where_there_is_none_noth
     for (settings, is_traced) in [(&never[..], true), (&never[4..], false)] {
         let mut server = Server::start(settings);
         let key = server.topic("orders", "CloudEventSchemaV1_0");
-        server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0"));
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0"));
         let before = endpoint.requests().len();
         let parent = json!({"traceparent": format!("00-{TRACE}-{PUBLISHER}-01")});
         for id in 0..50 {
@@ -238,8 +238,8 @@ fn a_collector_that_does_not_answer_delays_no_event_and_where_there_is_none_noth
         let traced = requests[before..].iter().filter(|request| request.header("traceparent").is_some()).count();
         assert_eq!(traced, if is_traced { 50 } else { 0 });
         server.terminate();
-        let said = server.said();
-        assert_eq!(said.contains("counts.exported=0"), is_traced, "{said}");
-        assert!(!said.contains("counts.dropped=0"), "{said}");
+        let log = server.logs();
+        assert_eq!(log.contains("counts.exported=0"), is_traced, "{log}");
+        assert!(!log.contains("counts.dropped=0"), "{log}");
     }
 }

@@ -22,7 +22,7 @@ use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     disk::{Device, Mount, has_strace},
     load::{Load, Rate},
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -69,8 +69,8 @@ impl Scene {
         server.restart();
         let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "taker", &Wish::of(&sink.url("/taker")).batch(20));
-        server.subscribe("orders", "keeper", &Wish::of(&sink.url("/keeper")).batch(500));
+        server.subscribe("orders", "taker", &SubscriptionSpec::of(&sink.url("/taker")).batch(20));
+        server.subscribe("orders", "keeper", &SubscriptionSpec::of(&sink.url("/keeper")).batch(500));
         server.operate("orders", "keeper", "hold");
         let pause = Duration::from_millis(5);
         let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };

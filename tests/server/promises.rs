@@ -10,8 +10,8 @@ use super::LONG;
 use crate::support::{
     edition::FILE_DELAY,
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Runs a command that may give everybody every right.
@@ -44,15 +44,15 @@ fn every_file_is_private_with_any_umask_also_in_a_backup() {
     server.under(&CARELESS);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
-    sink.set("/hook", Manner::Answer(400));
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).dead_letters("letters"));
+    sink.set("/hook", Behavior::Answer(400));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"));
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     let letters = data.join("dead-letters/letters");
     wait_for("a dead letter's file", FILE_DELAY + LONG, || {
         letters.exists() && files(&letters, &mut Vec::new()).iter().any(|file| file.extension().is_some())
     });
-    let (status, said) = server.say(&["backup", backup.to_str().expect("text")]);
-    assert!(status.success(), "{said}");
+    let (status, reported) = server.say(&["backup", backup.to_str().expect("text")]);
+    assert!(status.success(), "{reported}");
     assert_private(&data);
     assert_private(&backup);
     server.terminate();

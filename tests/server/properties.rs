@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{LONG, wait_until_settled};
 use crate::support::{
     endpoint::{Endpoint, answer},
-    server::{Server, Wish, subscription, wait_for},
+    server::{Server, SubscriptionSpec, subscription, wait_for},
 };
 
 /// An endpoint that follows a script is asked nothing before.
@@ -45,8 +45,8 @@ fn what_matches_arrives_grouped_by_its_headers_and_the_secret_is_nowhere_else() 
         {"name": "Channel", "type": "Dynamic", "properties": {"sourceField": "data.system"}}]});
     let filter = json!({"filter": {"enableAdvancedFilteringOnArrays": true, "advancedFilters": [
         {"operatorType": "NumberGreaterThan", "key": "data.total", "value": 9}]}});
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).batch(10).also(&mappings, &filter));
-    let lost = Wish::of(&refusing.url()).batch(10).dead_letters("letters").also(&mappings, &filter);
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).batch(10).also(&mappings, &filter));
+    let lost = SubscriptionSpec::of(&refusing.url()).batch(10).dead_letters("letters").also(&mappings, &filter);
     server.subscribe("orders", "lost", &lost);
     // Every third event is too small; of the others the systems take turns, and one breaks no header.
     let systems = [json!("red"), json!("blue"), json!("a\r\nEvil: yes"), json!(7)];
@@ -83,7 +83,7 @@ fn what_matches_arrives_grouped_by_its_headers_and_the_secret_is_nowhere_else() 
         texts(&server.data_dir().join("dead-letters"), &mut letters);
         letters.contains("UndeliverableDueToHttpBadRequest")
     });
-    let mut everywhere = server.said();
+    let mut everywhere = server.logs();
     texts(&server.data_dir().join("dead-letters"), &mut everywhere);
     for name in ["hook", "lost"] {
         everywhere += &server.status("orders", name).to_string();
@@ -95,9 +95,9 @@ fn what_matches_arrives_grouped_by_its_headers_and_the_secret_is_nowhere_else() 
     assert_eq!(refused.status, 400);
     everywhere += &refused.text();
     assert!(everywhere.contains("Channel") && !everywhere.contains("swordfish"), "the secret was told");
-    let told =
+    let response =
         server.command("POST", &format!("{}/getDeliveryAttributes", subscription("orders", "hook")), &Value::Null);
-    assert!(told.text().contains("swordfish"), "but to who asks for it");
+    assert!(response.text().contains("swordfish"), "but to who asks for it");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_filter_can_be_tried_on_the_newest_events_of_the_log() {
     let server = Server::start(&[UNASKED]);
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).types(&["None"]));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).types(&["None"]));
     server.publish("orders", &key, json!([event(1, &json!("x"), 1), event(2, &json!("x"), 2)]).to_string().as_bytes());
     server.publish("orders", &key, json!([event(3, &json!("x"), 3)]).to_string().as_bytes());
     let verb = format!("{}/testFilter", subscription("orders", "hook"));
@@ -129,11 +129,11 @@ fn the_defaults_of_batching_come_from_the_settings_of_the_server() {
         ("size", json!({"preferredBatchSizeInKilobytes": 5}), (20, 5)),
         ("count", json!({"maxEventsPerBatch": 5}), (5, 128)),
     ] {
-        server.subscribe("orders", name, &Wish::of(&endpoint.url()).also(&webhook, &json!({})));
-        let told = server.told("orders", name).json();
-        let told = &told["properties"]["destination"]["properties"];
+        server.subscribe("orders", name, &SubscriptionSpec::of(&endpoint.url()).also(&webhook, &json!({})));
+        let reported = server.get_subscription("orders", name).json();
+        let reported = &reported["properties"]["destination"]["properties"];
         let (events, kilobytes) = expected;
-        assert_eq!(told["maxEventsPerBatch"], events, "{name}");
-        assert_eq!(told["preferredBatchSizeInKilobytes"], kilobytes, "{name}");
+        assert_eq!(reported["maxEventsPerBatch"], events, "{name}");
+        assert_eq!(reported["preferredBatchSizeInKilobytes"], kilobytes, "{name}");
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     support::{
         endpoint::{Endpoint, Received, answer},
         http::Client,
-        server::{Server, Wish, events_path, wait_for},
+        server::{Server, SubscriptionSpec, events_path, wait_for},
     },
 };
 
@@ -49,7 +49,11 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
     let schemas = ["CustomInputSchema", "EventGridSchema", "CloudEventSchemaV1_0"];
     let endpoints = schemas.map(|schema| {
         let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-        server.subscribe("custom", schema.trim_end_matches("V1_0"), &Wish::of(&endpoint.url()).delivered_in(schema));
+        server.subscribe(
+            "custom",
+            schema.trim_end_matches("V1_0"),
+            &SubscriptionSpec::of(&endpoint.url()).delivered_in(schema),
+        );
         endpoint
     });
 

@@ -108,18 +108,18 @@ impl Consumer {
         Self { client: server.client(), shown: shown.to_owned(), queue }
     }
 
-    fn try_post(&mut self, way: &str, body: &[u8]) -> std::io::Result<Answer> {
+    fn try_post(&mut self, path: &str, body: &[u8]) -> std::io::Result<Answer> {
         let headers = [("authorization", self.shown.as_str()), ("content-type", "application/json")];
-        self.client.ask("POST", way, &headers, body)
+        self.client.ask("POST", path, &headers, body)
     }
 
-    fn post(&mut self, way: &str, body: &[u8]) -> Answer {
-        self.try_post(way, body).expect("a client receives an answer")
+    fn post(&mut self, path: &str, body: &[u8]) -> Answer {
+        self.try_post(path, body).expect("a client receives an answer")
     }
 
     fn try_receive(&mut self, most: usize) -> std::io::Result<Vec<Received>> {
-        let way = format!("{TOPIC}/eventsubscriptions/{}:receive?maxEvents={most}&maxWaitTime=10", self.queue);
-        let answer = self.try_post(&way, b"")?;
+        let path = format!("{TOPIC}/eventsubscriptions/{}:receive?maxEvents={most}&maxWaitTime=10", self.queue);
+        let answer = self.try_post(&path, b"")?;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let value = answer.json()["value"].as_array().expect("a list").clone();
         Ok(value.into_iter().map(Received::of).collect())
@@ -136,8 +136,8 @@ impl Consumer {
     }
 
     fn try_settle(&mut self, verb: &str, tokens: &[&str]) -> std::io::Result<Value> {
-        let way = format!("{TOPIC}/eventsubscriptions/{}:{verb}", self.queue);
-        let answer = self.try_post(&way, json!({"lockTokens": tokens}).to_string().as_bytes())?;
+        let path = format!("{TOPIC}/eventsubscriptions/{}:{verb}", self.queue);
+        let answer = self.try_post(&path, json!({"lockTokens": tokens}).to_string().as_bytes())?;
         assert_eq!(answer.status, 200, "{}", answer.text());
         Ok(answer.json())
     }
@@ -239,7 +239,7 @@ fn events_are_received_and_each_word_about_them_does_what_it_says() {
 /// What may not be asked, and how it is told.
 fn refuses(server: &Server, consumer: &mut Consumer) {
     let below = format!("{TOPIC}/eventsubscriptions");
-    for (way, body, status, says) in [
+    for (path, body, status, says) in [
         (format!("{below}/work:receive?maxEvents=0"), "", 400, "whole numbers from 1 to 100"),
         (format!("{below}/work:receive?maxWaitTime=5"), "", 400, "whole numbers from 10 to 120"),
         (
@@ -253,9 +253,9 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
         (format!("{below}/none:receive"), "", 404, "no event subscription 'none'"),
         ("/namespaces/plant/topics/cold/eventsubscriptions/work:receive".to_owned(), "", 410, "no topic 'cold'"),
     ] {
-        let answer = consumer.post(&way, body.as_bytes());
-        assert_eq!(answer.status, status, "{way}: {}", answer.text());
-        assert!(answer.text().contains(says), "{way}: {}", answer.text());
+        let answer = consumer.post(&path, body.as_bytes());
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.text().contains(says), "{path}: {}", answer.text());
     }
     let mut stranger = Consumer::new(server, "SharedAccessKey AAAA", "work");
     assert_eq!(stranger.post(&format!("{below}/work:receive"), b"").status, 401);

@@ -7,8 +7,8 @@ use gridhook::event::Timestamp;
 use super::{LONG, assert_arrived, wait_until_settled};
 use crate::support::{
     load::{self, Load, Rate},
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// Requests that were taken on a path, and when.
@@ -49,7 +49,7 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "neighbour"] {
-        server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))));
+        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
     }
     let pause = Duration::from_millis(10);
     let load = Load::start(
@@ -61,13 +61,13 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
         all.last().zip(all.first()).is_some_and(|(last, first)| last.since(*first) > Duration::from_secs(5))
     });
     let calm = latency(&server, &key, &sink, "calm");
-    sink.set("/hook", Manner::Answer(503));
+    sink.set("/hook", Behavior::Answer(503));
     wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
     let healthy = server.status("orders", "hook")["endpoint"]["healthyRate"].as_f64().expect("a rate");
     let down = sink.now();
     // What gathers meanwhile is far more than a second's worth.
     thread::sleep(Duration::from_secs(4));
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     let up = sink.now();
     let back = || taken(&sink, "/hook").into_iter().find(|at| *at >= up);
     wait_for("the probe", LONG, || back().is_some());
@@ -101,9 +101,9 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
 fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     for verb in ["probe", "release"] {
-        sink.set("/hook", Manner::Answer(503));
+        sink.set("/hook", Behavior::Answer(503));
         let ids: Vec<String> = (0..40).map(|number| format!("{verb}-{number}")).collect();
         server.publish("orders", &key, &load::body(&ids, "/a"));
         let before = sink.taken("/hook");
@@ -111,7 +111,7 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
         wait_for("two strikes", LONG, || {
             server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
         });
-        sink.set("/hook", Manner::Answer(200));
+        sink.set("/hook", Behavior::Answer(200));
         // Its own probe may be quicker: then the command has no sense any more, and says so.
         let status = server.try_to("orders", "hook", verb);
         assert!(matches!(status, 200 | 409), "{verb}: {status}");

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::support::{
     load,
-    server::{Server, Wish, subscription, wait_for},
-    sink::{self, Arrival, Manner, Sink},
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{self, Arrival, Behavior, Sink},
 };
 
 const CONTAINER: &str = "letters";
@@ -25,12 +25,12 @@ fn ids(count: usize) -> Vec<String> {
 }
 
 /// A server with the subscription `Hook`, whose endpoint refuses, and `other`, whose endpoint does not.
-fn start(wish: impl FnOnce(Wish) -> Wish) -> (Server, Sink, String) {
+fn start(spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Sink, String) {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "Hook", &wish(Wish::of(&sink.url("/hook")).dead_letters(CONTAINER)));
-    server.subscribe("orders", "other", &Wish::of(&sink.url("/other")));
-    sink.set("/hook", Manner::Answer(400));
+    server.subscribe("orders", "Hook", &spec(SubscriptionSpec::of(&sink.url("/hook")).dead_letters(CONTAINER)));
+    server.subscribe("orders", "other", &SubscriptionSpec::of(&sink.url("/other")));
+    sink.set("/hook", Behavior::Answer(400));
     (server, sink, key)
 }
 
@@ -69,13 +69,13 @@ fn give_up(server: &Server, key: &str, ids: &[String], before: u64) {
 
 #[test]
 fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothing_twice() {
-    let (mut server, sink, key) = start(|wish| wish.batch(3));
+    let (mut server, sink, key) = start(|spec| spec.batch(3));
     let all = ids(9);
     give_up(&server, &key, &all[..6], 0);
     wait_for("their file", LONG, || ids_in_files(&server) == all[..6]);
     give_up(&server, &key, &all[6..], 6);
     wait_for("the neighbour to have all", LONG, || sink.taken("/other") == 9);
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
 
     assert_eq!(command(&server, "orders", "redrive", &["--all", "--dry-run"])["deadLetters"], 9);
     assert_eq!(sink.taken("/hook"), 0, "a dry run sends nothing");
@@ -118,16 +118,16 @@ fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothi
 
 #[test]
 fn what_fails_again_is_a_dead_letter_again_and_nothing_goes_in_a_circle() {
-    let (mut server, sink, key) = start(|wish| wish);
+    let (mut server, sink, key) = start(|spec| spec);
     give_up(&server, &key, &ids(4), 0);
     wait_for("their files", LONG, || ids_in_files(&server) == ids(4));
     command(&server, "orders", "redrive", &["--all"]);
     wait_for("them to be given up again", LONG, || replayed(&server, "orders", "deadLettered") == 4);
-    wait_for("the redrive to end", LONG, || server.said().contains("redrive ended"));
+    wait_for("the redrive to end", LONG, || server.logs().contains("redrive ended"));
     wait_for("them to be in files again", LONG, || found(&server, "orders", &["--stage", "written"]) == 4);
     assert_eq!((ids_in_files(&server), listed(&server, "orders")), (ids(4), 4), "and nowhere else");
     assert!(sink.ledger("/hook").values().all(|arrivals| arrivals.len() == 2), "once, and once again");
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     command(&server, "orders", "redrive", &["--reason", "UndeliverableDueToHttpBadRequest"]);
     wait_for("them to arrive", LONG, || sink.taken("/hook") == 4);
     wait_for("their files to go", LONG, || files(&server).is_empty());
@@ -139,12 +139,12 @@ fn what_fails_again_is_a_dead_letter_again_and_nothing_goes_in_a_circle() {
 
 #[test]
 fn a_kill_in_the_middle_loses_none_and_repeats_what_was_in_flight_at_most() {
-    let (mut server, sink, key) = start(|wish| wish);
+    let (mut server, sink, key) = start(|spec| spec);
     let all = ids(60);
     give_up(&server, &key, &all[..50], 0);
     wait_for("their files", LONG, || ids_in_files(&server) == all[..50]);
     give_up(&server, &key, &all[50..], 50);
-    sink.set("/hook", Manner::Slow(Duration::from_millis(30), 200));
+    sink.set("/hook", Behavior::Slow(Duration::from_millis(30), 200));
     command(&server, "orders", "redrive", &["--all"]);
     for taken in [8, 25, 45] {
         wait_for("some to arrive", LONG, || sink.taken("/hook") >= taken);
@@ -227,8 +227,8 @@ fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
         ("customs", "CustomInputSchema", of("custom", own)),
     ];
     for (topic, schema, letters) in table {
-        let wish = Wish::of(&sink.url(&format!("/{topic}"))).dead_letters(CONTAINER);
-        server.subscribe(topic, "Hook", &if schema.is_empty() { wish } else { wish.schema(schema) });
+        let spec = SubscriptionSpec::of(&sink.url(&format!("/{topic}"))).dead_letters(CONTAINER);
+        server.subscribe(topic, "Hook", &if schema.is_empty() { spec } else { spec.schema(schema) });
         let damaged = put_file(&server, "damaged.json", r#"[{"id":"cut"#);
         for (id, text) in &letters {
             put_file(&server, &format!("{id}.json"), text);
@@ -261,7 +261,7 @@ fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
 
 #[test]
 fn what_the_endpoint_cannot_be_given_is_told_and_stays() {
-    let (mut server, _sink, _key) = start(|wish| wish);
+    let (mut server, _sink, _key) = start(|spec| spec);
     let fate = r#""deadletterreason":"x","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2023-06-19T23:28:08Z""#;
     let file = put_file(
         &server,
@@ -273,7 +273,7 @@ fn what_the_endpoint_cannot_be_given_is_told_and_stays() {
     let why = counted["problems"][0]["reason"].as_str().expect("a reason");
     assert!(why.contains("CloudEvents") && why.contains("EventGrid"), "{why}");
     command(&server, "orders", "redrive", &["--all"]);
-    wait_for("the redrive to end", LONG, || server.said().contains("redrive ended"));
+    wait_for("the redrive to end", LONG, || server.logs().contains("redrive ended"));
     assert_eq!(files(&server), [file]);
     assert_eq!(replayed(&server, "orders", "matched"), 0);
     server.terminate();
@@ -287,8 +287,8 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
     let topics = ["heat", "cold"];
     for topic in topics {
         let (path, key) = (format!("/{topic}"), server.topic(topic, "EventGridSchema"));
-        server.subscribe(topic, "Hook", &Wish::of(&sink.url(&path)).dead_letters(CONTAINER));
-        sink.set(&path, Manner::Answer(400));
+        server.subscribe(topic, "Hook", &SubscriptionSpec::of(&sink.url(&path)).dead_letters(CONTAINER));
+        sink.set(&path, Behavior::Answer(400));
         let all: Vec<String> = ids(4).iter().map(|id| format!("{topic}-{id}")).collect();
         server.publish(topic, &key, &load::body(&all, "/a"));
         wait_for("the events to be given up", LONG, || server.counter(topic, "Hook", "deadLettered") == 4);
@@ -299,7 +299,7 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
     for topic in topics {
         assert_eq!(listed(&server, topic), 4, "{topic}");
         assert_eq!(command(&server, topic, "redrive", &["--all", "--dry-run"])["deadLetters"], 4, "{topic}");
-        sink.set(&format!("/{topic}"), Manner::Answer(200));
+        sink.set(&format!("/{topic}"), Behavior::Answer(200));
     }
     command(&server, "heat", "redrive", &["--all"]);
     wait_for("its own to arrive", LONG, || sink.taken("/heat") == 4);
@@ -328,9 +328,9 @@ fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_sa
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"id": {"sourceField": "id"},
         "eventType": {"defaultValue": "T"}, "subject": {"defaultValue": "s"}, "dataVersion": {"defaultValue": "1"}}});
     let key = server.topic_of("customs", &json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping}));
-    let wish = Wish::of(&sink.url("/hook")).dead_letters(CONTAINER).schema("CloudEventSchemaV1_0");
-    server.subscribe("customs", "Hook", &wish);
-    sink.set("/hook", Manner::Answer(400));
+    let spec = SubscriptionSpec::of(&sink.url("/hook")).dead_letters(CONTAINER).schema("CloudEventSchemaV1_0");
+    server.subscribe("customs", "Hook", &spec);
+    sink.set("/hook", Behavior::Answer(400));
     server.publish("customs", &key, br#"[{"id":"c-1","data":{ "n" : 1.0 }}]"#);
     wait_for("its file", LONG, || files(&server).len() == 1);
     let text = fs::read_to_string(&files(&server)[0]).expect("a file");
@@ -343,7 +343,7 @@ fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_sa
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     command(&server, "customs", "redrive", &["--all"]);
     wait_for("it to arrive", LONG, || sink.taken("/hook") == 1);
     assert_eq!(sink.ledger("/hook").into_keys().collect::<Vec<_>>(), ["c-1"]);

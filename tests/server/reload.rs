@@ -10,7 +10,7 @@ use crate::support::{
     certificates::Authority,
     endpoint::{Endpoint, answer},
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
 };
 
 const OLD: &str = "the-old-token-of-the-operator";
@@ -34,17 +34,17 @@ fn a_hangup_reads_tokens_and_the_log_filter_again_and_names_what_needs_a_restart
     fs::write(&file, settings).expect("written");
     assert_eq!(status(&server, "/supervision", NEW), 401, "nothing is read by itself");
     server.signal("HUP");
-    wait_for("the new tokens", LONG, || server.said().contains("reloaded"));
+    wait_for("the new tokens", LONG, || server.logs().contains("reloaded"));
     assert_eq!(status(&server, "/supervision", NEW), 200);
     assert_eq!(status(&server, "/metrics", "the-new-token-of-prometheus"), 200);
     assert_eq!(status(&server, "/metrics", "the-old-token-of-prometheus"), 401);
-    let said = server.said();
-    assert!(said.contains("log_filter=\"debug\"") && said.contains("admin_token=\"new\""), "{said}");
-    assert!(said.contains("need a restart") && said.contains("limits.topics"), "{said}");
+    let log = server.logs();
+    assert!(log.contains("log_filter=\"debug\"") && log.contains("admin_token=\"new\""), "{log}");
+    assert!(log.contains("need a restart") && log.contains("limits.topics"), "{log}");
 
     fs::write(&file, "[log]\nfilter = \"loud\"\n").expect("written");
     server.signal("HUP");
-    wait_for("the complaint", LONG, || server.said().contains("nothing is changed"));
+    wait_for("the complaint", LONG, || server.logs().contains("nothing is changed"));
     for name in ["USR1", "USR2"] {
         server.signal(name);
     }
@@ -66,7 +66,7 @@ fn an_admin_token_of_the_settings_is_replaced() {
     server.signal("HUP");
     wait_for("the new token", LONG, || status(&server, "/supervision", NEW) == 200);
     assert_eq!(status(&server, "/supervision", OLD), 401);
-    assert!(!server.said().contains(NEW) && !server.said().contains(OLD), "no token is told");
+    assert!(!server.logs().contains(NEW) && !server.logs().contains(OLD), "no token is told");
 }
 
 #[test]
@@ -92,20 +92,20 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let script = answer(200, "webhook-allowed-origin: *\r\n", "");
     let endpoint = Endpoint::start_tls(vec![script], authority.demanding("localhost"));
     let url = format!("https://localhost:{}/hook", endpoint.address().port());
-    let wish = Wish::of(&url).schema("CloudEventSchemaV1_0").webhook("clientCertificate", json!("shop"));
-    let refused = server.ask_for("orders", "hook", &wish);
+    let spec = SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0").webhook("clientCertificate", json!("shop"));
+    let refused = server.ask_for("orders", "hook", &spec);
     assert_eq!(refused.status, 400, "there is no such certificate yet: {}", refused.text());
 
     authority.issue("gridhook").write(&certificates, "shop");
     second.write(folder.path(), "server");
     server.signal("HUP");
-    wait_for("the report", LONG, || server.said().contains("reloaded"));
-    let said = server.said();
-    assert!(said.contains("certificate=\"new\"") && said.contains("new: shop"), "{said}");
+    wait_for("the report", LONG, || server.logs().contains("reloaded"));
+    let log = server.logs();
+    assert!(log.contains("certificate=\"new\"") && log.contains("new: shop"), "{log}");
     let mut client = server.client();
     client.ask("GET", "/healthz", &[], b"").expect("it answers");
     assert_eq!(client.certificate(), Some(second.certificate.to_vec()));
-    server.subscribe("orders", "hook", &wish);
+    server.subscribe("orders", "hook", &spec);
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("the event to be delivered", LONG, || server.counter("orders", "hook", "delivered") == 1);
 
@@ -113,7 +113,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     let stranger = Authority::new();
     stranger.issue("gridhook").write(&certificates, "shop");
     server.signal("HUP");
-    wait_for("the second report", LONG, || server.said().matches("reloaded").count() == 2);
+    wait_for("the second report", LONG, || server.logs().matches("reloaded").count() == 2);
     server.publish("orders", &key, &load::body(&["two".to_owned()], "/a"));
     wait_for("the request to fail", LONG, || {
         server.status("orders", "hook")["counters"]["requestsFailed"].as_u64() >= Some(1)
@@ -121,7 +121,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     // Half a pair keeps what was shown, and is told.
     fs::write(certificates.join("shop.key"), "nothing").expect("written");
     server.signal("HUP");
-    wait_for("the complaint", LONG, || server.said().contains("client certificate cannot be used"));
+    wait_for("the complaint", LONG, || server.logs().contains("client certificate cannot be used"));
     authority.issue("gridhook").write(&certificates, "shop");
     server.signal("HUP");
     wait_for("the event to be delivered", LONG, || server.counter("orders", "hook", "delivered") == 2);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     load::{self, Load, Rate},
-    server::{Server, Wish, subscription, wait_for},
-    sink::{Arrival, Manner, Sink},
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{Arrival, Behavior, Sink},
 };
 
 /// A log that is kept.
@@ -67,8 +67,8 @@ fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize)
 fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
     let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "past", &Wish::of(&sink.url("/past")).batch(BATCH).prefix("/past"));
-    server.subscribe("orders", "live", &Wish::of(&sink.url("/live")).prefix("/load"));
+    server.subscribe("orders", "past", &SubscriptionSpec::of(&sink.url("/past")).batch(BATCH).prefix("/past"));
+    server.subscribe("orders", "live", &SubscriptionSpec::of(&sink.url("/live")).prefix("/load"));
     let count = many(3_000, 1_000_000);
     let ids = publish(&server, &key, 0..count, "/past");
     wait_for("the first delivery", LONG * 10, || sink.taken("/past") == count);
@@ -79,8 +79,12 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
         Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 2, pause: Duration::from_millis(5) };
     let traffic = Load::start(server.at(), &rate);
     let dry_run = server.command("POST", &replays("orders", "past", ""), &json!({"toSequence": count, "dryRun": true}));
-    let told = dry_run.json();
-    assert_eq!((dry_run.status, &told["stored"], &told["matching"]), (200, &count.into(), &count.into()), "{told}");
+    let reported = dry_run.json();
+    assert_eq!(
+        (dry_run.status, &reported["stored"], &reported["matching"]),
+        (200, &count.into(), &count.into()),
+        "{reported}"
+    );
     let id = start(
         &server,
         "orders",
@@ -142,7 +146,7 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
     let traffic = Load::start(server.at(), &rate);
     wait_for("some traffic", LONG, || traffic.acknowledged() > 100);
     let past = |at: Timestamp| {
-        Wish::of(&sink.url("/late")).batch(BATCH).also(&json!({}), &json!({"startsFrom": at.to_string()}))
+        SubscriptionSpec::of(&sink.url("/late")).batch(BATCH).also(&json!({}), &json!({"startsFrom": at.to_string()}))
     };
     server.subscribe("orders", "late", &past(at));
     let more = traffic.acknowledged() + 200;
@@ -162,7 +166,7 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
     });
     assert!(repeated.len() <= 2 * 16 * BATCH as usize, "{} were repeated by a kill", repeated.len());
     assert_eq!(server.counter("orders", "late", "delivered"), server.counter("orders", "late", "passed"));
-    assert_eq!(server.told("orders", "late").json()["properties"]["startsFrom"], at.to_string());
+    assert_eq!(server.get_subscription("orders", "late").json()["properties"]["startsFrom"], at.to_string());
 
     // The same again is no change; another place is refused, and so is the future.
     server.subscribe("orders", "late", &past(at));
@@ -178,7 +182,7 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
 fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reason() {
     let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(BATCH));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
     let refused = |body: Value| {
         let answer = server.admin("POST", &replays("orders", "hook", ""), &body);
         (answer.status, answer.json()["error"]["message"].as_str().expect("a message").to_owned())
@@ -235,7 +239,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
 fn what_the_floor_has_passed_is_said_to_be_gone() {
     let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1s")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     publish(&server, &key, 0..10, "/a");
     wait_until_settled(&server, "orders", "hook");
     let ask = || server.admin("POST", &replays("orders", "hook", ""), &json!({"fromSequence": 1, "dryRun": true}));
@@ -254,10 +258,10 @@ fn what_the_floor_has_passed_is_said_to_be_gone() {
 fn what_a_replay_gives_up_is_a_dead_letter_that_says_so() {
     let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).attempts(1).dead_letters("aside"));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).attempts(1).dead_letters("aside"));
     publish(&server, &key, 0..5, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 5);
-    sink.set("/hook", Manner::Answer(400));
+    sink.set("/hook", Behavior::Answer(400));
     let id = start(&server, "orders", "hook", &json!({}));
     let job = wait_until_ended(&server, "hook", &id);
     assert_eq!((&job["counters"]["deadLettered"], &job["counters"]["delivered"]), (&5.into(), &0.into()), "{job}");
@@ -275,7 +279,7 @@ fn what_a_replay_gives_up_is_a_dead_letter_that_says_so() {
 fn the_command_starts_shows_and_lists_replays() {
     let (server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(BATCH));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
     publish(&server, &key, 0..100, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 100);
     let topic = subscription("orders", "").replace("/eventSubscriptions/", "");
@@ -285,20 +289,20 @@ fn the_command_starts_shows_and_lists_replays() {
         command.args(["replay", words[0], &topic, "hook"]).args(&words[1..]);
         command.args(["--server", &format!("http://{}", server.at()), "--token-file"]).arg(token);
         let output = command.output().expect("the binary starts");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        (said, String::from_utf8_lossy(&output.stderr).into_owned())
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+        (printed, String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (said, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
-    assert_eq!(said, "90 of 90 stored events match (sequence numbers 11 to 100); nothing was sent\n");
-    let (said, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch"]);
-    assert!(said.contains("ID  STATE") && said.contains("16  completed  11-100     90/90"), "{said}");
+    let (printed, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
+    assert_eq!(printed, "90 of 90 stored events match (sequence numbers 11 to 100); nothing was sent\n");
+    let (printed, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch"]);
+    assert!(printed.contains("ID  STATE") && printed.contains("16  completed  11-100     90/90"), "{printed}");
     assert!(bar.contains("[##############################] 90/90, 90 delivered, completed"), "{bar}");
-    let (said, _) = run(&["list", "--output", "json"]);
-    let listed: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{said}");
-    let (said, _) = run(&["start", "--rate", "1"]);
-    assert!(said.contains("17  running"), "{said}");
+    let (printed, _) = run(&["list", "--output", "json"]);
+    let listed: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{printed}");
+    let (printed, _) = run(&["start", "--rate", "1"]);
+    assert!(printed.contains("17  running"), "{printed}");
     assert!(run(&["pause", "17"]).0.contains("17  paused"));
     assert!(run(&["resume", "17"]).0.contains("17  running"));
     assert!(run(&["cancel", "17"]).0.contains("17  cancel"));

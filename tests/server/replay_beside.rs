@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{LONG, many, replay, wait_until_settled};
 use crate::support::{
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
@@ -38,8 +38,8 @@ fn p99(server: &Server, key: &str, sink: &Sink, run: &str) -> Duration {
 fn live_events_hardly_wait_for_a_replay_to_their_neighbour() {
     let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "7d")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "past", &Wish::of(&sink.url("/past")).batch(100).prefix("/past"));
-    server.subscribe("orders", "live", &Wish::of(&sink.url("/live")).prefix("/live"));
+    server.subscribe("orders", "past", &SubscriptionSpec::of(&sink.url("/past")).batch(100).prefix("/past"));
+    server.subscribe("orders", "live", &SubscriptionSpec::of(&sink.url("/live")).prefix("/live"));
     let count = many(5_000, 1_000_000);
     replay::publish(&server, &key, 0..count, "/past");
     wait_for("the first delivery", LONG * 10, || sink.taken("/past") == count);

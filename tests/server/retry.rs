@@ -6,8 +6,8 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     edition::{JITTER, STEPS},
     load,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// How late an attempt may be on a machine that does other things too.
@@ -17,8 +17,8 @@ const LATE: Duration = Duration::from_millis(500);
 fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_edition() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Script(VecDeque::from([503, 503, 503])));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Statuses(VecDeque::from([503, 503, 503])));
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("the event", LONG, || sink.taken("/hook") == 1);
     wait_until_settled(&server, "orders", "hook");
@@ -45,15 +45,15 @@ fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_e
 fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "1")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Answer(503));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Answer(503));
     let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
     wait_for("a second strike", LONG, || {
         server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
     });
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
@@ -64,8 +64,8 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
 fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::RetryAfter(429, 3));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::RetryAfter(429, 3));
     server.publish("orders", &key, &load::body(&["first".to_owned()], "/a"));
     wait_for("the refusal", LONG, || !sink.ledger("/hook").is_empty());
     for number in 0..5 {
@@ -91,8 +91,8 @@ fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included(
 fn events_that_an_endpoint_refuses_do_not_suspend_it() {
     let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "1")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Script(VecDeque::from([400; 30])));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Statuses(VecDeque::from([400; 30])));
     let ids: Vec<String> = (0..40).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("the good events", LONG, || sink.taken("/hook") == 10);

@@ -24,8 +24,8 @@ use crate::{
     journal::copy_folder,
     support::{
         load::{self, Load, Rate},
-        server::{Server, Wish, wait_for},
-        sink::{Ledger, Manner, Sink},
+        server::{Server, SubscriptionSpec, wait_for},
+        sink::{Behavior, Ledger, Sink},
     },
 };
 
@@ -160,10 +160,10 @@ impl Scene {
     fn start() -> Self {
         let (mut server, sink) = (Server::start(&[]), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
-        let doomed = Wish::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
+        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
+        let doomed = SubscriptionSpec::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
         server.subscribe("orders", "doomed", &doomed);
-        sink.set("/doomed", Manner::Answer(400));
+        sink.set("/doomed", Behavior::Answer(400));
         let mut acknowledged = Vec::new();
         let mut publish = |from: usize| {
             for first in (from..from + 50).step_by(10) {
@@ -176,7 +176,7 @@ impl Scene {
         publish(50);
         wait_for("what is taken", LONG, || sink.taken("/hook") == 100);
         wait_until_settled(&server, "orders", "hook");
-        sink.set("/hook", Manner::Answer(503));
+        sink.set("/hook", Behavior::Answer(503));
         publish(100);
         wait_for("failures", LONG, || server.counter("orders", "hook", "pending") >= 10);
         // The floor follows, and what is owed is held.
@@ -209,7 +209,7 @@ impl Scene {
         let mut server = Server::on(data_dir, &[]);
         server.assert_sound();
         self.sink.reset("/hook", self.taken.clone());
-        self.sink.set("/hook", Manner::Answer(200));
+        self.sink.set("/hook", Behavior::Answer(200));
         server.restart();
         server.operate("orders", "hook", "resume");
         wait_until_settled(&server, "orders", "hook");
@@ -235,7 +235,7 @@ fn the_checks_of_the_kill_tests_notice_every_bug_that_a_life_could_leave_behind(
     for bug in &BUGS {
         match scene.check(Some(bug)) {
             Ok(()) => missed.push(bug.name),
-            Err(said) => println!("{}: caught: {said}", bug.name),
+            Err(reported) => println!("{}: caught: {reported}", bug.name),
         }
     }
     println!("caught {} of {}", BUGS.len() - missed.len(), BUGS.len());
@@ -256,8 +256,8 @@ fn first_line(panic: &(dyn std::any::Any + Send)) -> String {
 fn the_check_of_the_chaos_tests_notices_a_life_that_was_not_handed_its_flights() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "victim", &Wish::of(&sink.url("/victim")).batch(5));
-    sink.set("/victim", Manner::Slow(Duration::from_millis(50), 200));
+    server.subscribe("orders", "victim", &SubscriptionSpec::of(&sink.url("/victim")).batch(5));
+    sink.set("/victim", Behavior::Slow(Duration::from_millis(50), 200));
     let pause = Duration::from_millis(10);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 5, pause };
     let load = Load::start(server.at(), &rate);

@@ -7,7 +7,7 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     endpoint::{Endpoint, Received, answer},
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
 };
 
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -28,7 +28,7 @@ fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_g
     let key = server.topic("orders", "EventGridSchema");
     let endpoint = Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]);
     let signing = |secrets: &[&str]| json!({"secrets": secrets});
-    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()).webhook("signing", signing(&[OLD])));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).webhook("signing", signing(&[OLD])));
     let publish = |id: &str| {
         let before = endpoint.requests().len();
         server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
@@ -56,18 +56,21 @@ fn every_attempt_is_signed_under_the_same_id_and_a_secret_is_changed_without_a_g
 fn secrets_are_taken_and_never_told() {
     let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("LOG__FILTER", "debug")]);
     server.topic("orders", "EventGridSchema");
-    let wish = |secrets: &[&str]| Wish::of("http://127.0.0.1:1/").webhook("signing", json!({"secrets": secrets}));
-    let saved = server.ask_for("orders", "hook", &wish(&[NEW, OLD]));
-    for told in [saved, server.told("orders", "hook"), server.patch("orders", "hook", &json!({"labels": ["x"]}))] {
-        let secrets = &told.json()["properties"]["destination"]["properties"]["signing"]["secrets"];
-        assert_eq!(secrets, &json!(["whsk_[hidden]", "whsec_[hidden]"]), "{}", told.text());
+    let spec =
+        |secrets: &[&str]| SubscriptionSpec::of("http://127.0.0.1:1/").webhook("signing", json!({"secrets": secrets}));
+    let saved = server.ask_for("orders", "hook", &spec(&[NEW, OLD]));
+    for reported in
+        [saved, server.get_subscription("orders", "hook"), server.patch("orders", "hook", &json!({"labels": ["x"]}))]
+    {
+        let secrets = &reported.json()["properties"]["destination"]["properties"]["signing"]["secrets"];
+        assert_eq!(secrets, &json!(["whsk_[hidden]", "whsec_[hidden]"]), "{}", reported.text());
     }
     // What is shown can be written back: each secret stays where it was. Where there was none, there is nothing to stay.
-    let again = server.ask_for("orders", "hook", &wish(&["whsk_[hidden]", "whsec_[hidden]"]));
+    let again = server.ask_for("orders", "hook", &spec(&["whsk_[hidden]", "whsec_[hidden]"]));
     assert_eq!(again.status, 201, "{}", again.text());
-    let refused = server.ask_for("orders", "hook", &wish(&[NEW, OLD, "whsec_[hidden]"]));
+    let refused = server.ask_for("orders", "hook", &spec(&[NEW, OLD, "whsec_[hidden]"]));
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("destination.properties.signing.secrets[2] cannot be used"), "{}", refused.text());
-    let said = server.said();
-    assert!(!said.contains("MfKQ9r8") && !said.contains("6Xb/dCc"), "no log has a secret");
+    let log = server.logs();
+    assert!(!log.contains("MfKQ9r8") && !log.contains("6Xb/dCc"), "no log has a secret");
 }

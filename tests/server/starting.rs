@@ -81,16 +81,16 @@ fn a_folder_of_a_group_that_may_write_it_is_a_data_folder() {
         .stderr(fs::File::create(&log).expect("a file"))
         .spawn()
         .expect("setpriv");
-    let said = || format!("{}{}", fs::read_to_string(&out).expect("text"), fs::read_to_string(&log).expect("text"));
+    let output = || format!("{}{}", fs::read_to_string(&out).expect("text"), fs::read_to_string(&log).expect("text"));
     let mut ended = None;
     wait_for("the server to listen", LONG, || {
         ended = child.try_wait().expect("a child");
-        ended.is_some() || said().contains("listens on http")
+        ended.is_some() || output().contains("listens on http")
     });
     child.kill().ok();
     child.wait().expect("a child");
-    assert!(ended.is_none(), "{}", said());
-    assert!(said().contains("GRIDHOOK_SERVER__LISTEN"), "a near miss is told: {}", said());
+    assert!(ended.is_none(), "{}", output());
+    assert!(output().contains("GRIDHOOK_SERVER__LISTEN"), "a near miss is told: {}", output());
     let token = fs::metadata(data.join("admin-token")).expect("a token");
     assert_eq!(token.permissions().mode() & 0o777, 0o600, "what it makes there is its own");
 }

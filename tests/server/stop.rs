@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{LONG, assert_arrived, pull, wait_until_settled};
 use crate::support::{
     load::{Load, Rate},
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// A client that waits for events asks for so many seconds of it: longer than a stop may take.
@@ -27,8 +27,8 @@ fn rate(key: String) -> Rate {
 fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_loses_and_repeats_nothing() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
-    sink.set("/hook", Manner::Slow(Duration::from_millis(100), 200));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
+    sink.set("/hook", Behavior::Slow(Duration::from_millis(100), 200));
     let load = Load::start(server.at(), &rate(key));
     for _ in 0..3 {
         let before = load.acknowledged();
@@ -49,14 +49,14 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
 fn a_stop_waits_no_longer_than_it_was_told_for_an_endpoint_that_hangs() {
     let (mut server, sink) = (Server::start(&[("SERVER__SHUTDOWN_WAIT", "3s")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Hang);
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Hang);
     let load = Load::start(server.at(), &rate(key));
     wait_for("requests that hang", LONG, || server.status("orders", "hook")["inFlight"] == 16);
     let took = server.terminate();
     assert!((SHUTDOWN_WAIT..SHUTDOWN_WAIT * 3).contains(&took), "stopped after {took:?}");
     let acknowledged = load.stop();
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     server.restart();
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);
@@ -101,23 +101,23 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
 
 /// A sample of the figures of the server.
 fn metric(server: &Server, name: &str) -> Option<f64> {
-    let told = server.command("GET", "/metrics", &serde_json::Value::Null).text();
-    told.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    let response = server.command("GET", "/metrics", &serde_json::Value::Null).text();
+    response.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 #[test]
 fn a_second_signal_ends_the_server_at_once() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    sink.set("/hook", Manner::Hang);
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Hang);
     server.publish("orders", &key, &crate::support::load::body(&["one".to_owned()], "/a"));
     wait_for("a request that hangs", LONG, || server.status("orders", "hook")["inFlight"] == 1);
     server.signal_term();
     thread::sleep(Duration::from_millis(50));
     server.signal_term();
     assert_eq!(server.wait(Duration::from_secs(5)), Some(130));
-    sink.set("/hook", Manner::Answer(200));
+    sink.set("/hook", Behavior::Answer(200));
     server.restart();
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(sink.taken("/hook"), 1);
@@ -126,9 +126,9 @@ fn a_second_signal_ends_the_server_at_once() {
 #[test]
 fn a_second_server_on_the_same_folder_is_refused_and_says_why() {
     let server = Server::start(&[]);
-    let (status, said) = server.second();
+    let (status, reported) = server.second();
     assert!(!status.success(), "it ended with {status}");
     let folder = server.data_dir().display().to_string();
-    assert!(said.contains(&folder) && said.contains("another"), "it says which folder, and why: {said}");
+    assert!(reported.contains(&folder) && reported.contains("another"), "it says which folder, and why: {reported}");
     server.topic("orders", "EventGridSchema");
 }

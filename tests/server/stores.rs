@@ -8,8 +8,8 @@ use crate::support::{
     cloud::Cloud,
     load::{self, TYPE},
     needs,
-    server::{Server, Wish, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::{Behavior, Sink},
 };
 
 /// What a test asks of a store, from outside of any runtime.
@@ -84,9 +84,9 @@ impl Stage {
             {"name": "X-Kind", "type": "Static", "properties": {"value": "a", "isSecret": false}},
             {"name": "X-Secret", "type": "Static", "properties": {"value": "hidden", "isSecret": true}}
         ]);
-        let wish = Wish::of(&sink.url("/hook")).batch(10).webhook("deliveryAttributeMappings", header);
-        server.subscribe("orders", "Hook", &wish.dead_letters_at(place));
-        sink.set("/hook", Manner::Answer(400));
+        let spec = SubscriptionSpec::of(&sink.url("/hook")).batch(10).webhook("deliveryAttributeMappings", header);
+        server.subscribe("orders", "Hook", &spec.dead_letters_at(place));
+        sink.set("/hook", Behavior::Answer(400));
         Self { cloud, server, sink, key }
     }
 
@@ -105,7 +105,7 @@ impl Stage {
     fn outage(&mut self, range: std::ops::Range<usize>, killed: bool) {
         self.cloud.stop();
         self.give_up(range);
-        wait_for("a file to be refused", LONG, || self.server.said().contains("cannot store dead-letter file"));
+        wait_for("a file to be refused", LONG, || self.server.logs().contains("cannot store dead-letter file"));
         if killed {
             self.server.kill_9();
             self.server.restart();
@@ -115,8 +115,8 @@ impl Stage {
 
     fn end(mut self) {
         assert_eq!(self.sink.taken("/hook"), 0);
-        let said = self.server.said();
-        assert!(!said.contains("are lost") && !said.contains("hidden"), "{said}");
+        let log = self.server.logs();
+        assert!(!log.contains("are lost") && !log.contains("hidden"), "{log}");
         self.server.terminate();
         self.server.assert_sound();
     }
@@ -240,8 +240,8 @@ fn a_place_in_no_store_is_refused_and_no_credential_is_ever_told() {
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     server.topic("orders", "EventGridSchema");
     let asked = |place: Value| {
-        let wish = Wish::of(&sink.url("/hook")).dead_letters_at(&place);
-        server.ask_for("orders", "Hook", &wish)
+        let spec = SubscriptionSpec::of(&sink.url("/hook")).dead_letters_at(&place);
+        server.ask_for("orders", "Hook", &spec)
     };
     for (place, expected) in [
         (json!({"resourceId": "/r", "blobContainerName": "letters"}), "allowed is one of archive"),
@@ -255,9 +255,9 @@ fn a_place_in_no_store_is_refused_and_no_credential_is_ever_told() {
     }
     let place = json!({"resourceId": "s3://letters/kept/here"});
     assert!([200, 201].contains(&asked(place.clone()).status));
-    let told = server.told("orders", "Hook");
-    assert_eq!(told.json()["properties"]["deadLetterDestination"]["properties"]["resourceId"], place["resourceId"]);
-    assert!(!told.text().contains("hidden") && !server.said().contains("hidden"));
+    let reported = server.get_subscription("orders", "Hook");
+    assert_eq!(reported.json()["properties"]["deadLetterDestination"]["properties"]["resourceId"], place["resourceId"]);
+    assert!(!reported.text().contains("hidden") && !server.logs().contains("hidden"));
     assert_eq!(dead_letter::files(&server), Vec::<std::path::PathBuf>::new());
     server.terminate();
 }

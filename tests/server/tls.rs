@@ -11,7 +11,7 @@ use crate::support::{
     endpoint::{Endpoint, answer},
     http::Client,
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
 };
 
 /// Its certificate as the next connection is shown it.
@@ -48,7 +48,7 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     assert_eq!(shown(&server), first.certificate.to_vec());
     // Half of the pair: for a moment it is a certificate without its key.
     std::fs::write(&certificate, &second.pem).expect("written");
-    wait_for("the complaint", LONG, || server.said().contains("new server certificate cannot be used"));
+    wait_for("the complaint", LONG, || server.logs().contains("new server certificate cannot be used"));
     assert_eq!(shown(&server), first.certificate.to_vec());
     second.write(folder.path(), "server");
     wait_for("the new certificate", LONG, || shown(&server) == second.certificate.to_vec());
@@ -56,7 +56,7 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     assert_eq!(open.certificate(), Some(first.certificate.to_vec()));
 
     std::fs::write(&certificate, "nothing").expect("written");
-    wait_for("another complaint", LONG, || server.said().matches("new server certificate cannot be used").count() == 2);
+    wait_for("another complaint", LONG, || server.logs().matches("new server certificate cannot be used").count() == 2);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(shown(&server), second.certificate.to_vec());
 }
@@ -75,26 +75,28 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
     let script = answer(200, "webhook-allowed-origin: *\r\n", "");
     let endpoint = Endpoint::start_tls(vec![script], authority.demanding("localhost"));
     let url = format!("https://localhost:{}/hook", endpoint.address().port());
-    let wish = |name: &str| Wish::of(&url).schema("CloudEventSchemaV1_0").webhook("clientCertificate", json!(name));
+    let spec = |name: &str| {
+        SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0").webhook("clientCertificate", json!(name))
+    };
 
-    let without = server.ask_for("orders", "hook", &Wish::of(&url).schema("CloudEventSchemaV1_0"));
+    let without = server.ask_for("orders", "hook", &SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0"));
     assert_eq!(without.codes(), (400, "Url validation".to_owned(), "SocketError".to_owned()), "{}", without.text());
     assert!(without.text().contains("alert"), "{}", without.text());
-    let unknown = server.ask_for("orders", "hook", &wish("elsewhere"));
-    let said = unknown.text();
+    let unknown = server.ask_for("orders", "hook", &spec("elsewhere"));
+    let message = unknown.text();
     assert!(
         unknown.status == 400
-            && said.contains("clientCertificate is \\\"elsewhere\\\", which does not exist; allowed is one of shop"),
-        "{said}"
+            && message.contains("clientCertificate is \\\"elsewhere\\\", which does not exist; allowed is one of shop"),
+        "{message}"
     );
     assert_eq!(endpoint.requests().len(), 0);
 
-    server.subscribe("orders", "hook", &wish("shop"));
+    server.subscribe("orders", "hook", &spec("shop"));
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("the event", LONG, || endpoint.requests().len() == 2);
     assert_eq!(endpoint.requests()[1].header("aeg-event-type"), Some("Notification"));
-    let told = server.told("orders", "hook").json();
-    assert_eq!(told["properties"]["destination"]["properties"]["clientCertificate"], "shop");
+    let reported = server.get_subscription("orders", "hook").json();
+    assert_eq!(reported["properties"]["destination"]["properties"]["clientCertificate"], "shop");
 
     // A certificate that is gone after a restart stops nothing but its own requests, which say why.
     server.terminate();

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{LONG, many};
 use crate::support::{
     load,
-    server::{Server, Wish, operator, wait_for},
-    sink::{Manner, Sink},
+    server::{Server, SubscriptionSpec, operator, wait_for},
+    sink::{Behavior, Sink},
 };
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
@@ -34,9 +34,9 @@ fn wait_until_passed(server: &Server, name: &str, events: u64) {
 
 /// The stories of the only event with this id, by subscription.
 fn stories(server: &Server, id: &str) -> BTreeMap<String, Value> {
-    let told = trace(server, &format!("id={id}"));
-    let events = told["events"].as_array().expect("a list");
-    assert_eq!(events.len(), 1, "{told}");
+    let output = trace(server, &format!("id={id}"));
+    let events = output["events"].as_array().expect("a list");
+    assert_eq!(events.len(), 1, "{output}");
     let stories = events[0]["subscriptions"].as_array().expect("a list");
     stories.iter().map(|story| (story["subscription"].as_str().expect("a name").to_owned(), story.clone())).collect()
 }
@@ -79,24 +79,24 @@ fn the_story_of_an_event_reads_like_this() {
     let mut server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "100"), ("JOURNAL__RETENTION", "1h")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
-    server.subscribe("orders", "graves", &Wish::of(&sink.url("/graves")).attempts(2).dead_letters("dead"));
-    server.subscribe("orders", "gone", &Wish::of(&sink.url("/gone")).attempts(1));
-    server.subscribe("orders", "narrow", &Wish::of(&sink.url("/narrow")).prefix("/b"));
-    server.subscribe("orders", "short", &Wish::of(&sink.url("/short")));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("orders", "graves", &SubscriptionSpec::of(&sink.url("/graves")).attempts(2).dead_letters("dead"));
+    server.subscribe("orders", "gone", &SubscriptionSpec::of(&sink.url("/gone")).attempts(1));
+    server.subscribe("orders", "narrow", &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/b"));
+    server.subscribe("orders", "short", &SubscriptionSpec::of(&sink.url("/short")));
     let busy = (503, "{\"error\": \"busy\u{1b}[31m, come back\"}");
-    sink.set("/hook", Manner::Words([busy, busy].into()));
-    sink.set("/graves", Manner::Answer(500));
-    sink.set("/gone", Manner::Dead);
+    sink.set("/hook", Behavior::StatusesAndBodies([busy, busy].into()));
+    sink.set("/graves", Behavior::Answer(500));
+    sink.set("/gone", Behavior::Dead);
     publish(&server, &key, &["first"], "/a");
     for name in ["hook", "graves", "gone", "narrow", "short"] {
         wait_until_passed(&server, name, 1);
     }
     wait_for("the file", LONG, || words(&stories(&server, "first")["graves"]).contains(&"written"));
     // What stopped the event is not in force any more, and one of those who had it is gone.
-    server.subscribe("orders", "narrow", &Wish::of(&sink.url("/narrow")).prefix("/a"));
+    server.subscribe("orders", "narrow", &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/a"));
     server.unsubscribe("orders", "short");
-    server.subscribe("orders", "later", &Wish::of(&sink.url("/later")));
+    server.subscribe("orders", "later", &SubscriptionSpec::of(&sink.url("/later")));
     server.kill_9();
     server.restart();
 
@@ -169,7 +169,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
     let mut models: BTreeMap<&str, Model> = BTreeMap::new();
     for (name, attempts) in [("one", 30), ("two", 2), ("three", 30)] {
         let path = format!("/{name}");
-        server.subscribe("orders", name, &Wish::of(&sink.url(&path)).prefix("/b").attempts(attempts));
+        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&path)).prefix("/b").attempts(attempts));
         models.insert(name, Model { prefix: "/b", version: 1 });
     }
     // By id and subscription: which version stopped it, or none.
@@ -180,11 +180,11 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
             if jitter.bool() {
                 let prefix = prefixes[jitter.usize(..prefixes.len())];
                 let attempts = if *name == "two" { 2 } else { 30 };
-                let wish = Wish::of(&sink.url(&format!("/{name}"))).prefix(prefix).attempts(attempts);
-                server.subscribe("orders", name, &wish);
+                let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}"))).prefix(prefix).attempts(attempts);
+                server.subscribe("orders", name, &spec);
                 *model = Model { prefix, version: model.version + 1 };
             }
-            sink.set(&format!("/{name}"), Manner::Script([503, 200, 500, 200, 200].into()));
+            sink.set(&format!("/{name}"), Behavior::Statuses([503, 200, 500, 200, 200].into()));
         }
         for batch in 0..4 {
             let subject = ["/a/1", "/a/2", "/b/1", "/c"][jitter.usize(..4)];
@@ -213,7 +213,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
         wait_until_passed(&server, name, published);
     }
     let ids: Vec<String> = truth.keys().map(|(id, _)| id.clone()).collect();
-    let mut told = 0;
+    let mut reported = 0;
     for id in ids.into_iter().step_by(5) {
         let stories = stories(&server, &id);
         for name in models.keys() {
@@ -243,10 +243,10 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
                     assert!((1..=arrivals.len()).contains(&attempts), "{known}");
                 }
             }
-            told += 1;
+            reported += 1;
         }
     }
-    assert!(told > 200, "{told} stories");
+    assert!(reported > 200, "{reported} stories");
     server.terminate();
     server.assert_sound();
 }

@@ -12,7 +12,7 @@ use super::LONG;
 use crate::support::{
     load,
     server::{Server, operator, wait_for},
-    sink::{Manner, Sink},
+    sink::{Behavior, Sink},
     terminal::Terminal,
 };
 
@@ -27,7 +27,7 @@ fn well_and_sick(server: &Server, sink: &Sink) -> String {
         let url = sink.url(&format!("/{name}"));
         done(server, &["subscriptions", "create", "orders", name, "--endpoint", &url]);
     }
-    sink.set("/sick", Manner::Answer(503));
+    sink.set("/sick", Behavior::Answer(503));
     let keys: Value =
         serde_json::from_str(&done(server, &["topics", "keys", "orders", "--output", "json"])).expect("JSON");
     keys["key1"].as_str().expect("a key").to_owned()
@@ -55,8 +55,8 @@ fn top_shows_the_busiest_and_the_sickest_once_for_scripts() {
     wait_for("a delivery between two looks", LONG, || {
         published += 1;
         publish(&server, &key, &[&published.to_string()], "/a");
-        let told = done(&server, &["top", "--once", "--every", "500ms", "--output", "json", "--by", "health"]);
-        report = serde_json::from_str(&told).expect("JSON");
+        let output = done(&server, &["top", "--once", "--every", "500ms", "--output", "json", "--by", "health"]);
+        report = serde_json::from_str(&output).expect("JSON");
         report["top"][0]["subscription"] == "sick" && report["suspended"] == 1
     });
     assert_eq!((&report["subscriptions"], &report["top"].as_array().map(Vec::len)), (&2.into(), &Some(2)), "{report}");
@@ -144,13 +144,13 @@ impl Drop for Following {
 }
 
 /// Publishes until somebody hears of it: when a listener is there is nobody's to say.
-fn publish_until(server: &Server, key: &str, mut heard: impl FnMut() -> bool) {
+fn publish_until(server: &Server, key: &str, mut received: impl FnMut() -> bool) {
     let mut published = 0;
     wait_for("somebody to hear of it", LONG, || {
         published += 1;
         publish(server, key, &[&format!("event-{published}")], "/a");
         std::thread::sleep(Duration::from_millis(50));
-        heard()
+        received()
     });
 }
 
@@ -207,15 +207,15 @@ fn who_listens_holds_up_no_stop() {
     let sink = Sink::start();
     let key = well_and_sick(&server, &sink);
     let mut following = Following::start(&server, "--events");
-    let heard = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let received = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let tells = std::sync::Arc::clone(&heard);
+        let tells = std::sync::Arc::clone(&received);
         let following = &mut following;
         scope.spawn(move || {
             following.next();
             tells.store(true, std::sync::atomic::Ordering::Release);
         });
-        publish_until(&server, &key, || heard.load(std::sync::atomic::Ordering::Acquire));
+        publish_until(&server, &key, || received.load(std::sync::atomic::Ordering::Acquire));
     });
     server.terminate();
     while following.lines.next().is_some() {}

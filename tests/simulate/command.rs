@@ -108,9 +108,9 @@ fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
 
     fs::write(&file, impatient.replace("after_failures = 10", "after_failures = 0")).expect("a file");
     let output = simulate(&["--edition", file.to_str().expect("UTF-8")]);
-    let told = String::from_utf8_lossy(&output.stderr).replace(&*folder.path().to_string_lossy(), "FOLDER");
+    let printed = String::from_utf8_lossy(&output.stderr).replace(&*folder.path().to_string_lossy(), "FOLDER");
     expect!["gridhook: FOLDER/patient.toml: probation.after_failures is 0; allowed is 1 or more"]
-        .assert_eq(told.trim_end());
+        .assert_eq(printed.trim_end());
 }
 
 #[test]

@@ -57,9 +57,9 @@ fn bytes(plan: &SimulationPlan) -> (String, String) {
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     let plan = SimulationPlan { span: 6 * HOUR, ..plan(&all()) };
-    let told = bytes(&plan);
-    assert_eq!(told, bytes(&plan));
-    assert_ne!(told, bytes(&SimulationPlan { seed: 8, ..plan }));
+    let reported = bytes(&plan);
+    assert_eq!(reported, bytes(&plan));
+    assert_ne!(reported, bytes(&SimulationPlan { seed: 8, ..plan }));
 }
 
 /// Each run asserts at its end that the counters of each subscription add up.

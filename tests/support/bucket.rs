@@ -38,9 +38,9 @@ impl Bucket {
         let at = listener.local_addr().expect("an address");
         let objects = before.map(|before| Arc::clone(&before.objects)).unwrap_or_default();
         let stop = Arc::new(AtomicBool::new(false));
-        let (shared, told) = (Arc::clone(&objects), Arc::clone(&stop));
+        let (shared, reported) = (Arc::clone(&objects), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            while !told.load(Ordering::SeqCst) {
+            while !reported.load(Ordering::SeqCst) {
                 match listener.accept() {
                     // A client that goes away in the middle is its own affair.
                     Ok((stream, _)) => drop(answer(&stream, &shared)),

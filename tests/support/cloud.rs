@@ -74,8 +74,8 @@ impl Cloud {
         self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
         let mut found = None;
         wait_for("the store to listen", START, || {
-            let said = logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default());
-            let mut lines = said.iter().flat_map(|said| said.lines());
+            let output = logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default());
+            let mut lines = output.iter().flat_map(|output| output.lines());
             found = lines.find_map(|line| {
                 let rest = line.split("http://").nth(1)?;
                 let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(rest.len());

@@ -21,7 +21,7 @@ pub(crate) struct Generated {
 
 /// An endless row of events in `schema`.
 pub(crate) fn events(schema: Schema, seed: u64) -> impl Iterator<Item = Generated> {
-    let mut jitter = Chance(seed);
+    let mut jitter = SmallRng(seed);
     (0u64..).map(move |number| generate(&mut jitter, schema, &format!("{seed}-{number}")))
 }
 
@@ -97,9 +97,9 @@ const PIECES: [&str; 20] = [
 const SPACES: [&str; 6] = ["", "", "", " ", "\n    ", "\t \r\n"];
 
 /// SplitMix64: small, and the same everywhere.
-struct Chance(u64);
+struct SmallRng(u64);
 
-impl Chance {
+impl SmallRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -123,7 +123,7 @@ impl Chance {
     }
 }
 
-fn generate(jitter: &mut Chance, schema: Schema, id: &str) -> Generated {
+fn generate(jitter: &mut SmallRng, schema: Schema, id: &str) -> Generated {
     let size = match jitter.below(100) {
         0 => jitter.size(8_192.0, 64_000.0),
         1..=7 => jitter.size(2_048.0, 8_192.0),
@@ -160,7 +160,7 @@ fn generate(jitter: &mut Chance, schema: Schema, id: &str) -> Generated {
     Generated { schema, json, data, id, event_type, subject }
 }
 
-fn object(jitter: &mut Chance, members: &[(&str, String)]) -> String {
+fn object(jitter: &mut SmallRng, members: &[(&str, String)]) -> String {
     let mut json = String::from("{");
     for (index, (name, value)) in members.iter().enumerate() {
         if index > 0 {
@@ -174,7 +174,7 @@ fn object(jitter: &mut Chance, members: &[(&str, String)]) -> String {
 }
 
 /// A value of about `size` bytes.
-fn data(jitter: &mut Chance, size: usize) -> String {
+fn data(jitter: &mut SmallRng, size: usize) -> String {
     let mut out = String::new();
     if jitter.below(30) == 0 {
         let levels = 20 + jitter.below(80);
@@ -201,7 +201,7 @@ fn data(jitter: &mut Chance, size: usize) -> String {
     out
 }
 
-fn value(jitter: &mut Chance, levels: usize, out: &mut String) {
+fn value(jitter: &mut SmallRng, levels: usize, out: &mut String) {
     match jitter.below(8) {
         0 if levels > 0 => {
             out.push('[');
@@ -224,7 +224,7 @@ fn value(jitter: &mut Chance, levels: usize, out: &mut String) {
     }
 }
 
-fn scalar(jitter: &mut Chance, out: &mut String) {
+fn scalar(jitter: &mut SmallRng, out: &mut String) {
     match jitter.below(6) {
         0 => *out += jitter.one(&["true", "false", "null", "{}", "[]", "\"\""]),
         1 | 2 => *out += jitter.one(&NUMBERS),
@@ -238,7 +238,7 @@ fn scalar(jitter: &mut Chance, out: &mut String) {
     }
 }
 
-fn deep(jitter: &mut Chance, levels: usize, out: &mut String) {
+fn deep(jitter: &mut SmallRng, levels: usize, out: &mut String) {
     let is_object = |level: usize| level.is_multiple_of(3);
     for level in 0..levels {
         *out += if is_object(level) { "{\"k\":" } else { "[" };

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// What is said to a question.
-pub(crate) enum Said {
+pub(crate) enum NameReply {
     /// These addresses, of those that are of the family that was asked for; good for so many seconds.
     Addresses(Vec<IpAddr>, u32),
     /// There is no such name.
@@ -31,18 +31,18 @@ pub(crate) struct NameServer {
 
 impl NameServer {
     /// Answers with what `say` says of a name, and of whether IPv6 is asked for.
-    pub(crate) fn start(say: impl Fn(&str, bool) -> Said + Send + 'static) -> Self {
+    pub(crate) fn start(say: impl Fn(&str, bool) -> NameReply + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = socket.local_addr().expect("a socket has an address");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket takes its option");
         let (asked, stop) = (Arc::<Mutex<Vec<(String, bool)>>>::default(), Arc::<AtomicBool>::default());
-        let (heard, stopped) = (Arc::clone(&asked), Arc::clone(&stop));
+        let (received, stopped) = (Arc::clone(&asked), Arc::clone(&stop));
         thread::spawn(move || {
             let mut bytes = [0; 1_500];
             while !stopped.load(Ordering::SeqCst) {
                 let Ok((len, from)) = socket.recv_from(&mut bytes) else { continue };
                 let Some((name, v6, end)) = question(&bytes[..len]) else { continue };
-                heard.lock().expect("nobody panics with it").push((name.clone(), v6));
+                received.lock().expect("nobody panics with it").push((name.clone(), v6));
                 if let Some(answer) = answer(&bytes[..end], v6, &say(&name, v6)) {
                     socket.send_to(&answer, from).ok();
                 }
@@ -85,12 +85,12 @@ fn question(bytes: &[u8]) -> Option<(String, bool, usize)> {
     Some((labels.join("."), kind == 28, at + 4))
 }
 
-fn answer(asked: &[u8], v6: bool, said: &Said) -> Option<Vec<u8>> {
-    let (code, addresses, ttl) = match said {
-        Said::Addresses(addresses, ttl) => (0, addresses.as_slice(), *ttl),
-        Said::NoName => (3, &[][..], 0),
-        Said::Failed => (2, &[][..], 0),
-        Said::Silence => return None,
+fn answer(asked: &[u8], v6: bool, reported: &NameReply) -> Option<Vec<u8>> {
+    let (code, addresses, ttl) = match reported {
+        NameReply::Addresses(addresses, ttl) => (0, addresses.as_slice(), *ttl),
+        NameReply::NoName => (3, &[][..], 0),
+        NameReply::Failed => (2, &[][..], 0),
+        NameReply::Silence => return None,
     };
     let of_family: Vec<&IpAddr> = addresses.iter().filter(|address| address.is_ipv6() == v6).collect();
     let mut answer = asked.to_vec();

@@ -44,7 +44,7 @@ pub(crate) fn is_met(need: &str, found: Result<(), String>) -> bool {
     let Err(why) = found else { return true };
     let skip = env::var("GRIDHOOK_SKIP").unwrap_or_default();
     match skipped(need, &why, &skip) {
-        Ok(told) => note(&told),
+        Ok(reported) => note(&reported),
         Err(error) => panic!("{error}"),
     }
     false
@@ -98,10 +98,10 @@ fn skipped(need: &str, why: &str, skip: &str) -> Result<String, String> {
 }
 
 /// Tells of a skipped test: in the list that is printed at the end of the run, or at once where nobody keeps one.
-fn note(told: &str) {
+fn note(reported: &str) {
     SKIPPED.set(true);
     let thread = thread::current();
-    let line = format!("{}: {}\n", thread.name().unwrap_or("a test"), told.replace('\n', " "));
+    let line = format!("{}: {}\n", thread.name().unwrap_or("a test"), reported.replace('\n', " "));
     let list = env::var_os("GRIDHOOK_SKIPPED_LIST").and_then(|list| OpenOptions::new().append(true).open(list).ok());
     match list {
         Some(mut list) => list.write_all(line.as_bytes()).expect("a list that can be written"),
@@ -118,8 +118,8 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
         skipped("mount", "no", "strace, man").expect_err("another one may"),
         error.replace("must be superuser", "no")
     );
-    let told = skipped("mount", "must be superuser", "strace,mount").expect("it may be skipped");
-    assert!(told.ends_with("loop devices: must be superuser"), "{told}");
+    let output = skipped("mount", "must be superuser", "strace,mount").expect("it may be skipped");
+    assert!(output.ends_with("loop devices: must be superuser"), "{output}");
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
     assert!(
         error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, kubernetes, "),

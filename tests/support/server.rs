@@ -40,11 +40,11 @@ pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool)
 
 /// How an event subscription is to be made.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct SubscriptionSpec {
     properties: Value,
 }
 
-impl Wish {
+impl SubscriptionSpec {
     /// Everything, to this address, each event alone.
     pub(crate) fn of(url: &str) -> Self {
         let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
@@ -247,7 +247,8 @@ impl Server {
     }
 
     fn restart_without_ado(&mut self) {
-        self.try_restart().unwrap_or_else(|(status, said)| panic!("the server ended at its start: {status}: {said}"));
+        self.try_restart()
+            .unwrap_or_else(|(status, reported)| panic!("the server ended at its start: {status}: {reported}"));
     }
 
     /// Starts it and returns when it listens, be it ready or not, or when it has ended: how, and what it said.
@@ -332,8 +333,8 @@ impl Server {
     /// What it has on disk is what its rules say. It must have ended.
     pub(crate) fn assert_sound(&self) {
         assert!(self.child.is_none(), "the server has ended");
-        let (status, said) = self.fsck();
-        assert!(status.success() && said.contains("the store is sound"), "fsck ended with {status}:\n{said}");
+        let (status, reported) = self.fsck();
+        assert!(status.success() && reported.contains("the store is sound"), "fsck ended with {status}:\n{reported}");
     }
 
     /// Resident memory, in bytes.
@@ -383,13 +384,13 @@ impl Server {
     }
 
     /// Makes an event subscription, or changes it.
-    pub(crate) fn subscribe(&self, topic: &str, name: &str, wish: &Wish) {
-        self.command("PUT", &subscription(topic, name), &json!({"properties": wish.properties}));
+    pub(crate) fn subscribe(&self, topic: &str, name: &str, spec: &SubscriptionSpec) {
+        self.command("PUT", &subscription(topic, name), &json!({"properties": spec.properties}));
     }
 
     /// Asks for an event subscription, which may be refused.
-    pub(crate) fn ask_for(&self, topic: &str, name: &str, wish: &Wish) -> Answer {
-        self.admin("PUT", &subscription(topic, name), &json!({"properties": wish.properties}))
+    pub(crate) fn ask_for(&self, topic: &str, name: &str, spec: &SubscriptionSpec) -> Answer {
+        self.admin("PUT", &subscription(topic, name), &json!({"properties": spec.properties}))
     }
 
     /// Changes an event subscription, which may be refused.
@@ -398,13 +399,13 @@ impl Server {
     }
 
     /// An event subscription as it is told.
-    pub(crate) fn told(&self, topic: &str, name: &str) -> Answer {
+    pub(crate) fn get_subscription(&self, topic: &str, name: &str) -> Answer {
         self.admin("GET", &subscription(topic, name), &Value::Null)
     }
 
     /// Opens an address of the server as somebody without a token.
-    pub(crate) fn open(&self, method: &str, way: &str, headers: &[(&str, &str)]) -> Answer {
-        self.client().ask(method, way, headers, b"").unwrap_or_else(|error| panic!("{method} {way}: {error}"))
+    pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.client().ask(method, path, headers, b"").unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     /// Deletes an event subscription.
@@ -448,7 +449,7 @@ impl Server {
     // --- logs ---
 
     /// What it has said, in all its runs.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let read = |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         (1..=self.runs).map(|run| read(format!("{run}.out")) + &read(format!("{run}.err"))).collect()
     }
@@ -469,8 +470,8 @@ impl Server {
     /// Starts a second server on the same folder, which must end by itself: what it said.
     pub(crate) fn second(&self) -> (ExitStatus, String) {
         let output = command(&[], &self.data_dir(), &self.settings).output().expect("the binary starts");
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        (output.status, said)
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status, printed)
     }
 }
 
@@ -493,8 +494,8 @@ impl Drop for Server {
 /// What a command of the binary says, and how it ends.
 pub(crate) fn say(arguments: &[&str]) -> (ExitStatus, String) {
     let output = bare(&[], arguments).output().expect("the binary starts");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    (output.status, said)
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status, printed)
 }
 
 /// The path that events are published to.

@@ -29,19 +29,19 @@ const HEADS_KEPT: usize = 8;
 
 /// How a path answers.
 #[derive(Clone, Debug)]
-pub(crate) enum Manner {
+pub(crate) enum Behavior {
     /// With this status.
     Answer(u16),
     /// With this status, after a while.
     Slow(Duration, u16),
     /// With these statuses, one request after another, and then with 200.
-    Script(VecDeque<u16>),
+    Statuses(VecDeque<u16>),
     /// With this status and these words.
-    Say(u16, &'static str),
+    StatusAndBody(u16, &'static str),
     /// With this status and `Retry-After` in so many seconds for the first request, and then with 200.
     RetryAfter(u16, u32),
     /// With these, one request after another, and then with 200.
-    Words(VecDeque<(u16, &'static str)>),
+    StatusesAndBodies(VecDeque<(u16, &'static str)>),
     /// The connection is closed without an answer.
     Dead,
     /// Never, until the client goes away.
@@ -50,35 +50,35 @@ pub(crate) enum Manner {
 
 /// How a path answers a handshake.
 #[derive(Clone, Debug)]
-pub(crate) enum Greeting {
+pub(crate) enum HandshakeReply {
     /// With a yes.
-    Agree,
+    Accept,
     /// With a yes, for so many requests a minute.
-    AgreeTo(&'static str),
+    AcceptRate(&'static str),
     /// It takes the question and keeps its word for later.
-    Withhold,
+    Defer,
     /// With this status.
     Refuse(u16),
 }
 
 /// What was said on a path beside events.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct HandshakeRequest {
     /// The request's head.
     pub(crate) head: String,
     /// Its body.
     pub(crate) body: Value,
 }
 
-impl Said {
+impl HandshakeRequest {
     /// The address of the manual way, below the server's own.
-    pub(crate) fn way(&self) -> String {
+    pub(crate) fn validation_path(&self) -> String {
         let url = match header(&self.head, "webhook-request-callback") {
             Some(url) => url,
             None => self.body[0]["data"]["validationUrl"].as_str().expect("an address"),
         };
-        let (_, way) = url.split_once("://").expect("a scheme");
-        way[way.find('/').expect("a path")..].to_owned()
+        let (_, path) = url.split_once("://").expect("a scheme");
+        path[path.find('/').expect("a path")..].to_owned()
     }
 }
 
@@ -122,13 +122,13 @@ pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
 
 #[derive(Default)]
 struct Shared {
-    manners: Mutex<HashMap<String, Manner>>,
+    behaviors: Mutex<HashMap<String, Behavior>>,
     ledgers: Mutex<HashMap<String, Ledger>>,
     heads: Mutex<HashMap<String, VecDeque<String>>>,
     connections: AtomicUsize,
-    greetings: Mutex<HashMap<String, Greeting>>,
-    handshakes: Mutex<HashMap<String, Vec<Said>>>,
-    farewells: Mutex<HashMap<String, Vec<Said>>>,
+    handshake_replies: Mutex<HashMap<String, HandshakeReply>>,
+    handshakes: Mutex<HashMap<String, Vec<HandshakeRequest>>>,
+    deletion_notices: Mutex<HashMap<String, Vec<HandshakeRequest>>>,
     stop: AtomicBool,
 }
 
@@ -175,23 +175,23 @@ impl Sink {
     }
 
     /// Lets a path answer so from the next request on.
-    pub(crate) fn set(&self, path: &str, manner: Manner) {
-        lock(&self.shared.manners).insert(path.to_owned(), manner);
+    pub(crate) fn set(&self, path: &str, behavior: Behavior) {
+        lock(&self.shared.behaviors).insert(path.to_owned(), behavior);
     }
 
     /// Lets a path answer handshakes so.
-    pub(crate) fn greet(&self, path: &str, greeting: Greeting) {
-        lock(&self.shared.greetings).insert(path.to_owned(), greeting);
+    pub(crate) fn greet(&self, path: &str, greeting: HandshakeReply) {
+        lock(&self.shared.handshake_replies).insert(path.to_owned(), greeting);
     }
 
     /// The handshakes on a path so far.
-    pub(crate) fn handshakes(&self, path: &str) -> Vec<Said> {
+    pub(crate) fn handshakes(&self, path: &str) -> Vec<HandshakeRequest> {
         lock(&self.shared.handshakes).get(path).cloned().unwrap_or_default()
     }
 
     /// The farewells on a path so far.
-    pub(crate) fn farewells(&self, path: &str) -> Vec<Said> {
-        lock(&self.shared.farewells).get(path).cloned().unwrap_or_default()
+    pub(crate) fn deletion_notices(&self, path: &str) -> Vec<HandshakeRequest> {
+        lock(&self.shared.deletion_notices).get(path).cloned().unwrap_or_default()
     }
 
     /// Everything that arrived on a path so far.
@@ -260,18 +260,20 @@ impl Shared {
                 stream.get_mut().write_all(answer.as_bytes())?;
                 continue;
             }
-            let manner = self.manner(&path);
-            let words = if let Manner::Say(_, words) = manner { words } else { "" };
-            let asks = if let Manner::RetryAfter(_, seconds) = manner { Some(seconds) } else { None };
+            let behavior = self.behavior(&path);
+            let words = if let Behavior::StatusAndBody(_, words) = behavior { words } else { "" };
+            let asks = if let Behavior::RetryAfter(_, seconds) = behavior { Some(seconds) } else { None };
             let asks = asks.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
-            let status = match manner {
-                Manner::Answer(status) | Manner::Say(status, _) | Manner::RetryAfter(status, _) => Some(status),
-                Manner::Script(_) | Manner::Words(_) => Some(200),
-                Manner::Slow(wait, status) => {
+            let status = match behavior {
+                Behavior::Answer(status) | Behavior::StatusAndBody(status, _) | Behavior::RetryAfter(status, _) => {
+                    Some(status)
+                }
+                Behavior::Statuses(_) | Behavior::StatusesAndBodies(_) => Some(200),
+                Behavior::Slow(wait, status) => {
                     thread::sleep(wait);
                     Some(status)
                 }
-                Manner::Dead | Manner::Hang => None,
+                Behavior::Dead | Behavior::Hang => None,
             };
             let attempts = number("aeg-delivery-count").unwrap_or(usize::MAX);
             let arrival = Arrival {
@@ -298,7 +300,7 @@ impl Shared {
                     let answer = format!("HTTP/1.1 {status} Whatever\r\n{asks}content-length: {length}\r\n\r\n{words}");
                     stream.get_mut().write_all(answer.as_bytes())?;
                 }
-                None if matches!(self.manner(&path), Manner::Hang) => {
+                None if matches!(self.behavior(&path), Behavior::Hang) => {
                     stream.read_to_end(&mut Vec::new())?;
                     return Ok(());
                 }
@@ -314,37 +316,40 @@ impl Shared {
         if !options && !matches!(kind, "SubscriptionValidation" | "SubscriptionDeletion") {
             return None;
         }
-        let said = Said { head: head.to_owned(), body: serde_json::from_slice(body).unwrap_or_default() };
-        let heard = if kind == "SubscriptionDeletion" { &self.farewells } else { &self.handshakes };
-        lock(heard).entry(path.to_owned()).or_default().push(said.clone());
-        let greeting = lock(&self.greetings).get(path).cloned().unwrap_or(Greeting::Agree);
+        let reported =
+            HandshakeRequest { head: head.to_owned(), body: serde_json::from_slice(body).unwrap_or_default() };
+        let received = if kind == "SubscriptionDeletion" { &self.deletion_notices } else { &self.handshakes };
+        lock(received).entry(path.to_owned()).or_default().push(reported.clone());
+        let greeting = lock(&self.handshake_replies).get(path).cloned().unwrap_or(HandshakeReply::Accept);
         let agree = |rate: &str| {
-            let code = said.body[0]["data"]["validationCode"].as_str().unwrap_or_default();
+            let code = reported.body[0]["data"]["validationCode"].as_str().unwrap_or_default();
             let body = format!("{{\"validationResponse\":\"{code}\"}}");
             let permission =
                 if options { "webhook-allowed-origin: eventgrid.azure.net\r\nwebhook-allowed-rate: " } else { "x: " };
             format!("HTTP/1.1 200 OK\r\n{permission}{rate}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         };
         Some(match greeting {
-            Greeting::Agree => agree("*"),
-            Greeting::AgreeTo(rate) => agree(rate),
-            Greeting::Withhold => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
-            Greeting::Refuse(status) => format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n"),
+            HandshakeReply::Accept => agree("*"),
+            HandshakeReply::AcceptRate(rate) => agree(rate),
+            HandshakeReply::Defer => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            HandshakeReply::Refuse(status) => format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n"),
         })
     }
 
     /// How this request is to be answered.
-    fn manner(&self, path: &str) -> Manner {
-        let mut manners = lock(&self.manners);
-        match manners.get_mut(path) {
-            Some(Manner::Script(statuses)) => Manner::Answer(statuses.pop_front().unwrap_or(200)),
-            Some(Manner::Words(script)) => {
+    fn behavior(&self, path: &str) -> Behavior {
+        let mut behaviors = lock(&self.behaviors);
+        match behaviors.get_mut(path) {
+            Some(Behavior::Statuses(statuses)) => Behavior::Answer(statuses.pop_front().unwrap_or(200)),
+            Some(Behavior::StatusesAndBodies(script)) => {
                 let (status, words) = script.pop_front().unwrap_or((200, ""));
-                Manner::Say(status, words)
+                Behavior::StatusAndBody(status, words)
             }
-            Some(manner) if matches!(manner, Manner::RetryAfter(..)) => std::mem::replace(manner, Manner::Answer(200)),
-            Some(manner) => manner.clone(),
-            None => Manner::Answer(200),
+            Some(behavior) if matches!(behavior, Behavior::RetryAfter(..)) => {
+                std::mem::replace(behavior, Behavior::Answer(200))
+            }
+            Some(behavior) => behavior.clone(),
+            None => Behavior::Answer(200),
         }
     }
 

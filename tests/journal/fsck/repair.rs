@@ -90,7 +90,7 @@ fn two_damages_that_hide_each_other_are_both_mended() {
 #[test]
 fn what_cannot_be_mended_is_left_as_it_is() {
     let (mut kept, mut restored) = (0, 0);
-    for (name, damage, told) in COUNTS.iter().chain(OBLIGATIONS).chain(LOGS).chain(RECORDS) {
+    for (name, damage, reported) in COUNTS.iter().chain(OBLIGATIONS).chain(LOGS).chain(RECORDS) {
         let (store, queue) = used();
         queue.stop();
         let sound = records(&store);
@@ -101,7 +101,7 @@ fn what_cannot_be_mended_is_left_as_it_is() {
             assert!(records(&store) == sound, "{name}: {report}");
             restored += 1;
         } else {
-            assert!(tells(&report, told), "{name}: it is still told: {report}");
+            assert!(tells(&report, reported), "{name}: it is still told: {report}");
             assert!(records(&store) == damaged, "{name}: {report}");
             kept += 1;
         }
@@ -157,7 +157,7 @@ pub(super) fn became() -> impl Strategy<Value = Became> {
 /// A store with events in these states. The second subscription has read up to `other`.
 pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     let store = MemoryStore::new();
-    let queue = Desk::at(&store);
+    let queue = Fixture::at(&store);
     let made = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
     queue.wait(queue.journal.change(made));
     for part in events.chunks(7) {

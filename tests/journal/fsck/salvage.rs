@@ -76,9 +76,9 @@ fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_
     delete(&store, Family::Pending, owed(2));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
-    let told = "missing: 1 pending deliveries of subscription 1 of partition 1, whose events are unknown; it reads the log \
+    let expected = "missing: 1 pending deliveries of subscription 1 of partition 1, whose events are unknown; it reads the log \
                 again from event 1, except events that have ended";
-    assert_eq!(loss.records, [told]);
+    assert_eq!(loss.records, [expected]);
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
     assert_eq!((cursor.lanes[0].read, &cursor.lanes[0].done[..]), (Seq(1), &[Seq(1), Seq(3), Seq(4)][..]));
     let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
@@ -105,7 +105,7 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
         (9, 31),
         "from where one still reads to where the other has"
     );
-    let queue = Desk::at(&store);
+    let queue = Fixture::at(&store);
     let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
     assert_eq!(published.first, Seq(40));
     assert_sound(&store, "events follow the gap");
@@ -199,7 +199,7 @@ proptest! {
         }
         let (again, _) = accept(&store);
         prop_assert_eq!(again, LossReport::default());
-        let queue = Desk::at(&store);
+        let queue = Fixture::at(&store);
         let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
         prop_assert!(published.first >= above, "{:?} of {:?}: {}", published.first, above, loss);
         queue.housekeep();

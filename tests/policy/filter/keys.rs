@@ -122,27 +122,27 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
 
 #[test]
 fn keys_that_a_schema_does_not_have_are_told() {
-    let told = |key: &str, schema| FilterKey::from(key.to_owned()).check(schema).map_err(|error| error.to_string());
+    let shown = |key: &str, schema| FilterKey::from(key.to_owned()).check(schema).map_err(|error| error.to_string());
     for key in ["id", "TOPIC", "subject", "EventType", "dataVersion", "data", "data.x.y-z", "data.ä ö"] {
-        assert_eq!(told(key, Schema::EventGrid), Ok(()), "{key}");
+        assert_eq!(shown(key, Schema::EventGrid), Ok(()), "{key}");
     }
     for key in ["id", "source", "type", "anyextension1", "data", "data.x"] {
-        assert_eq!(told(key, Schema::CloudEvents), Ok(()), "{key}");
+        assert_eq!(shown(key, Schema::CloudEvents), Ok(()), "{key}");
     }
     for key in ["anything", "a.b.c"] {
-        assert_eq!(told(key, Schema::Custom), Ok(()), "{key}");
+        assert_eq!(shown(key, Schema::Custom), Ok(()), "{key}");
     }
     let wrong = [
-        told("eventTime", Schema::EventGrid),
-        told("source", Schema::EventGrid),
-        told("subject.x", Schema::EventGrid),
-        told("", Schema::EventGrid),
-        told("data..x", Schema::EventGrid),
-        told("source.x", Schema::CloudEvents),
-        told("with-hyphen", Schema::CloudEvents),
-        told("a.", Schema::Custom),
+        shown("eventTime", Schema::EventGrid),
+        shown("source", Schema::EventGrid),
+        shown("subject.x", Schema::EventGrid),
+        shown("", Schema::EventGrid),
+        shown("data..x", Schema::EventGrid),
+        shown("source.x", Schema::CloudEvents),
+        shown("with-hyphen", Schema::CloudEvents),
+        shown("a.", Schema::Custom),
     ];
-    let lines: Vec<String> = wrong.into_iter().map(|told| told.expect_err("it is refused")).collect();
+    let lines: Vec<String> = wrong.into_iter().map(|shown| shown.expect_err("it is refused")).collect();
     expect![[r#"
         is "eventTime"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>

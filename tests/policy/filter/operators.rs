@@ -291,10 +291,11 @@ fn parts_are_joined_by_and_values_by_or() {
         .assert_eq(&verdict(&none, &with_data(r#"{"k":"here"}"#)));
     let long = format!(r#"{{"l":["x","{}"]}}"#, "ü".repeat(1000));
     let none = super::Filter { enable_advanced_filtering_on_arrays: true, ..none };
-    let told = verdict(&none, &with_data(&long));
+    let reported = verdict(&none, &with_data(&long));
     assert!(
-        told.starts_with("advancedFilters[1] (StringNotIn data.l): the value is what the operator excludes; [\"x\""),
-        "{told}"
+        reported
+            .starts_with("advancedFilters[1] (StringNotIn data.l): the value is what the operator excludes; [\"x\""),
+        "{reported}"
     );
-    assert!(told.ends_with("...") && told.chars().count() < 300, "what is long is cut: {told}");
+    assert!(reported.ends_with("...") && reported.chars().count() < 300, "what is long is cut: {reported}");
 }

@@ -162,7 +162,7 @@ impl Saboteur {
 
 fn tell(seed: u64, bug: Option<Bug>, words: &mut BTreeMap<&'static str, u32>, deeds: &mut u32) {
     let mut world = World::begin(seed, bug);
-    let told = catch_unwind(AssertUnwindSafe(|| {
+    let reported = catch_unwind(AssertUnwindSafe(|| {
         for _ in 0..600 {
             world.step();
         }
@@ -173,7 +173,7 @@ fn tell(seed: u64, bug: Option<Bug>, words: &mut BTreeMap<&'static str, u32>, de
         *words.entry(word).or_default() += count;
     }
     world.close();
-    if let Err(panic) = told {
+    if let Err(panic) = reported {
         std::panic::resume_unwind(panic);
     }
 }
@@ -187,8 +187,8 @@ fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     }
     let stories = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 3000 } else { 200 };
     for seed in 0..stories {
-        let told = catch_unwind(AssertUnwindSafe(|| tell(seed, None, &mut words, &mut deeds)));
-        if let Err(panic) = told {
+        let reported = catch_unwind(AssertUnwindSafe(|| tell(seed, None, &mut words, &mut deeds)));
+        if let Err(panic) = reported {
             println!("STORY={seed} tells this one alone");
             std::panic::resume_unwind(panic);
         }
@@ -214,8 +214,8 @@ fn the_model_notices_every_sabotage_of_leases() {
     for bug in BUGS {
         let (mut words, mut deeds) = (BTreeMap::new(), 0);
         let caught = (0..STORIES).find_map(|seed| {
-            let told = catch_unwind(AssertUnwindSafe(|| tell(seed, Some(bug), &mut words, &mut deeds)));
-            told.err().map(|panic| (seed, said(&*panic)))
+            let reported = catch_unwind(AssertUnwindSafe(|| tell(seed, Some(bug), &mut words, &mut deeds)));
+            reported.err().map(|panic| (seed, said(&*panic)))
         });
         match caught {
             Some((seed, said)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {said}"),

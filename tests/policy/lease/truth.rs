@@ -124,7 +124,7 @@ impl Truths {
     }
 
     /// A client that said so at `at` hears what became of it. `others` may have been faster.
-    pub(super) fn told(
+    pub(super) fn report_results(
         &self,
         lease: Lease,
         action: LeaseAction,

@@ -37,7 +37,7 @@ const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION
 pub(super) const LOCK: Duration = Duration::from_secs(60);
 
 /// What a client said, and when.
-struct Said {
+struct SentClaim {
     claim: LeaseClaim,
     at: Timestamp,
     /// Attempts at each of its events by then.
@@ -63,7 +63,7 @@ pub(super) struct World {
     write: Option<SubscriptionWrite>,
     ids: u64,
     waiting: BTreeSet<ReceiveId>,
-    said: BTreeMap<u64, Said>,
+    claims: BTreeMap<u64, SentClaim>,
     /// What clients know of, good or not.
     held: Vec<Lease>,
     truths: Truths,
@@ -121,7 +121,7 @@ impl World {
             write: None,
             ids: 0,
             waiting: BTreeSet::new(),
-            said: BTreeMap::new(),
+            claims: BTreeMap::new(),
             held: Vec::new(),
             saboteur: Saboteur::new(bug),
             words: BTreeMap::new(),
@@ -214,7 +214,7 @@ impl World {
     fn claim(&mut self, action: LeaseAction, leases: Vec<Lease>) {
         let claim = LeaseClaim { id: self.id(), action, leases };
         let attempts = claim.leases.iter().map(|lease| self.truths.attempts(lease.seq)).collect();
-        self.said.insert(claim.id, Said { claim: claim.clone(), at: self.clock.now(), attempts });
+        self.claims.insert(claim.id, SentClaim { claim: claim.clone(), at: self.clock.now(), attempts });
         self.coming.push(Input::Claim(claim));
     }
 
@@ -232,8 +232,8 @@ impl World {
         }
     }
 
-    fn told(&mut self, to: u64, verdicts: &[LeaseResult]) {
-        let Said { claim, at, attempts } = self.said.remove(&to).expect("it was said, and not answered before");
+    fn report_results(&mut self, to: u64, verdicts: &[LeaseResult]) {
+        let SentClaim { claim, at, attempts } = self.claims.remove(&to).expect("it was said, and not answered before");
         assert_eq!(verdicts.len(), claim.leases.len());
         let word = match claim.action {
             LeaseAction::Acknowledge => "acknowledge",
@@ -247,9 +247,9 @@ impl World {
             assert!(is_newest || *verdict != LeaseResult::Done, "{lease:?} is taken, and {attempts} were made by then");
             *self.words.entry(word).or_default() += u32::from(*verdict == LeaseResult::Done);
             *self.words.entry("refused").or_default() += u32::from(*verdict != LeaseResult::Done);
-            let others = self.said.values().any(|other| other.claim.leases.contains(lease));
+            let others = self.claims.values().any(|other| other.claim.leases.contains(lease));
             let twice = claim.leases.iter().filter(|other| *other == lease).count() > 1;
-            self.truths.told(*lease, claim.action, *verdict, at, self.clock.now(), others || twice);
+            self.truths.report_results(*lease, claim.action, *verdict, at, self.clock.now(), others || twice);
         }
     }
 
@@ -337,7 +337,7 @@ impl World {
                 Effect::HandOver { to, events } => {
                     self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
                 }
-                Effect::ReportResults { to, verdicts } => self.told(to, &verdicts),
+                Effect::ReportResults { to, verdicts } => self.report_results(to, &verdicts),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }
@@ -405,7 +405,7 @@ impl World {
         }
         self.owner = opened.owner;
         // What was said to the last life is answered by nobody.
-        self.said.clear();
+        self.claims.clear();
         let now = self.clock.now();
         self.core =
             Subscription::recover(self.settings.clone(), &opened.cursor, opened.end, Vec::new(), RequestId(1), now);

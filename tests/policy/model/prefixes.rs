@@ -11,7 +11,7 @@ use gridhook::{
 
 use super::*;
 
-impl Story {
+impl Scenario {
     /// A new process after a power cut: it has the first `kept` writes of `former`.
     fn behind(former: &Self, kept: usize) -> Self {
         let memory = MemoryStore::new();
@@ -68,14 +68,14 @@ impl Story {
 
 /// Returns the number of prefixes tried.
 fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usize {
-    let mut story = Story::begin(seed, &Arc::default());
+    let mut story = Scenario::begin(seed, &Arc::default());
     story.without_replays = true;
     for _ in 0..300 {
         story.step();
     }
     let mut tried = 0;
     for kept in (1 + seed as usize % every..=story.shelf.writes()).step_by(every) {
-        let mut next = Story::behind(&story, kept);
+        let mut next = Scenario::behind(&story, kept);
         next.assert_kept(&story.promised, kept + promised_later);
         next.heal();
         next.journal.close();

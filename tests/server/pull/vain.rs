@@ -17,11 +17,14 @@ fn letters(server: &Server) -> BTreeMap<(String, String), (String, u64, String)>
         let text = fs::read_to_string(&file).expect("a file of text");
         for letter in serde_json::from_str::<Vec<Value>>(&text).expect("letters") {
             let why = &letter["deadletterProperties"];
-            let said = |key: &str| why[key].as_str().unwrap_or_default().to_owned();
-            let told =
-                (said("deadletterreason"), why["deliveryattempts"].as_u64().expect("a count"), said("deliveryresult"));
+            let shown = |key: &str| why[key].as_str().unwrap_or_default().to_owned();
+            let reported = (
+                shown("deadletterreason"),
+                why["deliveryattempts"].as_u64().expect("a count"),
+                shown("deliveryresult"),
+            );
             let id = letter["event"]["id"].as_str().expect("an id").to_owned();
-            letters.insert((container.clone(), id), told);
+            letters.insert((container.clone(), id), reported);
         }
     }
     letters
@@ -52,8 +55,8 @@ fn what_clients_let_expire_and_what_nobody_comes_for_in_time_are_dead_letters() 
     wait_for("both to be dead letters", LONG, || letters(&server).len() == 2);
     let silent = "Event was not acknowledged nor rejected.".to_owned();
     for id in ["0", "1"] {
-        let told = ("Maximum delivery attempts was exceeded.".to_owned(), 2, silent.clone());
-        assert_eq!(letters(&server)[&("locks".to_owned(), id.to_owned())], told);
+        let reported = ("Maximum delivery attempts was exceeded.".to_owned(), 2, silent.clone());
+        assert_eq!(letters(&server)[&("locks".to_owned(), id.to_owned())], reported);
     }
 
     // One is received, the other is not; and their time is over before anybody says anything.
@@ -64,7 +67,7 @@ fn what_clients_let_expire_and_what_nobody_comes_for_in_time_are_dead_letters() 
     server.restart();
     wait_for("both to be dead letters", LONG, || letters(&server).len() == 4);
     for (id, attempts) in [("0", 1), ("1", 0)] {
-        let told = ("Time to live was exceeded.".to_owned(), attempts, silent.clone());
-        assert_eq!(letters(&server)[&("times".to_owned(), id.to_owned())], told);
+        let reported = ("Time to live was exceeded.".to_owned(), attempts, silent.clone());
+        assert_eq!(letters(&server)[&("times".to_owned(), id.to_owned())], reported);
     }
 }

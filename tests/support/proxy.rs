@@ -35,7 +35,7 @@ struct Shared {
 }
 
 /// A proxy on loopback.
-pub(crate) struct Meddler {
+pub(crate) struct CorruptingProxy {
     at: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -43,14 +43,14 @@ pub(crate) struct Meddler {
 /// Of those that carry events this one is done wrong to.
 const VICTIM: usize = 20;
 
-impl Meddler {
+impl CorruptingProxy {
     /// In front of `to`; does `act` to one of the requests that carry events.
     pub(crate) fn start(to: SocketAddr, act: Act, carries: Carries) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let at = listener.local_addr().expect("a listener has an address");
         let stop = AtomicBool::new(false);
         let shared = Arc::new(Shared { to, act, carries, seen: AtomicUsize::new(0), stop });
-        let meddler = Self { at, shared: Arc::clone(&shared) };
+        let proxy = Self { at, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if shared.stop.load(Ordering::SeqCst) {
@@ -61,7 +61,7 @@ impl Meddler {
                 thread::spawn(move || shared.serve(stream).ok());
             }
         });
-        meddler
+        proxy
     }
 
     /// Its own address.
@@ -75,7 +75,7 @@ impl Meddler {
     }
 }
 
-impl Drop for Meddler {
+impl Drop for CorruptingProxy {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         // Nobody may be there any more to be woken.
