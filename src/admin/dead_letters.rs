@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     api::dead_letters::{
-        DeadLetterDetailView, DeadLetterView, FilterBody, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+        DeadLetterDetailView, DeadLetterView, FilterBody, PageView, PurgeBody, PurgedView, RedriveBody,
+        RedriveStartedView,
     },
     dead_letter::{
         DeadLetters, Redrives,

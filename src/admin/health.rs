@@ -12,16 +12,16 @@ use std::{
     },
 };
 
-use actix_web::{
-    HttpResponse,
-    http::{StatusCode, header},
-    web,
-};
 use crate::api::health::Liveness;
 pub use crate::api::health::{Readiness, StartPhase};
 use crate::{
     journal,
     store::damage::{DamageSummary, LogGap},
+};
+use actix_web::{
+    HttpResponse,
+    http::{StatusCode, header},
+    web,
 };
 
 /// The state that both probes report.
@@ -119,7 +119,10 @@ impl ServerHealth {
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
         let mut readiness = match self.journal.get() {
             Some(journal) => Readiness::of(phase, &journal(), &damage),
-            None => Readiness { journal: "opening".to_owned(), ..Readiness::of(phase, &journal::JournalState::Writable, &damage) },
+            None => Readiness {
+                journal: "opening".to_owned(),
+                ..Readiness::of(phase, &journal::JournalState::Writable, &damage)
+            },
         };
         if phase == StartPhase::Recovering
             && let Some(first) = readiness.problems.first_mut()

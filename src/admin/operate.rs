@@ -131,7 +131,7 @@ impl CountersView {
 /// `GET …/status` of a topic.
 pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let backlog = topic.crowd();
+    let backlog = topic.crowded_partition();
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
         full: backlog.is_some_and(|backlog| backlog.is_full),

@@ -148,9 +148,13 @@ impl ActorHistory {
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
         let view = match owner {
-            ActorOwner::Topic(topic) => {
-                ActorView { kind: "topic".to_owned(), topic: Some(topic), subscription: None, store: None, incarnations }
-            }
+            ActorOwner::Topic(topic) => ActorView {
+                kind: "topic".to_owned(),
+                topic: Some(topic),
+                subscription: None,
+                store: None,
+                incarnations,
+            },
             ActorOwner::Subscription(topic, name) => ActorView {
                 kind: "subscription".to_owned(),
                 topic: Some(topic),
@@ -158,9 +162,13 @@ impl ActorHistory {
                 store: None,
                 incarnations,
             },
-            ActorOwner::Store(store) => {
-                ActorView { kind: "deadLetter".to_owned(), topic: None, subscription: None, store: Some(store), incarnations }
-            }
+            ActorOwner::Store(store) => ActorView {
+                kind: "deadLetter".to_owned(),
+                topic: None,
+                subscription: None,
+                store: Some(store),
+                incarnations,
+            },
         };
         self.ended.insert((ends, self.actors), view);
     }

@@ -30,9 +30,13 @@ impl FilterTestReport {
         let id = event.id().into_owned();
         let line = match filter.explain(event) {
             FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, reason: None, value: None },
-            FilterResult::Stopped { clause, why, seen } => {
-                FilterTestLine { id, matches: false, stopped_by: Some(clause), reason: Some(why.to_owned()), value: seen }
-            }
+            FilterResult::Stopped { clause, why, seen } => FilterTestLine {
+                id,
+                matches: false,
+                stopped_by: Some(clause),
+                reason: Some(why.to_owned()),
+                value: seen,
+            },
         };
         self.tested += 1;
         self.matched += usize::from(line.matches);

@@ -151,7 +151,7 @@ impl TopicActor {
     /// lag.
     fn enforce_backlog(&mut self) {
         let (journal, partition) = (self.hosts.context.journal.clone(), self.topic.partition());
-        let keep = journal.crowd(partition).and_then(|crowd| crowd.keep);
+        let keep = journal.crowded_partition(partition).and_then(|crowded| crowded.keep);
         let (Some(keep), Some(end)) = (keep, journal.end(partition)) else { return };
         if self.is_enforcing.replace(true) {
             return;

@@ -362,8 +362,8 @@ impl Journal {
     }
 
     /// The backlog of `partition`, if it is at its limit, or close to it and old events expire.
-    pub fn crowd(&self, partition: PartitionId) -> Option<CrowdedPartition> {
-        self.0.status.crowd(partition)
+    pub fn crowded_partition(&self, partition: PartitionId) -> Option<CrowdedPartition> {
+        self.0.status.crowded_partition(partition)
     }
 
     /// The limits of the logs.

@@ -65,7 +65,7 @@ pub(super) struct WriterStatus {
     state: AtomicU8,
     ends: RwLock<HashMap<PartitionId, LogEnd>>,
     /// Only partitions at or near their limit: mostly none.
-    crowds: RwLock<HashMap<PartitionId, CrowdedPartition>>,
+    crowded_partitions: RwLock<HashMap<PartitionId, CrowdedPartition>>,
     trimming: AtomicUsize,
 }
 
@@ -75,7 +75,7 @@ impl WriterStatus {
             meter: WriterMeter { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) },
             state: AtomicU8::new(JournalState::Writable as u8),
             ends: RwLock::new(ends.collect()),
-            crowds: RwLock::default(),
+            crowded_partitions: RwLock::default(),
             trimming: AtomicUsize::new(0),
         }
     }
@@ -115,12 +115,12 @@ impl WriterStatus {
         self.trimming.store(partitions, Ordering::Release);
     }
 
-    pub(super) fn crowd(&self, partition: PartitionId) -> Option<CrowdedPartition> {
-        get(&self.crowds, partition)
+    pub(super) fn crowded_partition(&self, partition: PartitionId) -> Option<CrowdedPartition> {
+        get(&self.crowded_partitions, partition)
     }
 
-    pub(super) fn set_crowd(&self, partition: PartitionId, crowd: Option<CrowdedPartition>) {
-        set(&self.crowds, partition, crowd);
+    pub(super) fn set_crowded_partition(&self, partition: PartitionId, crowded: Option<CrowdedPartition>) {
+        set(&self.crowded_partitions, partition, crowded);
     }
 }
 

@@ -204,8 +204,8 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let headers = request.headers();
         refuse_encoded(headers)?;
-        if let Some(crowd) = topic.crowd().filter(|crowd| crowd.is_full) {
-            return Err(full(topic, crowd.laggard));
+        if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
+            return Err(full(topic, crowded.laggard));
         }
         let announced = announced(headers, limits.request_bytes_max)?;
         self.throttle.check(topic.partition(), self.clock.now())?;

@@ -108,12 +108,12 @@ fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
         assert_eq!(queue.fill(), (11, QUICK.subscription), "nobody has read anything: the first of them");
         queue.read(QUICK, 12);
         assert_eq!(queue.fill(), (0, SLOW.subscription));
-        let many = queue.journal.crowd(PARTITION).expect("it is full");
-        assert!(many.is_full && many.laggard == SLOW.subscription && many.bytes >= BOUND, "{many:?}");
+        let crowded = queue.journal.crowded_partition(PARTITION).expect("it is full");
+        assert!(crowded.is_full && crowded.laggard == SLOW.subscription && crowded.bytes >= BOUND, "{crowded:?}");
         queue.publish(OTHER).expect("its neighbour takes events");
-        assert_eq!(queue.journal.crowd(OTHER), None);
+        assert_eq!(queue.journal.crowded_partition(OTHER), None);
         queue.read(SLOW, 4);
-        assert_eq!(queue.journal.crowd(PARTITION), None, "as soon as that is durable");
+        assert_eq!(queue.journal.crowded_partition(PARTITION), None, "as soon as that is durable");
         assert_eq!(queue.fill(), (3, SLOW.subscription));
         queue.stop();
     });
@@ -153,7 +153,7 @@ fn without_subscriptions_there_is_no_backlog_and_one_that_is_deleted_holds_nobod
         queue.fill();
         let gone = [QUICK, SLOW].map(MetaChange::Unsubscribe).to_vec();
         queue.wait(queue.journal.change(gone)).expect("done");
-        assert_eq!(queue.journal.crowd(PARTITION), None);
+        assert_eq!(queue.journal.crowded_partition(PARTITION), None);
         queue.publish(PARTITION).expect("nobody lags behind any more");
         queue.stop();
     });
@@ -166,19 +166,19 @@ fn where_the_oldest_go_it_is_told_before_the_bound_and_up_to_where() {
         queue.found();
         queue.read(QUICK, 1);
         for _ in 0..9 {
-            assert_eq!(queue.journal.crowd(PARTITION), None);
+            assert_eq!(queue.journal.crowded_partition(PARTITION), None);
             queue.publish(PARTITION).expect("there is room");
         }
         queue.publish(PARTITION).expect("there is room, and it is told");
-        let many = queue.journal.crowd(PARTITION).expect("it is told");
-        let keep = many.keep.expect("the oldest go");
-        assert!(!many.is_full && keep < many.bytes, "{many:?}");
+        let crowded = queue.journal.crowded_partition(PARTITION).expect("it is told");
+        let keep = crowded.keep.expect("the oldest go");
+        assert!(!crowded.is_full && keep < crowded.bytes, "{crowded:?}");
         let end = queue.journal.end(PARTITION).expect("founded");
         let below = queue.wait(queue.journal.reads().last_bytes(PARTITION, end, keep)).expect("readable").at;
         assert!((3..=5).contains(&below.0), "{below:?} of {end:?}");
         queue.read(QUICK, below.0);
         queue.read(SLOW, below.0);
-        assert_eq!(queue.journal.crowd(PARTITION), None);
+        assert_eq!(queue.journal.crowded_partition(PARTITION), None);
         queue.stop();
     });
 }

@@ -89,12 +89,12 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
 
 #[test]
 fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() {
-    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("work", 300, 10)]);
+    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("pull", 300, 10)]);
     let topic = format!("{RG}/plant/topics/heat");
     let response = |id: &str| {
         let answer =
-            server.admin("GET", &format!("{topic}/eventSubscriptions/work/explain?id={id}"), &Value::Null).json();
-        let text = operator(&server, &["explain", &topic, "work", id]).expect("it is told");
+            server.admin("GET", &format!("{topic}/eventSubscriptions/pull/explain?id={id}"), &Value::Null).json();
+        let text = operator(&server, &["explain", &topic, "pull", id]).expect("it is told");
         (answer, text)
     };
     publish_pulled(&server, &shown, 0..3);
@@ -107,7 +107,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
         "{text}"
     );
 
-    let mut client = Consumer::new(&server, &shown, "work");
+    let mut client = Consumer::new(&server, &shown, "pull");
     let got = client.receive(3);
     let (locked, text) = response("0");
     assert_eq!((&locked["state"], &locked["deliveryCount"]), (&json!("locked"), &json!(1)), "{locked}");

@@ -19,8 +19,7 @@ use crate::{
         AdminError, Control,
         auth::AdminCaller,
         model::{
-            InvalidRequest,
-            domain_topic, provider,
+            InvalidRequest, domain_topic, provider,
             subscription::{self, PathForm, SubscriptionView, namespace::check_mode},
             value_of,
         },

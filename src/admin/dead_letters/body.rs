@@ -1,8 +1,8 @@
 //! Reads bodies and makes views of the operations on dead letters.
 
 use crate::{
-    api::dead_letters::{DeadLetterView, FilterBody, ProblemView},
     admin::model::{InvalidRequest, instant},
+    api::dead_letters::{DeadLetterView, FilterBody, ProblemView},
     dead_letter::browse::{BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter},
     policy::outcome::Reason,
 };

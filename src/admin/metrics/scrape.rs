@@ -123,7 +123,7 @@ impl Exposition {
             let of = told.entry(name.clone()).or_insert_with(|| TopicFigures { name, ..TopicFigures::default() });
             of.sums.merge(&TopicCounters::of(topic), u64::saturating_add);
             of.subscriptions += topic.subscriptions().len() as u64;
-            of.full += u64::from(topic.crowd().is_some_and(|CrowdedPartition { is_full, .. }| is_full));
+            of.full += u64::from(topic.crowded_partition().is_some_and(|CrowdedPartition { is_full, .. }| is_full));
         }
         if let Some(rest) = told.get_mut(OTHER) {
             selection.report_topics_rest(&mut rest.sums);

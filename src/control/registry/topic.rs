@@ -185,8 +185,8 @@ impl TopicHandle {
     }
 
     /// Whether its backlog is at its limit, or close to it.
-    pub fn crowd(&self) -> Option<CrowdedPartition> {
-        self.journal.crowd(self.partition)
+    pub fn crowded_partition(&self) -> Option<CrowdedPartition> {
+        self.journal.crowded_partition(self.partition)
     }
 
     /// The state of one of its subscriptions.

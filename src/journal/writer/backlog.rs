@@ -36,7 +36,7 @@ impl GroupWriter {
     /// Updates partitions that were at or near their limit.
     pub(super) fn update_crowded(&mut self, partitions: impl Iterator<Item = PartitionId>) -> Result<(), StoreError> {
         for id in partitions {
-            if self.status.crowd(id).is_some() {
+            if self.status.crowded_partition(id).is_some() {
                 self.update_backlog(id)?;
             }
         }
@@ -44,11 +44,11 @@ impl GroupWriter {
     }
 
     fn update_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
-        let crowd = self.measure_backlog(id)?;
-        if crowd != self.status.crowd(id) {
-            self.status.set_crowd(id, crowd);
+        let crowded = self.measure_backlog(id)?;
+        if crowded != self.status.crowded_partition(id) {
+            self.status.set_crowded_partition(id, crowded);
         }
-        Ok(crowd)
+        Ok(crowded)
     }
 
     fn measure_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
@@ -84,8 +84,8 @@ impl GroupWriter {
             BacklogFullPolicy::Refuse => None,
             BacklogFullPolicy::Expire => Some(bound.bytes / 8 * EXPIRE_TO),
         };
-        let crowd = CrowdedPartition { laggard: *laggard, bytes, is_full: bytes >= bound.bytes, keep };
-        Ok(Some(crowd).filter(|_| bytes >= threshold))
+        let crowded = CrowdedPartition { laggard: *laggard, bytes, is_full: bytes >= bound.bytes, keep };
+        Ok(Some(crowded).filter(|_| bytes >= threshold))
     }
 }
 
