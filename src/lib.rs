@@ -7,6 +7,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod dashboard;
 pub mod dead_letter;
 pub mod declared;
 pub mod deliver;

@@ -106,6 +106,7 @@ fn the_defaults_are_those_of_the_design() {
     assert!(!chaos.enabled);
     assert!(telemetry.otlp_endpoint.is_none() && telemetry.sample_share == 1.0);
     assert!(server.admin_listen.is_none());
+    assert!(server.dashboard);
     assert_eq!((limits.connections, limits.connections_per_address), (8192, 4096));
     assert_eq!(
         (limits.event_types, limits.advanced_filters, limits.advanced_values, limits.filter_text),
@@ -202,7 +203,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.dashboard, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
 }

@@ -10,6 +10,7 @@ mod client;
 mod clock;
 mod config;
 mod console;
+mod dashboard;
 mod dead_letter;
 mod declared;
 mod deliver;

@@ -1,4 +1,5 @@
-//! Authentication of operators: by the admin token, or by an access token of the issuer with the admin role.
+//! Authentication of operators: by the admin token, by an access token of the issuer with the admin role, or by a session
+//! of the dashboard that stands for one of them.
 //!
 //! There is one admin token, configured or generated at the first start. It is compared in constant time and never logged.
 //! Its file is private:
@@ -20,7 +21,7 @@ use actix_web::{
     HttpMessage, HttpRequest,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
-    http::header::AUTHORIZATION,
+    http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue},
     middleware::Next,
     web,
 };
@@ -32,6 +33,8 @@ use tracing::warn;
 use super::{Control, error::AdminError};
 use crate::{
     control::record::subscription::IdentityType,
+    dashboard::session,
+    event::Timestamp,
     publish::auth::bearer::{BearerProblem, TokenHolder},
 };
 
@@ -232,50 +235,68 @@ pub(crate) async fn require_metrics_access<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> actix_web::Result<ServiceResponse<B>> {
-    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let control = request.app_data::<web::Data<Control>>();
-    if control.is_some_and(|control| control.exposition.may_read(header.and_then(bearer))) {
+    if control.is_some_and(|control| control.exposition.may_read(bearer(request.request()))) {
         return next.call(request).await;
     }
     require(request, next).await
 }
 
-/// Authenticates a request by the admin token, or by an access token with the admin role, before the body is read. The
-/// request's extensions then have the [`AdminCaller`].
+/// The request was made with a session of the dashboard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BySession {
+    /// The time at which it ends at the latest.
+    pub(super) expires: Timestamp,
+}
+
+/// Authenticates a request by the admin token, by an access token with the admin role, or by a session that stands for
+/// one of them, before the body is read. The request's extensions then have the [`AdminCaller`]. No cache may store the
+/// response.
 pub(crate) async fn require<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> actix_web::Result<ServiceResponse<B>> {
+    let caller = authenticate(request.request()).await?;
+    request.extensions_mut().insert(caller);
+    let mut response = next.call(request).await?;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+async fn authenticate(request: &HttpRequest) -> Result<AdminCaller, AdminError> {
     let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
-    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match header.and_then(bearer) {
-        Some(given) if token.is(given) => {
-            request.extensions_mut().insert(AdminCaller::Admin);
-            next.call(request).await
+    let given = bearer(request).ok_or(AdminError::NoToken)?;
+    if token.is(given) {
+        return Ok(AdminCaller::Admin);
+    }
+    let control = request.app_data::<web::Data<Control>>().ok_or(AdminError::WrongToken)?;
+    let now = control.clock.now();
+    if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
+        let (given, expires) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
+        request.extensions_mut().insert(BySession { expires });
+        return if token.is(&given) { Ok(AdminCaller::Admin) } else { control.holder(&given, now) };
+    }
+    let holder = control.holder(given, now);
+    if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = holder {
+        control.failed_auth.refuse(request, now).await;
+    }
+    holder
+}
+
+impl Control {
+    /// The holder of an access token with the admin role.
+    fn holder(&self, token: &str, now: Timestamp) -> Result<AdminCaller, AdminError> {
+        match self.operators.as_ref().map(|operators| operators.check(token, now)) {
+            Some(Ok(Some(holder))) => Ok(AdminCaller::Holder(holder)),
+            Some(Ok(None)) => Err(AdminError::NoRole),
+            Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
+            Some(Err(BearerProblem::Unreadable)) | None => Err(AdminError::WrongToken),
         }
-        Some(given) => {
-            let Some(control) = request.app_data::<web::Data<Control>>() else {
-                return Err(AdminError::WrongToken.into());
-            };
-            let now = control.clock.now();
-            let refused = match control.operators.as_ref().map(|operators| operators.check(given, now)) {
-                Some(Ok(Some(holder))) => {
-                    request.extensions_mut().insert(AdminCaller::Holder(holder));
-                    return next.call(request).await;
-                }
-                Some(Ok(None)) => return Err(AdminError::NoRole.into()),
-                Some(Err(BearerProblem::Refused(why))) => AdminError::RefusedToken(why),
-                Some(Err(BearerProblem::Unreadable)) | None => AdminError::WrongToken,
-            };
-            control.failed_auth.refuse(request.request(), now).await;
-            Err(refused.into())
-        }
-        None => Err(AdminError::NoToken.into()),
     }
 }
 
 /// The token of a header of the form `Bearer {token}`.
-fn bearer(header: &str) -> Option<&str> {
-    let (scheme, token) = header.trim().split_once(' ')?;
+pub(super) fn bearer(request: &HttpRequest) -> Option<&str> {
+    let (scheme, token) = request.headers().get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim())
 }

@@ -6,7 +6,7 @@ use actix_web::{
     HttpResponse, ResponseError,
     http::{
         Method, StatusCode,
-        header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE},
+        header::{ALLOW, CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
 use serde::Serialize;
@@ -35,6 +35,9 @@ pub enum AdminError {
     /// The token is wrong.
     #[error("The access token is invalid.")]
     WrongToken,
+    /// The session is unknown.
+    #[error("The session has ended; sign in again.")]
+    SessionEnded,
     /// The access token of the issuer is invalid.
     #[error("{0}.")]
     RefusedToken(&'static str),
@@ -120,7 +123,7 @@ impl AdminError {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
-            Self::WrongToken | Self::RefusedToken(_) => "InvalidAuthenticationToken",
+            Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => "InvalidAuthenticationToken",
             Self::NoRole => "AuthorizationFailed",
             Self::NoSubscription(_) => "SubscriptionNotFound",
             Self::NoResourceGroup(_) => "ResourceGroupNotFound",
@@ -146,7 +149,7 @@ impl ResponseError for AdminError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
-            Self::NoToken | Self::WrongToken | Self::RefusedToken(_) => StatusCode::UNAUTHORIZED,
+            Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => StatusCode::UNAUTHORIZED,
             Self::NoRole => StatusCode::FORBIDDEN,
             Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
                 StatusCode::NOT_FOUND
@@ -171,10 +174,11 @@ impl ResponseError for AdminError {
         };
         details.extend(cause.as_ref().map(|(code, message)| ErrorDetail { code, message }));
         let mut response = HttpResponse::build(self.status_code());
+        response.insert_header((CACHE_CONTROL, "no-store"));
         if let Self::NoSuchPath(_) = self {
             details.push(ErrorDetail { code: "ResourceNotFound", message: &message });
         }
-        if let Self::NoToken | Self::WrongToken | Self::RefusedToken(_) = self {
+        if self.status_code() == StatusCode::UNAUTHORIZED {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
         }
         if let Self::Method { allowed, .. } = self {

@@ -40,6 +40,8 @@ pub enum GridhookPath {
     Kill,
     /// Marks an event as poison: each actor that processes it panics.
     Poison,
+    /// An operator signs in to the dashboard.
+    Session,
     /// The store is looked at.
     CheckStore,
     /// The store is backed up.
@@ -61,6 +63,7 @@ impl GridhookPath {
             Self::Clock,
             Self::Top,
             Self::Tail,
+            Self::Session,
             Self::Chaos,
             Self::Kill,
             Self::Poison,
@@ -78,7 +81,7 @@ impl GridhookPath {
             Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => true,
             Self::Healthz | Self::Readyz | Self::Document | Self::Validate => false,
             Self::CheckStore | Self::BackUpStore | Self::Metrics | Self::Supervision | Self::Chaos => false,
-            Self::Top | Self::Tail | Self::Clock => false,
+            Self::Top | Self::Tail | Self::Clock | Self::Session => false,
         }
     }
 
@@ -96,6 +99,7 @@ impl GridhookPath {
             Self::Top => "/top",
             Self::Clock => "/clock",
             Self::Tail => "/tail",
+            Self::Session => "/ui/session",
             Self::Chaos => "/chaos",
             Self::Stall => "/chaos/stall",
             Self::Writes => "/chaos/writes",
@@ -122,11 +126,13 @@ impl GridhookPath {
         const READ: &[Method] = &[Method::GET, Method::HEAD];
         const ACT: &[Method] = &[Method::POST];
         const ASK: &[Method] = &[Method::GET];
+        const SESSION: &[Method] = &[Method::GET, Method::POST, Method::DELETE];
         const SWITCH: &[Method] = &[Method::GET, Method::DELETE];
         // Not HEAD: those who look whether an address is there give nobody's word.
         const WORD: &[Method] = &[Method::GET, Method::POST];
         match self {
             Self::Clock => WORD,
+            Self::Session => SESSION,
             Self::Healthz | Self::Readyz | Self::Document => READ,
             Self::Validate => WORD,
             Self::CheckStore | Self::BackUpStore => ACT,

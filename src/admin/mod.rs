@@ -10,6 +10,7 @@
 //! - `top`: the figures of all event subscriptions; `tail`: a stream of events and outcomes;
 //! - `clock`: the clock of the server, and its confirmation;
 //! - `supervision`: restarts of actors;
+//! - `session`: sessions of the dashboard;
 //! - [`metrics`]: Prometheus metrics;
 //! - [`health`]: liveness and readiness;
 //! - `validate`: manual validation of endpoints;
@@ -36,6 +37,7 @@ pub mod model;
 pub mod openapi;
 pub mod operate;
 mod replay;
+mod session;
 mod store;
 mod supervision;
 mod tail;
@@ -68,6 +70,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     control::{record::subscription::SystemData, registry::Registry},
+    dashboard::session::Sessions,
     dead_letter::Redrives,
     publish::auth::{bearer::Operators, failed_auth::FailedAuthLimiter},
     repair::backup::Backups,
@@ -89,6 +92,7 @@ pub struct Control {
     exposition: Exposition,
     queue: FaultInjector,
     samples: top::RateSamples,
+    sessions: Option<Sessions>,
     turns: [Mutex<()>; LOCKS],
 }
 
@@ -111,6 +115,7 @@ impl Control {
             exposition,
             queue,
             samples: top::RateSamples::default(),
+            sessions: Some(Sessions::default()),
             turns,
         }
     }
@@ -149,6 +154,12 @@ impl Control {
     #[must_use]
     pub fn with_tools(self, tools: ChaosTargets) -> Self {
         Self { queue: FaultInjector::new(tools), ..self }
+    }
+
+    /// Sets whether operators can sign in to the dashboard.
+    #[must_use]
+    pub fn with_dashboard(self, enabled: bool) -> Self {
+        Self { sessions: enabled.then(Sessions::default), ..self }
     }
 
     /// Sets the access to `/metrics`.
@@ -255,6 +266,9 @@ pub fn configure_side(
             GridhookPath::Clock => cfg.service(resource.route(route.to(clock::answer)).wrap(from_fn(auth::require))),
             GridhookPath::Top => cfg.service(resource.route(route.to(top::report)).wrap(from_fn(auth::require))),
             GridhookPath::Tail => cfg.service(resource.route(route.to(tail::tail)).wrap(from_fn(auth::require))),
+            GridhookPath::Session => {
+                cfg.service(resource.route(route.to(session::answer)).wrap(from_fn(auth::require)))
+            }
             GridhookPath::Chaos => {
                 let read = web::get().to(chaos::report);
                 let end = web::delete().to(chaos::end);

@@ -137,6 +137,9 @@ pub struct Server {
     /// A configuration file that is applied at every start.
     #[serde(deserialize_with = "read::optional")]
     pub apply: Option<PathBuf>,
+    /// Whether the operators' listener serves the dashboard.
+    #[serde(deserialize_with = "read::flag_or_text")]
+    pub dashboard: bool,
     /// The interval between two checks of the certificate files.
     #[serde(deserialize_with = "read::wait::<_, 100, DAY>")]
     pub tls_reload: Duration,

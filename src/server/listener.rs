@@ -19,6 +19,7 @@ use super::{
 use crate::{
     admin::{self, ChaosMode, Control, ListenerRole, auth, health},
     config::Config,
+    dashboard,
     metrics::ListenerCounters,
     publish::{self, http::Publisher},
     pull,
@@ -127,6 +128,7 @@ impl HttpListener {
         context: ListenerContext,
     ) -> Result<Server, ServerError> {
         let workers = workers(config);
+        let operators_address = self.addresses[self.addresses.len() - 1];
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
         let ListenerContext { control, publisher, tokens, health, token } = context;
         let shared = ListenerShared {
@@ -135,6 +137,7 @@ impl HttpListener {
             health,
             control,
             token: web::Data::new(token),
+            dashboard: config.server.dashboard,
             chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
         };
         let operators = if self.admin.is_some() { config.limits.admin_connections.min(budget.inbound / 4) } else { 0 };
@@ -169,10 +172,16 @@ impl HttpListener {
         }
         let validation = if config.delivery.validate.enabled { "required" } else { "off" };
         tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
-        if let Some(url) = admin_url {
+        if let Some(url) = &admin_url {
             println!("the control plane is at {url}");
         }
         println!("gridhook listens on {own_url}");
+        if shared.token.origin() == auth::TokenOrigin::Generated
+            && config.server.dashboard
+            && operators_address.ip().is_loopback()
+        {
+            println!("the dashboard is at {}{}", admin_url.unwrap_or(own_url), dashboard::PATH);
+        }
         Ok(server.run())
     }
 }
@@ -185,6 +194,7 @@ struct ListenerShared {
     control: web::Data<Control>,
     token: web::Data<auth::AdminToken>,
     chaos: ChaosMode,
+    dashboard: bool,
 }
 
 fn add_listener(
@@ -199,13 +209,16 @@ fn add_listener(
     let shared = shared.clone();
     let settings = listener_settings(config, listener, tls, slots);
     let configure = move |cfg: &mut web::ServiceConfig| {
-        let ListenerShared { publisher, tokens, health, control, token, chaos } = shared.clone();
+        let ListenerShared { publisher, tokens, health, control, token, chaos, dashboard } = shared.clone();
         cfg.app_data(publisher).app_data(tokens);
         if role != ListenerRole::Operators {
             publish::http::configure(cfg);
             pull::http::configure(cfg);
         }
         admin::configure_side(cfg, control, token, health, chaos, role);
+        if dashboard && role != ListenerRole::Others {
+            dashboard::configure(cfg);
+        }
         cfg.default_service(web::to(publish::http::not_found));
     };
     settings.add_to(server, configure).map_err(io_error("cannot listen"))

@@ -249,7 +249,8 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
         .guarded_by(failed_auth)
         .operated_by(operators)
         .with_metrics(exposition)
-        .with_tools(targets);
+        .with_tools(targets)
+        .with_dashboard(core.config.server.dashboard);
     let control = web::Data::new(control);
     if let Err(error) = startup::apply_declared(&control, declared).await {
         core.registry.close();

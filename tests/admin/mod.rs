@@ -20,6 +20,7 @@ mod odata;
 mod openapi;
 mod path;
 mod provider;
+mod session;
 mod subscription;
 mod test_filter;
 mod topic;

@@ -10,6 +10,7 @@ use crate::{
         chaos::{self, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock,
         health::{Liveness, Readiness},
+        session,
         store::{BackupBody, ProgressLine},
         supervision, tail, top,
     },
@@ -43,6 +44,14 @@ const SUPERVISION: [(u16, &str); 4] = [
     (401, "Missing or wrong token"),
     (403, "Access token without the admin role"),
     (404, "No such topic"),
+];
+
+/// Responses of sessions.
+const SESSION: [(u16, &str); 4] = [
+    (400, "Not possible with this token"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (404, "Dashboard disabled"),
 ];
 
 /// Responses of metrics.
@@ -151,6 +160,18 @@ pub(super) fn describe(path: GridhookPath, method: &Method, schemas: &mut Schema
             )
             .answer(200, "The event subscriptions and their figures", &schemas.of::<top::TopReport>())
             .errors(&TOP, &error),
+        GridhookPath::Session => {
+            let view = schemas.of::<session::Session>();
+            let draft = match *method {
+                Method::POST => draft("dashboard", "startSession", "Exchange a token for a session of the dashboard")
+                    .answer(200, "The session", &view),
+                Method::DELETE => {
+                    draft("dashboard", "endSession", "End the session").done(204, "The session has ended")
+                }
+                _ => draft("dashboard", "session", "Get the caller and the session").answer(200, "The caller", &view),
+            };
+            draft.secured(&["admin"]).errors(&SESSION, &error)
+        }
         GridhookPath::Tail => tail_of(schemas, &error),
         GridhookPath::Chaos => {
             let view = schemas.of::<chaos::ChaosReport>();

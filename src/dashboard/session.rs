@@ -1,0 +1,83 @@
+//! Sessions of signed-in browsers.
+//!
+//! A session stands for the token it was started with: each request with the session is authenticated with that token
+//! again. A session therefore ends at once when its token is replaced, revoked or expires, and never allows more than it.
+//!
+//! Sessions are in memory only, by the digest of their secret, and end with the process.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::event::Timestamp;
+
+/// The beginning of the secret of every session, which tells it from other tokens.
+pub const PREFIX: &str = "ghs_";
+
+/// A session ends after this time without a request …
+pub const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// … and at the latest after this time.
+pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// Maximum number of sessions. One more ends the session that was unused for longest.
+pub const SESSIONS_MAX: usize = 64;
+
+struct Session {
+    token: String,
+    started: Timestamp,
+    used: Timestamp,
+}
+
+impl Session {
+    fn is_over(&self, now: Timestamp) -> bool {
+        now.since(self.used) >= IDLE || now.since(self.started) >= LIFETIME
+    }
+}
+
+/// The sessions of a server.
+#[derive(Default)]
+pub struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
+
+impl Sessions {
+    /// Starts a session that stands for `token`. Returns the time at which it ends at the latest.
+    pub fn start(&self, secret: &str, token: &str, now: Timestamp) -> Timestamp {
+        let mut sessions = self.lock();
+        sessions.retain(|_, session| !session.is_over(now));
+        while sessions.len() >= SESSIONS_MAX {
+            let oldest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(key, _)| *key);
+            oldest.map(|key| sessions.remove(&key));
+        }
+        sessions.insert(key(secret), Session { token: token.to_owned(), started: now, used: now });
+        now.after(LIFETIME)
+    }
+
+    /// The token that the session stands for, and the time at which it ends at the latest. Counts as a use.
+    pub fn token(&self, secret: &str, now: Timestamp) -> Option<(String, Timestamp)> {
+        let (mut sessions, key) = (self.lock(), key(secret));
+        let session = sessions.get_mut(&key)?;
+        if session.is_over(now) {
+            sessions.remove(&key);
+            return None;
+        }
+        session.used = session.used.max(now);
+        Some((session.token.clone(), session.started.after(LIFETIME)))
+    }
+
+    /// Ends a session. Returns whether it existed.
+    pub fn end(&self, secret: &str) -> bool {
+        self.lock().remove(&key(secret)).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}

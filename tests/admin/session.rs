@@ -1,0 +1,84 @@
+//! Sessions of the dashboard.
+
+use std::time::Duration;
+
+use actix_web::{http::Method, test::TestRequest};
+use gridhook::{
+    admin::ChaosMode,
+    dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, Sessions},
+    event::Timestamp,
+};
+use serde_json::Value;
+
+use super::control::{Answer, ControlFixture, RG, TOKEN};
+
+async fn ask(control: &ControlFixture, method: Method, path: &str, token: &str) -> Answer {
+    let request = TestRequest::with_uri(path).method(method);
+    control.send(request.insert_header(("Authorization", format!("Bearer {token}")))).await
+}
+
+async fn signed_in(control: &ControlFixture) -> String {
+    let answer = control.call("POST", "/ui/session", Value::Null).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()["token"].as_str().expect("a token").to_owned()
+}
+
+#[actix_web::test]
+async fn a_session_opens_every_path_that_its_token_opens_until_it_is_ended() {
+    let control = ControlFixture::new(ChaosMode::Enabled).with_topic().await;
+    let session = signed_in(&control).await;
+    assert!(session.starts_with("ghs_") && session.len() >= 40, "{session}");
+    for path in [format!("{RG}/topics/orders"), "/top".to_owned(), "/metrics".to_owned(), "/chaos".to_owned()] {
+        let answer = ask(&control, Method::GET, &path, &session).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        assert_eq!(answer.headers.get("Cache-Control").expect("it is there"), "no-store", "{path}");
+    }
+    let told = ask(&control, Method::GET, "/ui/session", &session).await.json();
+    assert_eq!((&told["name"], &told["identityType"], &told["token"]), (&"admin".into(), &"Key".into(), &Value::Null));
+    assert!(told["expires"].is_string());
+    let again = ask(&control, Method::POST, "/ui/session", &session).await;
+    assert_eq!(again.status, 400, "a session would live for ever: {}", again.text);
+    assert_eq!(ask(&control, Method::DELETE, "/ui/session", TOKEN).await.status, 400);
+    assert_eq!(ask(&control, Method::DELETE, "/ui/session", &session).await.status, 204);
+    let over = ask(&control, Method::GET, "/top", &session).await;
+    assert_eq!(
+        (over.status, over.headers.get("Cache-Control").expect("it is there").as_bytes()),
+        (401, &b"no-store"[..])
+    );
+    assert!(over.text.contains("sign in again"), "{}", over.text);
+}
+
+#[actix_web::test]
+async fn a_session_ends_after_half_an_hour_without_use_and_after_twelve_hours_with_it() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let (used, unused) = (signed_in(&control).await, signed_in(&control).await);
+    let minute = Duration::from_secs(60);
+    control.hand.advance(IDLE - minute);
+    assert_eq!(ask(&control, Method::GET, "/top", &used).await.status, 200);
+    control.hand.advance(minute);
+    assert_eq!(ask(&control, Method::GET, "/top", &unused).await.status, 401);
+    let mut uses = 0;
+    while ask(&control, Method::GET, "/top", &used).await.status == 200 {
+        control.hand.advance(IDLE - minute);
+        uses += 1;
+        assert!(uses < 100, "it never ends");
+    }
+    assert_eq!(uses, 24, "half an hour after the first use, in steps of 29 minutes, until 12 h have passed");
+}
+
+#[test]
+fn there_are_64_sessions_and_the_longest_unused_gives_way() {
+    let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
+    let at = |second: u64| begin.after(Duration::from_secs(second));
+    for (number, second) in (0..SESSIONS_MAX).zip(0..) {
+        let ends = sessions.start(&number.to_string(), "token", at(second));
+        assert_eq!(ends, at(second).after(LIFETIME));
+    }
+    assert!(sessions.token("0", at(100)).is_some());
+    sessions.start("one more", "token", at(101));
+    assert!(sessions.token("1", at(102)).is_none(), "it was unused for longest");
+    for number in (0..SESSIONS_MAX).filter(|number| *number != 1) {
+        assert_eq!(sessions.token(&number.to_string(), at(102)).expect("it is there").0, "token", "{number}");
+    }
+    assert!(sessions.end("0") && !sessions.end("0") && sessions.token("0", at(103)).is_none());
+}

@@ -1,0 +1,3 @@
+//! The dashboard: the files of the page, and the page in a browser.
+
+mod files;
