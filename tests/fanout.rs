@@ -12,13 +12,14 @@ use gridhook::{
     },
     event::{Schema, SubscriptionKey},
     policy::record::Command,
+    subscription::DeliveryPlan,
 };
 
 use crate::{
     policy::sealed,
     support::{
         memory_store::MemoryStore,
-        publisher::{journaled_registry, registry_with_check_interval, topic},
+        publisher::{journaled_registry, registry_with_check_interval, rules, topic},
     },
 };
 
@@ -92,6 +93,60 @@ async fn a_command_is_answered_although_its_write_takes_many_checks() {
     drop(held);
     hold.await.expect("it is written");
     wait_until("an idle topic again", || no_topic_runs(&registry)).await;
+}
+
+/// Each change of the subscription replaces its actor. Commands arrive before, during and after that.
+#[actix_web::test]
+async fn commands_are_answered_while_their_subscription_is_changed() {
+    let (registry, _clock, _hand) = registry_with_check_interval(&MemoryStore::new(), Duration::from_millis(1));
+    put(&registry).await;
+    for attempts in 1..=30 {
+        let mut record = subscription("http://127.0.0.1:9/");
+        record.retry.max_delivery_attempts = attempts;
+        let changed = async { registry.put_subscription("orders", record).await.expect("changed") };
+        if attempts == 1 {
+            changed.await;
+            continue;
+        }
+        let commands = async {
+            for command in [Command::Hold, Command::Resume, Command::Hold, Command::Resume] {
+                registry.command("orders", "audit", command).await.expect("it is answered");
+            }
+        };
+        tokio::join!(commands, changed);
+    }
+}
+
+/// The first command is in a write that waits. The second one waits for that write. Then the actor is replaced.
+#[actix_web::test]
+async fn commands_outlive_the_actor_that_took_them() {
+    let store = MemoryStore::new();
+    // No check comes, so the actor stays.
+    let (registry, _clock, _hand) = registry_with_check_interval(&store, LONG);
+    let topic = put(&registry).await;
+    registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
+    let shared = topic.shared("audit").expect("it is there");
+    registry.command("orders", "audit", Command::Hold).await.expect("it starts the actor");
+    let (held, written) = (store.hold(), store.writes());
+    let mut commands = std::pin::pin!(futures_util::future::join(
+        registry.command("orders", "audit", Command::Resume),
+        registry.command("orders", "audit", Command::Hold),
+    ));
+    // The first poll sends both commands.
+    assert!(futures_util::poll!(&mut commands).is_pending());
+    wait_until("a write", || store.writes() > written).await;
+    let (before, rules) = (shared.plan(), rules());
+    let edition = Arc::clone(&before.settings.edition);
+    let plan = DeliveryPlan::new(Arc::clone(&before.record), Schema::EventGrid, edition, &rules.delivery);
+    shared.set_plan(Arc::new(plan.expect("it was valid before")));
+    let mut third = std::pin::pin!(registry.command("orders", "audit", Command::Resume));
+    assert!(futures_util::poll!(&mut third).is_pending());
+    wait_until("the end of the actor", || shared.has_no_actor()).await;
+    drop(held);
+    let (first, second) = commands.await;
+    first.expect("its write was in the journal");
+    second.expect("the next actor takes it");
+    third.await.expect("it arrived after the change");
 }
 
 #[actix_web::test]

@@ -30,7 +30,7 @@ use crate::{
         clients, delivery,
         plan::DeliveryPlan,
         read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
-        shared_state::{CommandReply, CommandResult, HandedOver, SharedState, SharedStateMessage, TakenMessages},
+        shared_state::{ActorRequest, HandedOver, SharedState, SharedStateMessage, TakenMessages},
         spans::SettleSpans,
     },
     telemetry::trace::Tracer,
@@ -95,9 +95,6 @@ pub struct SubscriptionActor {
     timer: Option<(SpawnHandle, Timestamp)>,
     /// The end of the log that the core knows.
     known_end: Option<Seq>,
-    /// Replies to commands whose write is in the journal, and to commands whose write has not begun.
-    written: Vec<(CommandReply, CommandResult)>,
-    unwritten: Vec<(CommandReply, CommandResult)>,
     /// Whether this actor is registered to be woken when a socket becomes free.
     waits_for_room: bool,
 }
@@ -135,8 +132,6 @@ impl SubscriptionActor {
             on_recovered: Some(on_recovered),
             timer: None,
             known_end: None,
-            written: Vec::new(),
-            unwritten: Vec::new(),
             waits_for_room: false,
         })
     }
@@ -179,29 +174,28 @@ impl SubscriptionActor {
 
     /// Processes what arrived since the last wake.
     fn take(&mut self) -> Result<(), journal::Error> {
-        let TakenMessages { end, reports, commands, pages, pulls } = self.shared.take();
+        let TakenMessages { end, reports, pulls } = self.shared.take();
         if self.shared.is_closing() {
             self.core.close();
         }
-        for (command, reply) in commands {
-            if let Some(why) = self.core.refuses(command) {
-                // The requester may have gone.
-                reply.send(Err(why)).ok();
+        while let Some(request) = self.shared.next_request() {
+            let refused = match &request {
+                ActorRequest::Command(command) => self.core.refuses(*command),
+                ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
+            };
+            if let Some(why) = refused {
+                self.shared.refuse(why);
                 continue;
             }
-            // The job begins before the core says what is to be written.
-            let job = self.core.next_job(command);
-            self.unwritten.push((reply, CommandResult { job }));
-            self.absorb(Input::Command(command));
-        }
-        for (page, reply) in pages {
-            if let Some(why) = self.core.refuses_dead_letters(page.lane) {
-                // The requester may have gone.
-                reply.send(Err(why)).ok();
-                continue;
-            }
-            self.unwritten.push((reply, CommandResult { job: None }));
-            self.absorb(Input::Redrive(page));
+            let input = match request {
+                ActorRequest::Command(command) => {
+                    // The job begins before the core says what is to be written.
+                    self.shared.accept(self.core.next_job(command));
+                    Input::Command(command)
+                }
+                ActorRequest::Page(page) => Input::Redrive(page),
+            };
+            self.absorb(input);
         }
         for input in pulls {
             self.absorb(input);
@@ -214,22 +208,13 @@ impl SubscriptionActor {
                     let input = self.filter_slice(lane, from, slice);
                     self.absorb_read(input, room);
                 }
-                SharedStateMessage::Durable => {
-                    for (reply, result) in self.written.drain(..) {
-                        // The requester may have gone. The command took effect all the same.
-                        reply.send(Ok(result)).ok();
-                    }
-                    self.absorb(Input::Durable);
-                }
+                SharedStateMessage::Durable => self.absorb(Input::Durable),
                 SharedStateMessage::Room => {
                     self.waits_for_room = false;
                     self.absorb(Input::Tick);
                 }
                 SharedStateMessage::Failed(error) => return Err(error),
             }
-        }
-        if self.written.is_empty() && self.unwritten.is_empty() {
-            self.shared.mark_answered();
         }
         if self.known_end.replace(end) != Some(end) {
             self.absorb(Input::Appended { end });
@@ -264,8 +249,7 @@ impl SubscriptionActor {
                 | RecordChange::StoreExcerpt { .. } => {}
             }
         }
-        self.written.append(&mut self.unwritten);
-        let settled = self.shared.begin_write(&changes);
+        let (commands, settled) = self.shared.begin_write(&changes);
         let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
         let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&finished, &changes), clock.now());
         let (lines, feed, plan) =
@@ -275,6 +259,7 @@ impl SubscriptionActor {
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 shared.on_durable(incarnation, &finished, &late, &detached, &settled);
+                commands.answer();
                 if let Some(settle_spans) = settle_spans {
                     settle_spans.end(clock.now());
                 }

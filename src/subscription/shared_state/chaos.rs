@@ -15,12 +15,12 @@ impl SharedState {
 
     /// Makes the actor panic the next `times` times that this event is the current event.
     pub fn poison(&self, event_id: &str, times: u32) {
-        self.lock().poison = Some((event_id.to_owned(), times));
+        self.lock().suspects.poison = Some((event_id.to_owned(), times));
     }
 
     /// Removes all faults of this subscription.
     pub fn clear_faults(&self) {
-        self.lock().poison = None;
+        self.lock().suspects.poison = None;
         self.doomed.store(0, Ordering::Relaxed);
     }
 

@@ -96,9 +96,7 @@ impl SharedState {
         settled: &[(Lane, Seq)],
     ) {
         let mut inner = self.lock();
-        for of in settled {
-            inner.suspects.remove(of);
-        }
+        inner.suspects.settle(settled);
         for (id, key) in struck {
             if let Some(in_flight) = inner.requests.get_mut(id) {
                 Arc::make_mut(&mut in_flight.request).items.retain(|item| item.key() != *key);
@@ -114,7 +112,7 @@ impl SharedState {
         if inner.incarnation == incarnation {
             // An incarnation has one write in the journal at a time.
             inner.writing = false;
-            inner.state.ending.clear();
+            self.view().ending.clear();
             inner.reports.push(SharedStateMessage::Durable);
             inner.wake();
         }

@@ -1,0 +1,148 @@
+//! Operators' commands and pages of dead letters, and their replies.
+//!
+//! A reply belongs to a write, not to an incarnation. What the core has taken and not written is lost with its
+//! incarnation: the next one takes the commands again. The write that contains a command answers it, whichever
+//! incarnation runs by then.
+
+use std::collections::VecDeque;
+
+use tokio::sync::oneshot;
+
+use super::SharedState;
+use crate::{
+    event::Lane,
+    policy::record::{Command, CommandRefused, RedrivePage},
+};
+
+/// The result of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandResult {
+    /// The job that the command began.
+    pub job: Option<Lane>,
+}
+
+/// Receives the result once the command is durable, or at once the reason for its refusal.
+type CommandReply = oneshot::Sender<Result<CommandResult, CommandRefused>>;
+
+/// What a reply answers.
+#[derive(Debug)]
+pub(in crate::subscription) enum ActorRequest {
+    /// An operator's command.
+    Command(Command),
+    /// Dead letters for a redrive job.
+    Page(Box<RedrivePage>),
+}
+
+#[derive(Debug)]
+struct WaitingRequest {
+    /// [`None`] if it was a page that the core has taken: its redrive reads it again if the page is not written.
+    request: Option<ActorRequest>,
+    result: CommandResult,
+    reply: CommandReply,
+}
+
+/// Requests that are not in a write, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct CommandQueue {
+    waiting: VecDeque<WaitingRequest>,
+    /// How many of them, from the front, the core of the current incarnation has taken.
+    taken: usize,
+}
+
+impl CommandQueue {
+    fn push(&mut self, request: ActorRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+        let (reply, answer) = oneshot::channel();
+        self.waiting.push_back(WaitingRequest {
+            request: Some(request),
+            result: CommandResult { job: None },
+            reply,
+        });
+        answer
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A new incarnation begins: it takes again what no write contains.
+    pub(super) fn begin(&mut self) {
+        self.waiting.retain(|waiting| waiting.request.is_some());
+        self.taken = 0;
+    }
+
+    /// The incarnation panicked, perhaps because of what it had taken.
+    pub(super) fn drop_taken(&mut self) {
+        self.waiting.drain(..self.taken);
+        self.taken = 0;
+    }
+
+    /// A write begins that contains all that was taken.
+    pub(super) fn begin_write(&mut self) -> WrittenCommands {
+        WrittenCommands(self.waiting.drain(..std::mem::take(&mut self.taken)).collect())
+    }
+}
+
+/// The commands in a write. Their requesters get an error if it is dropped.
+#[derive(Debug)]
+pub(in crate::subscription) struct WrittenCommands(Vec<WaitingRequest>);
+
+impl WrittenCommands {
+    /// The write is durable.
+    pub(in crate::subscription) fn answer(self) {
+        for WaitingRequest { result, reply, .. } in self.0 {
+            // The requester may have gone. The command took effect all the same.
+            reply.send(Ok(result)).ok();
+        }
+    }
+}
+
+impl SharedState {
+    /// Passes an operator's command to the actor. The answer arrives once the command is durable, or at once if it is
+    /// refused.
+    pub fn command(&self, command: Command) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+        let mut inner = self.lock();
+        let answer = inner.commands.push(ActorRequest::Command(command));
+        inner.wake();
+        answer
+    }
+
+    /// Passes dead letters to one of the subscription's redrive jobs. The answer arrives once they are durably pending,
+    /// or at once if there is no such job or it does not run.
+    pub fn take_back(&self, page: RedrivePage) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+        let mut inner = self.lock();
+        let answer = inner.commands.push(ActorRequest::Page(Box::new(page)));
+        inner.wake();
+        answer
+    }
+
+    /// Takes the next request. Its answer follows from [`SharedState::accept`] or [`SharedState::refuse`].
+    pub(in crate::subscription) fn next_request(&self) -> Option<ActorRequest> {
+        let queue = &mut self.lock().commands;
+        let next = queue.waiting.get_mut(queue.taken)?;
+        queue.taken += 1;
+        match next.request {
+            Some(ActorRequest::Command(command)) => Some(ActorRequest::Command(command)),
+            Some(ActorRequest::Page(_)) | None => next.request.take(),
+        }
+    }
+
+    /// The core takes the last request, which begins this job. The next write contains it.
+    pub(in crate::subscription) fn accept(&self, job: Option<Lane>) {
+        let queue = &mut self.lock().commands;
+        if let Some(last) = queue.taken.checked_sub(1).and_then(|last| queue.waiting.get_mut(last)) {
+            last.result = CommandResult { job };
+        }
+    }
+
+    /// The core refuses the last request.
+    pub(in crate::subscription) fn refuse(&self, why: CommandRefused) {
+        let queue = &mut self.lock().commands;
+        if let Some(last) = queue.taken.checked_sub(1) {
+            queue.taken = last;
+            if let Some(refused) = queue.waiting.remove(last) {
+                // The requester may have gone.
+                refused.reply.send(Err(why)).ok();
+            }
+        }
+    }
+}

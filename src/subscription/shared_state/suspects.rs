@@ -1,0 +1,179 @@
+//! Events that may make the actor panic: the current event is noted before code that can panic on its content. An event
+//! that was the current event in several panics is quarantined.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::SharedState;
+use crate::{
+    event::{Lane, Seq},
+    policy::{
+        SendItem,
+        record::{Cursor, RecordChange},
+    },
+};
+
+/// An event that was the current event in this many panics is quarantined.
+const DEATHS_MAX: u32 = 3;
+
+/// Maximum number of suspects. Beyond it, the oldest event that is not quarantined is removed.
+const SUSPECTS_MAX: usize = 1024;
+
+/// How many quarantined events are listed with their ids.
+const QUARANTINED_LISTED: usize = 8;
+
+/// Events that were dead-lettered because they made the actor panic repeatedly.
+#[derive(Clone, Debug, Default)]
+pub struct QuarantinedEvents {
+    /// How many, since the server started.
+    pub count: u64,
+    /// The newest of them, with position and id, oldest first.
+    pub newest: VecDeque<(Seq, String)>,
+}
+
+impl QuarantinedEvents {
+    fn add(&mut self, seq: Seq, id: String) {
+        self.count += 1;
+        self.newest.push_back((seq, id));
+        if self.newest.len() > QUARANTINED_LISTED {
+            self.newest.pop_front();
+        }
+    }
+}
+
+/// An event that was the current event when an actor panicked.
+#[derive(Debug)]
+struct Suspect {
+    deaths: u32,
+    /// Whether the event is, or may be, pending. The cursor does not contain pending events.
+    pending: bool,
+}
+
+/// The current event, the suspects and the quarantined events of a subscription.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    current_event: Option<SendItem>,
+    /// The id of the current event or of the previous one. The buffer is reused, so that noting an event allocates
+    /// nothing.
+    current_event_id: String,
+    suspects: HashMap<(Lane, Seq), Suspect>,
+    quarantined: QuarantinedEvents,
+    /// The event that chaos makes the actor panic on, and how often.
+    pub(super) poison: Option<(String, u32)>,
+}
+
+impl Suspects {
+    fn is_quarantined(&self, of: (Lane, Seq)) -> bool {
+        self.suspects.get(&of).is_some_and(|suspect| suspect.deaths >= DEATHS_MAX)
+    }
+
+    /// A new incarnation begins. Returns the event that it must quarantine.
+    pub(super) fn begin(&mut self) -> Option<SendItem> {
+        let item = self.current_event.take().filter(|item| self.is_quarantined((item.lane, item.seq)))?;
+        let id = self.current_event_id.clone();
+        self.quarantined.add(item.seq, id);
+        Some(item)
+    }
+
+    /// The incarnation panicked. The current event becomes a suspect, unless chaos caused the panic.
+    pub(super) fn on_panic(&mut self, on_purpose: bool) {
+        match self.current_event {
+            Some(item) if !on_purpose => {
+                let of = (item.lane, item.seq);
+                if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&of) {
+                    let least = self.suspects.iter().min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));
+                    if let Some(least) = least.map(|(of, _)| *of) {
+                        self.suspects.remove(&least);
+                    }
+                }
+                let suspect = self.suspects.entry(of).or_insert(Suspect { deaths: 0, pending: false });
+                suspect.deaths += 1;
+                suspect.pending |= item.due.is_some();
+            }
+            Some(_) | None => self.current_event = None,
+        }
+    }
+
+    /// Returns the suspects that are settled once these changes are durable.
+    pub(super) fn begin_write(&mut self, changes: &[RecordChange]) -> Vec<(Lane, Seq)> {
+        if self.suspects.is_empty() {
+            return Vec::new();
+        }
+        for change in changes {
+            let (of, is_pending) = match change {
+                RecordChange::Defer { lane, seq, .. } => ((*lane, *seq), true),
+                RecordChange::Settle { lane, seq, .. } | RecordChange::DeadLetter { lane, seq, .. } => {
+                    ((*lane, *seq), false)
+                }
+                _ => continue,
+            };
+            self.suspects.entry(of).and_modify(|suspect| suspect.pending = is_pending);
+        }
+        let cursor = changes.iter().rev().find_map(|change| match change {
+            RecordChange::Cursor(cursor) => Some(cursor),
+            _ => None,
+        });
+        // Events that the cursor has not passed are read again, even dead-lettered ones.
+        let is_passed = |cursor: &Cursor, of: &(Lane, Seq)| match cursor.lanes.iter().find(|lane| lane.lane == of.0) {
+            Some(lane) => of.1 < lane.read && lane.open.binary_search(&of.1).is_err(),
+            None => true,
+        };
+        let suspects = self.suspects.iter();
+        let settled =
+            suspects.filter(|(of, suspect)| !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of)));
+        settled.map(|(of, _)| *of).collect()
+    }
+
+    /// These suspects are settled durably.
+    pub(super) fn settle(&mut self, settled: &[(Lane, Seq)]) {
+        for of in settled {
+            self.suspects.remove(of);
+        }
+    }
+}
+
+impl SharedState {
+    /// Notes the current event: if the actor panics now, this event is the suspect.
+    pub(in crate::subscription) fn set_current_event(&self, item: SendItem, event_id: &str) {
+        let mut inner = self.lock();
+        let suspects = &mut inner.suspects;
+        suspects.current_event = Some(item);
+        suspects.current_event_id.clear();
+        suspects.current_event_id.push_str(event_id);
+        if let Some((poisoned, times)) = &mut suspects.poison
+            && *poisoned == event_id
+            && *times > 0
+        {
+            *times -= 1;
+            drop(inner);
+            panic!("poisoned by chaos: event {event_id}");
+        }
+    }
+
+    /// Clears the current event.
+    pub(in crate::subscription) fn clear_current_event(&self) {
+        self.lock().suspects.current_event = None;
+    }
+
+    /// The quarantined events of a lane. Usually empty.
+    pub(in crate::subscription) fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
+        let inner = self.lock();
+        let suspects = inner.suspects.suspects.iter();
+        let quarantined = suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
+        quarantined.map(|((_, seq), _)| *seq).collect()
+    }
+
+    /// The events that were quarantined.
+    pub fn quarantined(&self) -> QuarantinedEvents {
+        self.lock().suspects.quarantined.clone()
+    }
+
+    /// How many events were quarantined.
+    pub fn quarantined_count(&self) -> u64 {
+        self.lock().suspects.quarantined.count
+    }
+
+    /// How many suspects are not settled yet.
+    pub fn suspects(&self) -> usize {
+        self.lock().suspects.suspects.len()
+    }
+}

@@ -1,0 +1,95 @@
+//! The state of a subscription that operators and metrics read. It has a lock of its own, so that a reader does not
+//! delay the actor.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::SharedState;
+use crate::{
+    event::{Lane, Seq},
+    policy::record::{
+        Cursor, EndpointView, LaneCursor,
+        job::{Job, JobKind},
+    },
+};
+
+/// The state of a subscription, for metrics and operators.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionState {
+    /// The cursor, without the open events.
+    pub cursor: Cursor,
+    /// The endpoint, beyond what the cursor says of it.
+    pub endpoint: EndpointView,
+    /// The first position of the log that the subscription may still read.
+    pub low: Seq,
+    /// The same without its jobs.
+    pub own_low: Seq,
+    /// Jobs that have ended, until that is durable.
+    pub ending: Vec<Job>,
+}
+
+impl SubscriptionState {
+    /// The state for a cursor in a log that ends at `end`.
+    pub(super) fn new(cursor: Cursor, endpoint: EndpointView, end: Seq) -> Self {
+        let (low, own_low) = (cursor.low().unwrap_or(end), cursor.own_low().unwrap_or(end));
+        Self { low, own_low, endpoint, cursor, ending: Vec::new() }
+    }
+
+    /// How many events of a log that ends at `end` the subscription has not passed, and the first of them.
+    pub fn backlog(&self, end: Seq) -> (u64, Option<Seq>) {
+        let lanes = || self.cursor.own_lanes();
+        let unread = lanes().map(|lane| lane.read).filter(|read| *read < end).min();
+        // Sequences are dense within what was written; a gap would make this an upper bound.
+        (lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(), unread)
+    }
+
+    /// Whether all of a log that ends at `end` is passed, and neither jobs nor pending events are left.
+    pub(super) fn is_idle(&self, end: Seq) -> bool {
+        self.low >= end && self.cursor.jobs.is_empty() && self.cursor.next_due.is_none()
+    }
+}
+
+impl SharedState {
+    /// The current state.
+    pub fn state(&self) -> SubscriptionState {
+        self.view().clone()
+    }
+
+    /// The end of what the live lane has read; [`None`] before it exists.
+    pub fn live_read(&self) -> Option<Seq> {
+        self.view().cursor.lanes.iter().find(|lane| lane.lane == Lane::LIVE).map(|lane| lane.read)
+    }
+
+    /// The kind of the running job with this lane.
+    pub fn job_kind(&self, lane: Lane) -> Option<JobKind> {
+        self.view().cursor.jobs.iter().find(|job| job.lane == lane).map(|job| job.kind)
+    }
+
+    /// Sets the state from the cursor and the endpoint.
+    pub(in crate::subscription) fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
+        let bare = |lane: &LaneCursor| LaneCursor {
+            lane: lane.lane,
+            read: lane.read,
+            end: lane.end,
+            open: Vec::new(),
+            done: Vec::new(),
+        };
+        let lanes = cursor.lanes.iter().map(bare).collect();
+        let (jobs, counts) = (cursor.jobs.clone(), cursor.counts.clone());
+        let end = self.lock().end;
+        let (low, own_low) = (cursor.low().unwrap_or(end), cursor.own_low().unwrap_or(end));
+        let cursor = Cursor { lanes, filtered_out: Vec::new(), jobs, counts, ..*cursor };
+        let mut view = self.view();
+        let ending = std::mem::take(&mut view.ending);
+        *view = SubscriptionState { low, own_low, endpoint, cursor, ending };
+    }
+
+    /// Notes a job whose end is being written.
+    pub(in crate::subscription) fn job_ends(&self, job: &Job) {
+        self.view().ending.push(job.clone());
+    }
+
+    /// Whoever holds the other lock may take this one, and not the other way round.
+    pub(super) fn view(&self) -> MutexGuard<'_, SubscriptionState> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
