@@ -5,6 +5,8 @@
 
 mod body;
 
+use std::str::FromStr;
+
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::value::RawValue;
 use tracing::info;
@@ -25,7 +27,7 @@ use crate::{
         browse::{
             self, BrowseCursor, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery,
         },
-        purge::PurgeProgress,
+        purge::{PurgeCursor, PurgeProgress},
         redrive::RedriveRequest,
     },
     event::{Schema, SubscriptionKey},
@@ -62,8 +64,8 @@ fn selection(
     Ok(DeadLetterQuery { keys, ..query })
 }
 
-fn cursor(target: &str, given: Option<&str>) -> Result<BrowseCursor, InvalidRequest> {
-    let Some(given) = given else { return Ok(BrowseCursor::START) };
+fn cursor<T: FromStr>(target: &str, given: Option<&str>, start: T) -> Result<T, InvalidRequest> {
+    let Some(given) = given else { return Ok(start) };
     given.parse().map_err(|_| {
         let problem = format!("is \"{}\"; allowed is the value of a response", given.escape_debug());
         InvalidRequest::new(target, problem)
@@ -101,7 +103,7 @@ pub(super) async fn list(
         }
         kept.push((key, value));
     }
-    let (query, at) = (filter.query("")?, cursor("$skipToken", after.as_deref())?);
+    let (query, at) = (filter.query("")?, cursor("$skipToken", after.as_deref(), BrowseCursor::START)?);
     let DeadLetterPage { found, problems, next } = letters.page(&shelf, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
@@ -162,7 +164,7 @@ pub(super) async fn purge(
     let (letters, shelf) = location(control, path, name)?;
     let asked: PurgeBody = read(parse(body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
-    let at = cursor("after", asked.after.as_deref())?;
+    let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     let PurgeProgress { dead_letters, problems, next } = letters.purge(&shelf, &query, at, asked.dry_run).await?;
     if !asked.dry_run {
         info!(topic = path.key(), subscription = name, dead_letters, "dead letters purged");
@@ -186,7 +188,7 @@ pub(super) async fn redrive(
     let (redrives, (_, shelf)) = (control.redrives()?, location(control, path, name)?);
     let asked: RedriveBody = read(parse(body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
-    let at = cursor("after", asked.after.as_deref())?;
+    let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     if asked.dry_run {
         let PurgeProgress { dead_letters, problems, next } = redrives.count(&shelf, &query, at).await?;
         let next = next.map(|next| next.to_string());

@@ -1,8 +1,7 @@
 //! Browses a subscription's dead letters, waiting and written, in bounded steps.
 //!
 //! Waiting dead letters come first, in the order of their due time, then files, in the order of their names. A dead
-//! letter that is written to a file meanwhile may appear twice and is never missed; counting locks the subscription and
-//! so prevents it. Dead letters that were already redriven or purged, according to the marker beside a file, are
+//! letter that is written to a file meanwhile may appear twice and is never missed; counting prevents it. Dead letters that were already redriven or purged, according to the marker beside a file, are
 //! skipped.
 //!
 //! Invariants:

@@ -6,22 +6,62 @@
 //!
 //! A subscription has one piece of work at a time (`DeadLetters::lock`), because the totals are written as a whole.
 
+use std::{fmt, str::FromStr};
+
 use super::{
     DeadLetterTotals, DeadLetters,
     browse::{
         BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, FoundDeadLetter,
-        PROBLEMS_MAX, Step, Walk,
+        InvalidDeadLetterId, PROBLEMS_MAX, Step, Walk,
     },
     marker::{self, RedriveMarker},
     writer::notes_of,
 };
 use crate::{
+    event::Timestamp,
     journal::{DeadKey, DeadLetterWrite},
     policy::record::LedgerEvent,
 };
 
 /// Maximum steps per call. The client calls again for more.
 const STEPS_MAX: usize = 64;
+
+/// Where the rest of a purge or of a count begins, as text that a client passes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurgeCursor {
+    at: BrowseCursor,
+    /// When the count began. Files from later are skipped: their dead letters were counted while they waited.
+    until: Timestamp,
+}
+
+impl PurgeCursor {
+    /// The beginning.
+    pub const START: Self = Self { at: BrowseCursor::START, until: Timestamp::NEVER };
+}
+
+/// Parts of a file's name are not empty, so that this separates the time from the place.
+const TIME_END: &str = "~~";
+
+impl fmt::Display for PurgeCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.until != Timestamp::NEVER {
+            write!(f, "{}{TIME_END}", self.until.0)?;
+        }
+        self.at.fmt(f)
+    }
+}
+
+impl FromStr for PurgeCursor {
+    type Err = InvalidDeadLetterId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDeadLetterId> {
+        let (until, at) = match text.split_once(TIME_END) {
+            Some((until, at)) => (Timestamp(until.parse().map_err(|_| InvalidDeadLetterId)?), at),
+            None => (Timestamp::NEVER, text),
+        };
+        Ok(Self { at: at.parse()?, until })
+    }
+}
 
 /// The result of a part of a purge.
 #[derive(Debug, Default)]
@@ -31,7 +71,7 @@ pub struct PurgeProgress {
     /// What could not be read, and stays.
     pub problems: Vec<BrowseProblem>,
     /// Where the rest begins; [`None`] at the end.
-    pub next: Option<BrowseCursor>,
+    pub next: Option<PurgeCursor>,
 }
 
 impl DeadLetters {
@@ -43,13 +83,13 @@ impl DeadLetters {
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
-        at: BrowseCursor,
+        at: PurgeCursor,
         dry_run: bool,
     ) -> Result<PurgeProgress, BrowseError> {
         if dry_run {
             return self.count(location, query, at, |_| None).await;
         }
-        let mut walk = Walk::new(self, location, query, at);
+        let mut walk = Walk::new(self, location, query, at.at);
         let mut purged = PurgeProgress::default();
         for _ in 0..STEPS_MAX {
             if walk.at.is_none() {
@@ -70,12 +110,13 @@ impl DeadLetters {
                 _ => self.purge_waiting(location, &found).await?,
             }
         }
-        purged.next = walk.at;
+        purged.next = walk.at.map(|at| PurgeCursor { at, until: Timestamp::NEVER });
         Ok(purged)
     }
 
-    /// Counts the selected dead letters from `at` on, except those with a `problem`. Holds the lock, so that no dead
-    /// letter is counted as waiting and again in its file. Therefore one call counts all waiting dead letters.
+    /// Counts the selected dead letters from `at` on, except those with a `problem`. No dead letter is counted as
+    /// waiting and again in its file: the first call counts all that wait and holds the lock meanwhile, and later calls
+    /// skip the files that were written since.
     ///
     /// # Errors
     /// If the journal or the store of files fails.
@@ -83,11 +124,12 @@ impl DeadLetters {
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
-        at: BrowseCursor,
+        at: PurgeCursor,
         problem: impl Fn(&FoundDeadLetter) -> Option<BrowseProblem>,
     ) -> Result<PurgeProgress, BrowseError> {
         let _lock = self.lock(location.subscription_key).await;
-        let mut walk = Walk::new(self, location, query, at);
+        let until = at.until.min(self.0.clock.now());
+        let mut walk = Walk::new(self, location, query, at.at).until(at.until);
         let (mut counted, mut files) = (PurgeProgress::default(), 0);
         while let Some(at) = &walk.at {
             if matches!(at, BrowseCursor::Written(_)) {
@@ -102,7 +144,7 @@ impl DeadLetters {
             let room = PROBLEMS_MAX - counted.problems.len();
             counted.problems.extend(problems.into_iter().chain(refused).take(room));
         }
-        counted.next = walk.at;
+        counted.next = walk.at.map(|at| PurgeCursor { at, until });
         Ok(counted)
     }
 

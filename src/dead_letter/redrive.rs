@@ -35,7 +35,7 @@ use super::{
     },
     event::DeadLetterEvent,
     file, marker,
-    purge::indexes,
+    purge::{PurgeCursor, PurgeProgress, indexes},
 };
 use crate::{
     clock::Clock,
@@ -166,8 +166,8 @@ impl Redrives {
         &self,
         location: &DeadLetterLocation,
         query: &DeadLetterQuery,
-        at: BrowseCursor,
-    ) -> Result<super::purge::PurgeProgress, BrowseError> {
+        at: PurgeCursor,
+    ) -> Result<PurgeProgress, BrowseError> {
         let problem = |FoundDeadLetter { key, dead_letter }: &FoundDeadLetter| match self
             .directory
             .convert(location.subscription_key, dead_letter)

@@ -8,6 +8,7 @@ use gridhook::{
         browse::{BrowseCursor, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery, DeadLetterStage},
         file::folder,
         marker::SUFFIX,
+        purge::PurgeCursor,
     },
     event::SubscriptionKey,
 };
@@ -139,7 +140,7 @@ fn a_purged_dead_letter_is_removed_and_counted_once() {
             let dead_letters = world.dead_letters.clone();
             async move {
                 dead_letters
-                    .purge(&location(subscription_key(1)), &query, BrowseCursor::START, dry_run)
+                    .purge(&location(subscription_key(1)), &query, PurgeCursor::START, dry_run)
                     .await
                     .expect("purged")
             }
@@ -171,7 +172,7 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         world.add_dead_letters(subscription_key(1), 6, START).await;
         let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
-        let mut counting = Box::pin(world.dead_letters.purge(&location, &query, BrowseCursor::START, true));
+        let mut counting = Box::pin(world.dead_letters.purge(&location, &query, PurgeCursor::START, true));
         assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
         let _actor = world.actor();
         world.notice(subscription_key(1), target("c"), START);
@@ -188,8 +189,51 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
         assert_eq!((counted.dead_letters, counted.next), (6, None));
         drop(counting);
         world.until(subscription_key(1), |totals| totals.written == 6).await;
-        let counted = world.dead_letters.purge(&location, &query, BrowseCursor::START, true).await.expect("counted");
+        let counted = world.dead_letters.purge(&location, &query, PurgeCursor::START, true).await.expect("counted");
         assert_eq!(counted.dead_letters, 6, "in their files");
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
+    let root = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&MemoryStore::new(), root.path(), START);
+        let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
+        let _actor = world.actor();
+        world.add_dead_letters(subscription_key(1), 3, START).await;
+        world.notice(subscription_key(1), target("c"), START);
+        world.until(subscription_key(1), |totals| totals.written == 3).await;
+        // More names than one call reads come before the file, which is an hour old by the server's clock.
+        let folder = root.path().join(folder(&target("c")));
+        for number in 0..70 {
+            fs::create_dir_all(folder.join("0")).expect("a folder");
+            fs::write(folder.join(format!("0/{number}.json{SUFFIX}")), "{}").expect("written");
+        }
+        for file in files(root.path()).into_keys() {
+            let hour_ago = std::time::UNIX_EPOCH + std::time::Duration::from_micros(START.0 - 3_600_000_000);
+            fs::File::options()
+                .write(true)
+                .open(root.path().join(file))
+                .and_then(|file| file.set_modified(hour_ago))
+                .expect("its time");
+        }
+        let now = world.clock.now();
+        world.add_more_dead_letters(subscription_key(1), 6, now).await;
+        let first = world.dead_letters.purge(&location, &query, PurgeCursor::START, true).await.expect("counted");
+        assert_eq!(first.dead_letters, 6, "those that wait");
+        world.notice(subscription_key(1), target("c"), now);
+        world.until(subscription_key(1), |totals| totals.written == 9).await;
+        let (mut counted, mut next) = (first.dead_letters, first.next);
+        assert!(next.is_some(), "files are left");
+        while let Some(at) = next {
+            // As a client passes it back.
+            let at = at.to_string().parse().expect("the cursor of a response");
+            let part = world.dead_letters.purge(&location, &query, at, true).await.expect("counted");
+            (counted, next) = (counted + part.dead_letters, part.next);
+        }
+        assert_eq!(counted, 9, "3 in the old file and 6 that waited");
         world.stop().await;
     });
 }
@@ -217,7 +261,7 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
         assert!(problems[2].0.ends_with("0~name.json") && problems[2].1.contains('~'), "{problems:?}");
         let purged = world
             .dead_letters
-            .purge(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, false)
+            .purge(&location(subscription_key(1)), &DeadLetterQuery::default(), PurgeCursor::START, false)
             .await
             .expect("purged");
         assert_eq!((purged.dead_letters, purged.problems.len()), (7, 3));
@@ -291,7 +335,7 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         // A purge removes only its own.
         let purged = world
             .dead_letters
-            .purge(&heat, &DeadLetterQuery::default(), BrowseCursor::START, false)
+            .purge(&heat, &DeadLetterQuery::default(), PurgeCursor::START, false)
             .await
             .expect("purged");
         assert_eq!(purged.dead_letters, 4);
