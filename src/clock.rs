@@ -231,6 +231,7 @@ impl MachineBoot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRecord {
     /// The time of its clock.
+    #[serde(alias = "told")]
     pub reported: Timestamp,
     /// The boot in which it ran.
     pub machine: MachineBoot,

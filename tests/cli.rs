@@ -31,16 +31,16 @@ struct Listening {
 impl Listening {
     fn start(more: &[&str]) -> Self {
         let mut child = gridhook(&[&["listen", "--port", "0"], more].concat()).spawn().expect("a process");
-        let mut told = BufReader::new(child.stderr.take().expect("its standard error"));
+        let mut stderr = BufReader::new(child.stderr.take().expect("its standard error"));
         let mut line = String::new();
-        told.read_line(&mut line).expect("a first line");
+        stderr.read_line(&mut line).expect("a first line");
         let at = line.trim().trim_start_matches("listening on http://").trim_end_matches('/');
         let at = at.parse().unwrap_or_else(|_| panic!("no address: {line}"));
         // The rest is read so that the process never blocks on a full pipe.
         let notes = Arc::<Mutex<String>>::default();
         let received = Arc::clone(&notes);
         std::thread::spawn(move || {
-            for line in told.lines().map_while(Result::ok) {
+            for line in stderr.lines().map_while(Result::ok) {
                 received.lock().expect("nobody panicked").push_str(&format!("{line}\n"));
             }
         });
@@ -137,7 +137,7 @@ fn publish(at: SocketAddr, more: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("an end")
 }
 
-fn told(output: &Output, at: SocketAddr) -> String {
+fn summary(output: &Output, at: SocketAddr) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     format!("{}: {out}{error}", output.status.code().unwrap_or(-1))
         .replace(&at.to_string(), "SERVER")
@@ -159,7 +159,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\
 fn the_listener_prints_published_events() {
     let mut listening = Listening::start(&[]);
     let output = publish(listening.at, &["--batch-events", "2"], &lines(3));
-    expect!["0: published 3 events in 2 requests"].assert_eq(&told(&output, listening.at));
+    expect!["0: published 3 events in 2 requests"].assert_eq(&summary(&output, listening.at));
     let printed: Vec<_> = (0..3).map(|_| listening.line()).collect();
     expect![[r#"
         200 Orders.Placed subject=/orders/0 id=0 delivery-count=-
@@ -254,7 +254,7 @@ fn a_busy_server_receives_the_same_events_again() {
     const BUSY: &str = "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let (at, requests) = scripted(&[BUSY, OK]);
     let output = publish(at, &[], &event(1).to_string());
-    expect!["0: published 1 event in 1 request"].assert_eq(&told(&output, at));
+    expect!["0: published 1 event in 1 request"].assert_eq(&summary(&output, at));
     let [(head, first), (_, second)] =
         [(); 2].map(|()| requests.recv_timeout(Duration::from_secs(10)).expect("a request"));
     assert_eq!((&first, &first), (&second, &format!("[{}]", event(1))));
@@ -282,24 +282,24 @@ fn an_error_response_is_printed_with_the_number_of_published_events() {
     expect![
         "1: gridhook: the server responded 401 Unauthorized: InvalidSas: The key is wrong. (2 events published before)"
     ]
-    .assert_eq(&told(&output, at));
+    .assert_eq(&summary(&output, at));
 }
 
 #[test]
 fn input_that_is_not_json_is_reported_with_its_position() {
     let (at, _requests) = scripted(&[OK]);
     let output = publish(at, &["--batch-events", "1"], &format!("{}\n{{\"id\": \n", event(0)));
-    expect!["1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; allowed is a JSON array, a JSON object, or one object after another (1 event published before)"].assert_eq(&told(&output, at));
+    expect!["1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; allowed is a JSON array, a JSON object, or one object after another (1 event published before)"].assert_eq(&summary(&output, at));
 }
 
 #[test]
 fn a_missing_server_and_a_missing_file_are_reported() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
-    expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&told(&publish(free, &[], &lines(1)), free));
+    expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&summary(&publish(free, &[], &lines(1)), free));
     expect![
         "1: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 events published before)"
     ]
-    .assert_eq(&told(&publish(free, &["nowhere.json"], ""), free));
+    .assert_eq(&summary(&publish(free, &["nowhere.json"], ""), free));
 }
 
 #[test]
@@ -337,21 +337,21 @@ fn settings_are_checked_without_a_start() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    let (code, told, _) = check(&["--changed", "--listen", "127.0.0.1:0"]);
+    let (code, text, _) = check(&["--changed", "--listen", "127.0.0.1:0"]);
     assert_eq!(code, Some(0));
     expect![[r#"
         KEY                 VALUE          FROM
         log.format          "json"         environment variable GRIDHOOK_LOG__FORMAT
         server.admin_token  (not shown)    environment variable GRIDHOOK_ADMIN_TOKEN
         server.listen       "127.0.0.1:0"  flag --listen"#]]
-    .assert_eq(&told);
-    let (code, told, _) = check(&["--output", "json"]);
-    let all: Value = serde_json::from_str(&told).expect("JSON");
+    .assert_eq(&text);
+    let (code, text, _) = check(&["--output", "json"]);
+    let all: Value = serde_json::from_str(&text).expect("JSON");
     let waits = all.as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_wait");
     assert_eq!(waits, Some(&json!({"key": "delivery.response_wait", "value": "\"30s\"", "origin": "default"})));
-    assert!(code == Some(0) && !told.contains("very-secret-and-long"), "{told}");
-    let (code, told, reported) = check(&["--listen", "here"]);
-    assert_eq!((code, told.as_str()), (Some(1), ""));
+    assert!(code == Some(0) && !text.contains("very-secret-and-long"), "{text}");
+    let (code, text, reported) = check(&["--listen", "here"]);
+    assert_eq!((code, text.as_str()), (Some(1), ""));
     expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&reported);
 }
 

@@ -1,4 +1,4 @@
-//! Settings: every key is explained, every layer goes over the one below, and what cannot be used is told with its
+//! Settings: every key is explained, every layer goes over the one below, and what cannot be used is reported with its
 //! source, its key, what was read and what is allowed.
 
 use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};

@@ -28,15 +28,15 @@ fn gridhook(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr)).trim_end().to_owned()
 }
 
 fn run(folder: &Path, arguments: &[&str]) -> String {
     let output = gridhook(folder, arguments).output().expect("the binary starts");
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-    said(&output)
+    assert!(output.status.success(), "{arguments:?}: {}", output_text(&output));
+    output_text(&output)
 }
 
 /// All commands; subcommands with their full names.
@@ -154,8 +154,8 @@ fn assert_quiet(mut command: Command) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = command.stdout(writer).stderr(Stdio::piped()).output().expect("the binary starts");
-    assert!(output.status.success(), "{command:?}: {}: {}", output.status, said(&output));
-    assert_eq!(said(&output), "", "{command:?}");
+    assert!(output.status.success(), "{command:?}: {}: {}", output.status, output_text(&output));
+    assert_eq!(output_text(&output), "", "{command:?}");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_failed_write_is_reported_and_a_closed_standard_error_is_ignored() {
     let full = File::options().write(true).open("/dev/full").expect("a full device");
     let output = gridhook(folder.path(), &["help", "times"]).stdout(full).output().expect("the binary starts");
     expect!["gridhook: standard output cannot be written: No space left on device (os error 28)"]
-        .assert_eq(&said(&output));
+        .assert_eq(&output_text(&output));
     assert_eq!(output.status.code(), Some(1));
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -249,7 +249,7 @@ fn contexts_are_kept_and_used() {
     assert!(run(folder, &["topics", "list"]).contains("orders"));
     run(folder, &["context", "use", "nowhere"]);
     let refused = gridhook(folder, &["topics", "list"]).output().expect("an end");
-    assert!(said(&refused).contains("no operator's token found"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("no operator's token found"), "{}", output_text(&refused));
     assert!(run(folder, &["topics", "list", "--context", "here"]).contains("orders"));
     assert_eq!(run(folder, &["health", "--context", "here"]), "serving");
     // The environment takes precedence over the context in use, and a named context over the environment.
@@ -257,10 +257,10 @@ fn contexts_are_kept_and_used() {
     by_variable
         .env("GRIDHOOK_SERVER", &at)
         .env("GRIDHOOK_TOKEN", fs::read_to_string(folder.join("token")).expect("it"));
-    assert!(said(&by_variable.output().expect("an end")).contains("orders"));
+    assert!(output_text(&by_variable.output().expect("an end")).contains("orders"));
     let mut named = gridhook(folder, &["topics", "list", "--context", "here"]);
     named.env("GRIDHOOK_SERVER", "http://127.0.0.1:9").env("GRIDHOOK_TOKEN", "that-of-another-server");
-    assert!(said(&named.output().expect("an end")).contains("orders"));
+    assert!(output_text(&named.output().expect("an end")).contains("orders"));
 
     run(folder, &["context", "remove", "nowhere"]);
     let left: Value = serde_json::from_str(&run(folder, &["context", "list", "--output", "json"])).expect("JSON");
@@ -274,7 +274,7 @@ fn commands_use_the_server_of_their_environment() {
     let health = |variables: &[(&str, &str)]| {
         let mut command = gridhook(folder.path(), &["health", "--live", "--output", "json"]);
         let output = command.envs(variables.iter().copied()).output().expect("an end");
-        (output.status.success(), said(&output))
+        (output.status.success(), output_text(&output))
     };
     let at = server.at().to_string();
     let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", &at)]);
@@ -303,7 +303,7 @@ fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_
     let at = format!("http://{}", server.at());
     let with = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = gridhook(folder, arguments);
-        said(&command.env("GRIDHOOK_SERVER", &at).envs(variables.iter().copied()).output().expect("an end"))
+        output_text(&command.env("GRIDHOOK_SERVER", &at).envs(variables.iter().copied()).output().expect("an end"))
     };
     for (topic, schema) in [("orders", "EventGridSchema"), ("clouds", "CloudEventSchemaV1_0")] {
         with(&["topics", "create", topic, "--input-schema", schema], &[]);
@@ -357,7 +357,7 @@ fn a_private_certificate_authority_is_trusted_by_ca_file() {
     let at = format!("https://{}", server.at());
     assert_eq!(run(folder, &["health", "--server", &at, "--ca-file", "ca.pem"]), "serving");
     let printed = |arguments: &[&str]| {
-        said(&gridhook(folder, arguments).output().expect("an end")).replace(&server.at().to_string(), "SERVER")
+        output_text(&gridhook(folder, arguments).output().expect("an end")).replace(&server.at().to_string(), "SERVER")
     };
     expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the file of the certificate authority with --ca-file"].assert_eq(&printed(&["health", "--server", &at]));
     expect!["http://SERVER/: invalid HTTP version specified; the response is not HTTP: does the server use TLS (https://SERVER)?"].assert_eq(&printed(&["health", "--server", &at.replace("https", "http")]));
@@ -373,7 +373,7 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
         fs::write(folder.join("gridhook.toml"), settings).expect("a file");
         let output = gridhook(folder, &["config", "check", "--changed", "--config", "gridhook.toml"]).output();
         let output = output.expect("an end");
-        (output.status.code(), said(&output))
+        (output.status.code(), output_text(&output))
     };
     let both = "[server]\ntls_certificate = \"server.crt\"\ntls_key = \"server.key\"";
     let cases = [
@@ -384,7 +384,7 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
         "[server]\napply = \"topics.toml\"",
     ];
     let refused: Vec<String> =
-        cases.iter().map(|settings| check(settings)).map(|(code, said)| format!("{code:?} {said}")).collect();
+        cases.iter().map(|settings| check(settings)).map(|(code, text)| format!("{code:?} {text}")).collect();
     expect![[r#"
         Some(1) gridhook: cannot read the certificates in server.crt: I/O error: No such file or directory (os error 2)
         Some(1) gridhook: cannot read the certificates in authority.pem: I/O error: No such file or directory (os error 2)
@@ -396,8 +396,8 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
     assert_eq!(check(both).0, Some(0));
     let other = authority.issue("localhost");
     fs::write(folder.join("server.crt"), &other.pem).expect("a file");
-    let (code, said) = check(both);
-    assert_eq!(code, Some(1), "a key of another certificate: {said}");
+    let (code, text) = check(both);
+    assert_eq!(code, Some(1), "a key of another certificate: {text}");
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn irreversible_actions_need_a_confirmation() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
     operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
-    let refused = |arguments: &[&str]| operator(&server, arguments).expect_err("nobody said yes");
+    let refused = |arguments: &[&str]| operator(&server, arguments).expect_err("not confirmed");
     let keys = || operator(&server, &["topics", "keys", "orders"]).expect("keys");
     let before = keys();
     expect!["gridhook: Regenerate key1 of orders? Publishers that use it will be refused. Nothing was done: confirmation needs a terminal or --yes"].assert_eq(&refused(&["topics", "keys", "orders", "--regenerate", "key1"]));

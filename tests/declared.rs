@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use gridhook::declared::{self, ResourceGroup};
 
-fn told(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
+fn resolve(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     match declared::read(text, is_json, &ResourceGroup::default(), &parameters) {
@@ -21,7 +21,7 @@ fn told(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
 }
 
 fn check_toml(text: &str, expected: Expect) {
-    expected.assert_eq(&told(text, false, &[]));
+    expected.assert_eq(&resolve(text, false, &[]));
 }
 
 fn check_template(resources: &str, parameters: &[(&str, &str)], expected: Expect) {
@@ -32,7 +32,7 @@ fn check_template(resources: &str, parameters: &[(&str, &str)], expected: Expect
             "variables": {{"both": "[concat(parameters('topic'), '/billing')]"}},
             "resources": [{resources}]}}"#
     );
-    expected.assert_eq(&told(&template, true, parameters));
+    expected.assert_eq(&resolve(&template, true, parameters));
 }
 
 #[test]
@@ -206,17 +206,20 @@ fn what_a_template_says_that_is_not_known_is_refused_by_name() {
 #[test]
 fn no_template_takes_the_reader_too_deep() {
     let deep = format!("[{}'a'{}]", "concat(".repeat(5_000), ")".repeat(5_000));
-    let told =
-        told(&format!(r#"{{"resources": [{{"type": "Microsoft.EventGrid/topics", "name": "{deep}"}}]}}"#), true, &[]);
-    assert!(told.ends_with("it is nested deeper than 32 levels"), "{told}");
+    let text = resolve(
+        &format!(r#"{{"resources": [{{"type": "Microsoft.EventGrid/topics", "name": "{deep}"}}]}}"#),
+        true,
+        &[],
+    );
+    assert!(text.ends_with("it is nested deeper than 32 levels"), "{text}");
     let endless = r#"{"variables": {"a": "[variables('a')]"}, "resources": [{"type": "Microsoft.EventGrid/topics", "name": "[variables('a')]"}]}"#;
-    assert!(self::told(endless, true, &[]).contains("nested deeper than 32 levels"));
+    assert!(self::resolve(endless, true, &[]).contains("nested deeper than 32 levels"));
 }
 
 #[test]
 fn a_resource_without_a_name_is_refused_by_its_place() {
     let check = |resources: &str, expected: Expect| {
-        expected.assert_eq(&told(&format!(r#"{{"resources": [{resources}]}}"#), true, &[]));
+        expected.assert_eq(&resolve(&format!(r#"{{"resources": [{resources}]}}"#), true, &[]));
     };
     check(r#"{"type": "Microsoft.EventGrid/topics"}"#, expect!["resource 1: it has no name"]);
     check(
@@ -257,7 +260,7 @@ fn variables_that_double_each_other_are_bounded() {
         doubling("[]", lists),
         doubling(&long, texts),
     ] {
-        let refused = told(&template, true, &[]);
+        let refused = resolve(&template, true, &[]);
         assert!(
             refused.ends_with("the expressions of the template return more than 4 MiB in total"),
             "{:.200}",
@@ -277,9 +280,9 @@ proptest::proptest! {
         }
         resource[keys[at]] = serde_json::from_str(&text).unwrap_or_else(|_| text.clone().into());
         let template = serde_json::json!({"resources": [resource], "variables": {"a": text}});
-        told(&template.to_string(), true, &[]);
-        told(&text, true, &[]);
-        told(&text, false, &[]);
+        resolve(&template.to_string(), true, &[]);
+        resolve(&text, true, &[]);
+        resolve(&text, false, &[]);
     }
 }
 
@@ -290,14 +293,14 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
             "[topics.orders.eventSubscriptions.billing]\nendpointUrl = \"https://example.com/\"\n\
              filter = {{ advancedFilters = [{{ operatorType = \"NumberIn\", key = \"data.k\", values = [1, {number}] }}] }}\n"
         );
-        told(&text, false, &[])
+        resolve(&text, false, &[])
     };
     let json = |number: &str| {
         let text = format!(
             r#"{{"topics": {{"orders": {{"eventSubscriptions": {{"billing": {{"endpointUrl": "https://example.com/",
             "filter": {{"advancedFilters": [{{"operatorType": "NumberIn", "key": "data.k", "values": [1, {number}]}}]}}}}}}}}}}}}"#
         );
-        told(&text, true, &[])
+        resolve(&text, true, &[])
     };
     let at = "topics.orders.eventSubscriptions.billing.filter.advancedFilters[0].values[1]";
     let why = "which would be rounded; allowed are integers of 64 bits and numbers of 17 digits";
@@ -324,12 +327,12 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
             r#"{{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
             "parameters": {{"least": {{"type": "int", "defaultValue": {number}}}}}, "resources": []}}"#
         );
-        told(&text, true, &[])
+        resolve(&text, true, &[])
     };
     assert_eq!(template("7"), "");
     let twenty = "12345678901234567890.5";
     assert_eq!(template(twenty), format!("parameters.least.defaultValue is {twenty}, {why}"));
     let given = r#"{"parameters": {"least": {"type": "int"}}, "resources": []}"#;
-    let told = told(given, true, &[("least", "18446744073709551617")]);
-    assert_eq!(told, format!("the parameter 'least': is 18446744073709551617, {why}"));
+    let text = resolve(given, true, &[("least", "18446744073709551617")]);
+    assert_eq!(text, format!("the parameter 'least': is 18446744073709551617, {why}"));
 }

@@ -27,7 +27,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// The binary's standard error.
-fn said(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+fn output_text(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
         command.env_remove(name);
@@ -46,7 +46,7 @@ fn local_errors_say_what_to_do() {
         let (variables, arguments): (Vec<&str>, Vec<&str>) =
             line.split(' ').partition(|word| word.contains('=') && word.starts_with("GRIDHOOK_"));
         let variables: Vec<(&str, &str)> = variables.iter().filter_map(|pair| pair.split_once('=')).collect();
-        expected.assert_eq(&said(folder.path(), &arguments, &variables));
+        expected.assert_eq(&output_text(folder.path(), &arguments, &variables));
     };
     // Server and token.
     check(
@@ -193,7 +193,7 @@ fn local_errors_say_what_to_do() {
         ]],
     );
     let three = [("GRIDHOOK_PUBLISH__EVENTBYTES", "1"), ("GRIDHOOK_LOG__FORMAT", "xml")];
-    let reported = said(folder.path(), &["config", "check", "--listen", "here"], &three);
+    let reported = output_text(folder.path(), &["config", "check", "--listen", "here"], &three);
     assert!(
         reported.starts_with("gridhook: 3 settings cannot be used:\n") && reported.lines().count() == 4,
         "{reported}"
@@ -274,7 +274,7 @@ fn server_errors_say_what_to_do() {
     let token = server.data_dir().join("admin-token");
     let at = format!("https://{}", server.at());
     let arguments = ["topics", "list", "--server", &at, "--token-file", token.to_str().expect("text")];
-    expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server does not use TLS: use http://SERVER"].assert_eq(&said(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
+    expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server does not use TLS: use http://SERVER"].assert_eq(&output_text(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
 }
 
 /// Masks ids and times.

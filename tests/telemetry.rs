@@ -1,4 +1,4 @@
-//! Places in traces as W3C writes them, and the tracer by itself; the whole way is in `server::otlp`.
+//! W3C trace contexts, and the tracer by itself; the whole path is in `server::otlp`.
 
 use std::{
     ffi::OsString,

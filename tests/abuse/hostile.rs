@@ -306,7 +306,7 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
             expected.push("Delivered".to_owned());
         }
         let found = || -> Vec<Vec<String>> { shared.iter().map(|id| outcomes(&server, id, name)).collect() };
-        // What is told of an event is what is on disk, which comes behind the counters.
+        // `trace` reads the disk, which follows the counters.
         wait_for(&format!("the last outcomes of \"{}\" to be on disk", kind.name), LONG, || {
             found().iter().all(|found| found.last().is_some_and(|last| last == "Delivered"))
         });
@@ -377,7 +377,7 @@ fn an_answer_that_nobody_asked_for_answers_no_later_request() {
             let id = format!("event-{number}");
             server.publish("orders", &key, &load::body(std::slice::from_ref(&id), "/a"));
             wait_for("the event to be delivered", LONG, || server.counter("orders", "hook", "delivered") == number + 1);
-            // What is told of an event is what is on disk, which comes behind the counters.
+            // `trace` reads the disk, which follows the counters.
             wait_for("the last outcome to be on disk", LONG, || {
                 outcomes(&server, &id, "hook").last().is_some_and(|last| last == "Delivered")
             });

@@ -1,4 +1,4 @@
-//! A neighbour that never answers is not heard: healthy endpoints get theirs as if it were not there.
+//! An endpoint that never answers does not delay the others.
 //!
 //! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies: pairs of runs, with and
 //! without black holes, in turns, each after a warm-up.
@@ -88,7 +88,7 @@ impl Street {
         (0..EACH).map(|number| self.sink.taken(&format!("/healthy/{number}"))).sum()
     }
 
-    /// How long each event that was sent after `from` was on its way to its healthy endpoint.
+    /// How long each event that was sent after `from` took to its healthy endpoint.
     fn latencies(&self, sent: &HashMap<String, Timestamp>, from: Timestamp) -> Vec<Duration> {
         let mut found = Vec::new();
         for number in 0..EACH {

@@ -107,7 +107,7 @@ impl Seen {
     }
 }
 
-/// Publishers that offer `OFFERED` events a second in all, whatever they are told, for so long.
+/// Publishers that offer `OFFERED` events a second in all, whatever the response, for so long.
 fn flood(server: &Server, key: &str, most: Duration) -> Seen {
     let (seen, stop) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
     let publishers: Vec<_> = (0..PUBLISHERS)
@@ -231,9 +231,9 @@ fn bodies_that_are_never_finished_hold_no_more_than_their_bound() {
     let server = Server::start(&bounds);
     let key = server.topic("orders", "EventGridSchema");
     let (grown, reported, _) = hoard(&server, &key, 60);
-    println!("60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {reported} told to come back", grown >> 20);
+    println!("60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {reported} received 503", grown >> 20);
     assert!(grown < 48 << 20, "{grown} bytes");
-    assert!((45..=58).contains(&reported), "{reported} were told to come back");
+    assert!((45..=58).contains(&reported), "{reported} received 503");
 }
 
 #[test]

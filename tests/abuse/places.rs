@@ -27,8 +27,8 @@ fn from(host: u8, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What a connection is told that says nothing; nothing where it has a place.
-fn told(mut stream: &TcpStream) -> String {
+/// The response to a connection that sends nothing; empty where it was admitted.
+fn read_all(mut stream: &TcpStream) -> String {
     let mut reported = String::new();
     // With a place nothing comes, which is an error of time.
     stream.read_to_string(&mut reported).ok();
@@ -38,8 +38,8 @@ fn told(mut stream: &TcpStream) -> String {
 fn hold(host: u8, count: usize, to: SocketAddr) -> (Vec<TcpStream>, usize) {
     let streams: Vec<_> = (0..count).map(|_| from(host, to)).collect();
     let refused = streams.iter().filter(|stream| {
-        let told = told(stream);
-        told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: 1\r\n")
+        let text = read_all(stream);
+        text.starts_with("HTTP/1.1 503 ") && text.contains("retry-after: 1\r\n")
     });
     let refused = refused.count();
     (streams, refused)

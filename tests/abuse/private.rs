@@ -53,7 +53,7 @@ fn everything_at_rest_is_private_also_what_was_left_open() {
     server.restart();
     let (_, open) = checked(&store);
     assert!(open.is_empty(), "after a restart others may read {open:?}");
-    assert!(server.logs().contains("the files are private now"), "and the operator is told");
+    assert!(server.logs().contains("the files are private now"), "and the log says so");
 }
 
 fn checked_if_there(folder: &Path) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! Secrets are said to nobody but who asks for them: a server at work is given marked ones, and everything it says is read.
+//! Secrets are shown only on request: a running server gets marked secrets, and everything it writes is searched for them.
 
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
     assert!(!given_away(&full, &secrets).is_empty(), "the look finds a secret where one is: {full}");
     server.terminate();
     let log = server.logs();
-    assert!(log.len() > 2_000, "at this level much is said");
+    assert!(log.len() > 2_000, "at this level the log is long");
     assert_eq!(given_away(&log, &secrets), Vec::<String>::new(), "in the log");
-    assert_eq!(given_away(&reported, &secrets), Vec::<String>::new(), "in what is told");
+    assert_eq!(given_away(&reported, &secrets), Vec::<String>::new(), "in the responses");
 }

@@ -119,7 +119,7 @@ fn no_command_prints_what_a_terminal_obeys() {
             assert!(text.len() > 10, "{command:?}: {text}");
         }
     }
-    // A name that is refused is told as it was given, and so is the end of an address.
+    // A name that is refused is printed as it was given, and so is the end of an address.
     for refused in [vec!["topics", "show", HOSTILE], vec!["explain", "orders", HOSTILE, HOSTILE]] {
         assert_harmless(&refused.join(" "), &operator(&server, &refused).expect_err("a refusal"));
     }

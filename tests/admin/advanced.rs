@@ -88,7 +88,7 @@ fn all_nineteen_operators_are_taken_kept_and_told_as_they_were_given() {
     let reported = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
     assert_eq!(reported["properties"]["filter"]["advancedFilters"], all());
     assert_eq!(reported["properties"]["filter"]["enableAdvancedFilteringOnArrays"], true);
-    let same = take(Schema::EventGrid, &reported["properties"]["filter"]).expect("what is told can be put");
+    let same = take(Schema::EventGrid, &reported["properties"]["filter"]).expect("the response can be put");
     assert_eq!(same.filter, record.filter);
     let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
     assert_eq!(patched.filter, record.filter);

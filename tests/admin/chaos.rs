@@ -1,4 +1,4 @@
-//! Chaos: what is asked for is checked, what goes on is told, and it ends.
+//! Chaos: a request is checked, the status shows it, and it ends.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};

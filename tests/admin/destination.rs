@@ -35,12 +35,12 @@ fn batch(record: &SubscriptionRecord) -> (u32, u32) {
     (record.webhook.max_events_per_batch, record.webhook.preferred_batch_size_in_kilobytes)
 }
 
-/// As a client is told of it, with the address put back.
-fn told(record: &SubscriptionRecord) -> Value {
+/// As a client sees it, with the address put back.
+fn as_client_sees(record: &SubscriptionRecord) -> Value {
     let view = SubscriptionView::new(record, &topic_record(Schema::EventGrid), PathForm::Nested);
-    let mut told = serde_json::to_value(view).expect("it is JSON");
-    told["properties"]["destination"]["properties"]["endpointUrl"] = record.webhook.endpoint_url.as_str().into();
-    told
+    let mut view = serde_json::to_value(view).expect("it is JSON");
+    view["properties"]["destination"]["properties"]["endpointUrl"] = record.webhook.endpoint_url.as_str().into();
+    view
 }
 
 fn patched(existing: &SubscriptionRecord, body: &Value) -> Result<SubscriptionRecord, String> {
@@ -62,9 +62,9 @@ fn either_setting_alone_turns_batching_on_and_the_other_has_its_default() {
     ] {
         let record = take(Schema::EventGrid, &with_batch(&given)).expect("it is taken");
         assert_eq!(batch(&record), expected, "{given}");
-        let again = take(Schema::EventGrid, &told(&record)).expect("what was told is taken back");
+        let again = take(Schema::EventGrid, &as_client_sees(&record)).expect("the response is accepted again");
         assert_eq!(pretty(&again), pretty(&record), "{given}");
-        let url = told(&record)["properties"]["destination"]["properties"]["endpointUrl"].clone();
+        let url = as_client_sees(&record)["properties"]["destination"]["properties"]["endpointUrl"].clone();
         assert_eq!(url, URL);
     }
 }
@@ -105,13 +105,13 @@ fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_
         (json!({"preferredBatchSizeInKilobytes": 4}), 5000, 4, batch),
         (json!({"maxEventsPerBatch": 2}), 2, 64, batch),
     ] {
-        let (limits, told) = served(&given);
+        let (limits, view) = served(&given);
         assert_eq!(
             limits,
             BatchLimits { events_max, bytes_preferred: kilobytes * 1024, schema: Schema::CloudEvents },
             "{given}"
         );
-        assert_eq!(told, format!("{kind}; charset=utf-8"), "{given}");
+        assert_eq!(view, format!("{kind}; charset=utf-8"), "{given}");
     }
 }
 
@@ -171,10 +171,10 @@ fn the_container_of_dead_letters_may_be_named_in_the_resource_id() {
         let record = take(Schema::EventGrid, &with("deadLetterDestination", place(&properties))).expect("it is taken");
         let destination = record.dead_letter.as_ref().expect("there is one");
         assert_eq!((destination.resource_id.as_str(), destination.container.as_str()), (ACCOUNT, "letters"));
-        let told = told(&record);
+        let view = as_client_sees(&record);
         let expected = json!({"resourceId": ACCOUNT, "blobContainerName": "letters"});
-        assert_eq!(told["properties"]["deadLetterDestination"], place(&expected), "in the two fields of the resource");
-        assert_eq!(pretty(&take(Schema::EventGrid, &told).expect("it is taken back")), pretty(&record));
+        assert_eq!(view["properties"]["deadLetterDestination"], place(&expected), "in the two fields of the resource");
+        assert_eq!(pretty(&take(Schema::EventGrid, &view).expect("it is taken back")), pretty(&record));
     }
 }
 

@@ -188,7 +188,7 @@ async fn a_domain_is_told_with_what_it_keeps() {
             "dataResidencyBoundary": "WithinRegion", "autoCreateTopicWithFirstSubscription": false}});
     let response = control.ask("PUT", "domains/Shop", body).await.json();
     let again = control.ask("PUT", "domains/shop", response.clone()).await.json();
-    assert_eq!(again, response, "what is told can be put, and ids stay");
+    assert_eq!(again, response, "the response can be put, and ids stay");
     let patched = control.ask("PATCH", "domains/shop", json!({"tags": {"a": "b"}})).await.json();
     assert_eq!(patched["identity"], response["identity"]);
     let (registry, _clock, _hand) = running_registry(&control.store);

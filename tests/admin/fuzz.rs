@@ -1,5 +1,5 @@
 //! Bodies of the control plane with something changed, and `$filter`s: taken, or refused with a code that is known, in few
-//! words; and what was taken is told again and can be put again.
+//! words; and what was accepted is returned and can be put again.
 
 use gridhook::admin::{ChaosMode, model::odata::NameFilter};
 use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
@@ -58,7 +58,7 @@ fn values() -> [Value; 22] {
     ]
 }
 
-/// Puts `value` at the place that `way` leads to.
+/// Puts `value` at the place that `way` names.
 fn put(into: &mut Value, path: &mut dyn Iterator<Item = Index>, value: Value) {
     let next = path.next();
     let inner = match (into, next) {
@@ -102,7 +102,7 @@ async fn check(control: &ControlFixture, body: &[u8]) -> Result<(), TestCaseErro
         return Ok(());
     }
     prop_assert!(!answer.text.contains("code=secret"), "{}", answer.text);
-    // What is told is taken again, but for what is not told.
+    // The response is accepted again, except for what it leaves out.
     let mut reported = control.call("GET", &path, Value::Null).await.json();
     reported["properties"]["destination"]["properties"]["endpointUrl"] = "http://127.0.0.1:9000/".into();
     for name in ["deliveryAttributeMappings", "signing"] {

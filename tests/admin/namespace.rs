@@ -62,7 +62,7 @@ async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
     assert_eq!(properties["endpoint"], "http://here/namespaces/plant");
     assert_eq!(properties["topicsConfiguration"], json!({"hostname": "here/namespaces/plant"}));
     assert!(!reported.to_string().contains("key"), "{reported}");
-    // What is told can be put back.
+    // The response of a GET is a valid body of a PUT.
     assert_eq!(control.call("PUT", &place("plant"), reported.clone()).await.json(), reported);
     control.call("PATCH", &place("plant"), json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}})).await;
     let changed = control.call("GET", &place("plant"), Value::Null).await.json();

@@ -106,7 +106,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
             continue;
         }
         let real = filled(&document, path, item, |_, example| example.to_owned());
-        // What is told as it happens has no end.
+        // A stream of server-sent events has no end.
         for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
             let answer = control.call(method, &real, Value::Null).await;
             let is_told = reported.contains(&(path.clone(), method.to_owned()));
@@ -221,7 +221,7 @@ fn texts<'a>(value: &'a Value, at: &str, found: &mut Vec<(String, &'a str)>) {
     }
 }
 
-/// The properties of a schema, and of those in it, that nothing is said of.
+/// The properties of a schema, and of those in it, that have no description.
 fn undescribed(schema: &Value, at: &str, found: &mut Vec<String>) {
     match schema {
         Value::Object(members) => {

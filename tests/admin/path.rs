@@ -8,7 +8,7 @@ use gridhook::admin::{
 
 const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid";
 
-fn told(path: &str) -> String {
+fn describe(path: &str) -> String {
     let of = |path: &TopicPath| {
         let TopicPath { scope, kind, name, namespace, domain_topic } = path;
         let above = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
@@ -81,7 +81,7 @@ fn every_path_of_the_reference_is_read() {
         format!("{RG}/eventSubscriptions/e"),
         format!("/subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a/{scoped}/e"),
     ];
-    let lines: Vec<_> = paths.iter().map(|path| told(path)).collect();
+    let lines: Vec<_> = paths.iter().map(|path| describe(path)).collect();
     expect![[r#"
         each Topic of S/None
         each Topic of S/Some("g")
@@ -154,6 +154,6 @@ fn other_paths_are_nothing() {
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/%FF",
         "/",
     ] {
-        assert_eq!(told(path), "nothing", "{path}");
+        assert_eq!(describe(path), "nothing", "{path}");
     }
 }

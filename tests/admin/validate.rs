@@ -1,4 +1,4 @@
-//! The manual way of the handshake, against a registry in memory and on a clock of its own.
+//! The manual validation of the handshake, against a registry in memory and on a clock of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -54,8 +54,8 @@ async fn state(control: &ControlFixture) -> Value {
     control.call("GET", &path(), Value::Null).await.json()["properties"]["provisioningState"].clone()
 }
 
-/// The manual way that the endpoint was told last.
-fn way(endpoint: &Endpoint) -> String {
+/// The path of the newest manual validation URL that the endpoint received.
+fn validation_path(endpoint: &Endpoint) -> String {
     let requests = endpoint.requests();
     let body: Value = serde_json::from_slice(&requests.last().expect("it was asked").body).expect("an event");
     let url = body[0]["data"]["validationUrl"].as_str().expect("an address").to_owned();
@@ -65,8 +65,8 @@ fn way(endpoint: &Endpoint) -> String {
     url.strip_prefix("http://here").expect("the server's own address").to_owned()
 }
 
-async fn open(control: &ControlFixture, way: &str) -> Answer {
-    control.send(test::TestRequest::with_uri(way)).await
+async fn open(control: &ControlFixture, path: &str) -> Answer {
+    control.send(test::TestRequest::with_uri(path)).await
 }
 
 #[actix_web::test]
@@ -74,7 +74,7 @@ async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
     let (control, hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "thank you")]);
     assert_eq!(put(&control, &endpoint.url()).await.status, 201);
-    let first = way(&endpoint);
+    let first = validation_path(&endpoint);
     let mut lines = vec![
         open(&control, "/eventsubscriptions/to-shop/validate").await.brief(),
         open(&control, &first.replace("token=", "token=f")).await.brief(),
@@ -82,7 +82,7 @@ async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
     ];
     // A second wish for the same subscription is another question.
     assert_eq!(put(&control, &endpoint.url()).await.status, 201);
-    let second = way(&endpoint);
+    let second = validation_path(&endpoint);
     lines.push(open(&control, &first).await.brief());
     hand.advance(Duration::from_millis(599_999));
     assert_eq!(state(&control).await, "AwaitingManualAction");
@@ -93,7 +93,7 @@ async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
     assert_eq!(put(&control, &format!("{}&x=2", endpoint.url())).await.status, 201);
     hand.advance(Duration::from_secs(600));
     assert_eq!(state(&control).await, "Failed");
-    lines.push(open(&control, &way(&endpoint)).await.brief());
+    lines.push(open(&control, &validation_path(&endpoint)).await.brief());
     expect![[r#"
         404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation. It was done or replaced by a later change, or the URL is incomplete.","target":null,"details":[]}}
@@ -118,9 +118,9 @@ async fn a_full_disk_neither_makes_nor_forgets_a_word() {
     assert_eq!(control.call("GET", &path(), Value::Null).await.status, 404);
     assert_eq!(put(&control, &endpoint.url()).await.status, 201);
     fill(&control);
-    assert_eq!(open(&control, &way(&endpoint)).await.status, 503);
+    assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 503);
     assert_eq!(state(&control).await, "AwaitingManualAction");
-    assert_eq!(open(&control, &way(&endpoint)).await.status, 200);
+    assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 200);
     assert_eq!(state(&control).await, "Succeeded");
 }
 
@@ -131,7 +131,7 @@ async fn what_awaits_goes_with_its_deletion_and_with_its_topic() {
     for deleted in [path(), format!("{RG}/topics/orders")] {
         assert_eq!(put(&control, &endpoint.url()).await.status, 201);
         assert_eq!(control.call("DELETE", &deleted, Value::Null).await.status, 204);
-        assert_eq!(open(&control, &way(&endpoint)).await.status, 404);
+        assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 404);
         assert_eq!(control.call("GET", &path(), Value::Null).await.status, 404);
     }
 }
@@ -158,10 +158,10 @@ async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}}});
     assert_eq!(put_north(&control, &webhook).await.status, 201);
-    let north = way(&endpoint);
+    let north = validation_path(&endpoint);
     let path = format!("{RG}/domains/shop/eventSubscriptions/to-shop");
     assert_eq!(control.call("PUT", &path, json!({"properties": webhook})).await.status, 201);
-    let whole = way(&endpoint);
+    let whole = validation_path(&endpoint);
     let asked: Vec<Value> = endpoint
         .requests()
         .iter()
@@ -198,10 +198,10 @@ async fn what_expires_is_told_and_what_awaits_expires_too() {
     assert_eq!(expiry::sweep(&control.registry, control.clock.now()).await, Some(expires));
     assert_eq!(expiry::sweep(&control.registry, expires).await, None);
     assert!(names(&control, "topics").await.is_empty(), "the topic went with its last wish");
-    assert_eq!(open(&control, &way(&endpoint)).await.status, 404);
+    assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 404);
 
     assert_eq!(put_north(&control, &webhook).await.status, 201);
-    assert_eq!(open(&control, &way(&endpoint)).await.status, 200);
+    assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 200);
     // A wish with more time is not the end of what is in force, nor kept back by it.
     webhook["destination"]["properties"]["endpointUrl"] = format!("{}&x=2", endpoint.url()).into();
     webhook["expirationTimeUtc"] = "2021-03-10T22:00:00Z".into();

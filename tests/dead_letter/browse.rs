@@ -55,7 +55,7 @@ async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> 
         assert!(page.found.len() <= top && page.problems.is_empty(), "{page:?}");
         found.extend(ids(&page).into_iter().map(str::to_owned));
         // The cursor as a client passes it back.
-        at = page.next.map(|next| next.to_string().parse().expect("what was said is understood"));
+        at = page.next.map(|next| next.to_string().parse().expect("the marker parses"));
     }
     found.sort();
     found

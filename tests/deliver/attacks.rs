@@ -1,4 +1,4 @@
-//! Attacks by subscriptions and endpoints: a table of ways to an internal address, and one of malicious responses.
+//! Attacks by subscriptions and endpoints: a table of routes to an internal address, and one of malicious responses.
 
 use std::{
     net::SocketAddr,

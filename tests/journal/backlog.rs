@@ -169,8 +169,8 @@ fn where_the_oldest_go_it_is_told_before_the_bound_and_up_to_where() {
             assert_eq!(queue.journal.crowded_partition(PARTITION), None);
             queue.publish(PARTITION).expect("there is room");
         }
-        queue.publish(PARTITION).expect("there is room, and it is told");
-        let crowded = queue.journal.crowded_partition(PARTITION).expect("it is told");
+        queue.publish(PARTITION).expect("there is room, and the state changes");
+        let crowded = queue.journal.crowded_partition(PARTITION).expect("the state");
         let keep = crowded.keep.expect("the oldest go");
         assert!(!crowded.is_full && keep < crowded.bytes, "{crowded:?}");
         let end = queue.journal.end(PARTITION).expect("founded");

@@ -28,7 +28,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// The names of all series of a scrape.
-fn told(text: &str) -> BTreeSet<String> {
+fn series_names(text: &str) -> BTreeSet<String> {
     let name = |line: &str| line.split(['{', ' ']).next().unwrap_or_default().to_owned();
     text.lines().filter(|line| !line.starts_with('#')).map(name).collect()
 }
@@ -94,8 +94,8 @@ fn every_series_that_rules_and_dashboard_ask_for_is_told_by_the_server() {
     // Some are there only while an endpoint is suspended, or while an event waits for its next attempt.
     let mut seen = BTreeSet::new();
     let mut missing = wanted.clone();
-    wait_for("every series to be told once", LONG, || {
-        seen.extend(told(&scrape(&server)));
+    wait_for("every series to appear once", LONG, || {
+        seen.extend(series_names(&scrape(&server)));
         missing.retain(|name| !seen.contains(name));
         if !missing.is_empty() {
             println!("not yet: {missing:?}");

@@ -8,7 +8,7 @@ use gridhook::metrics::{
     text::{MetricFamily, MetricKind, MetricsText, TextFormat},
 };
 
-fn told(format: TextFormat) -> String {
+fn render(format: TextFormat) -> String {
     let mut text = MetricsText::new(format);
     text.family(MetricFamily { name: "gridhook_silent_total", kind: MetricKind::Counter, help: "Nobody has it." });
     let help = "What has a \\, a \"\nand a second line.";
@@ -45,13 +45,13 @@ fn prometheus_text_is_escaped_and_exact() {
         gridhook_wait_seconds_sum{topic="orders"} 60.006
         gridhook_wait_seconds_count{topic="orders"} 4
     "##]]
-    .assert_eq(&told(TextFormat::Prometheus));
+    .assert_eq(&render(TextFormat::Prometheus));
 }
 
 #[test]
 fn openmetrics_differs_in_its_heads_and_its_end() {
-    let told = told(TextFormat::OpenMetrics);
-    let heads: Vec<&str> = told.lines().filter(|line| line.starts_with('#')).collect();
+    let text = render(TextFormat::OpenMetrics);
+    let heads: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(
         heads,
         [
@@ -62,7 +62,7 @@ fn openmetrics_differs_in_its_heads_and_its_end() {
             "# EOF",
         ]
     );
-    assert!(told.ends_with("# EOF\n") && told.contains("\ngridhook_tries_total{topic=\"a\\\\b\\\"c\\nd\""));
+    assert!(text.ends_with("# EOF\n") && text.contains("\ngridhook_tries_total{topic=\"a\\\\b\\\"c\\nd\""));
 }
 
 #[test]

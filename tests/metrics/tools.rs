@@ -36,7 +36,7 @@ pub(super) fn program(name: &str) -> Command {
     Command::new(PROGRAMS.join(name))
 }
 
-/// What it said; it must end well.
+/// Its output; it must succeed.
 pub(super) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use super::{read, root, said};
+use super::{output_text, read, root};
 
 /// The sources of a library; the build script has a `build_version.cc` of its own.
 const SOURCES: usize = 40;
@@ -39,7 +39,7 @@ fn call(stage: &Path, arguments: &[&str], fails: &str) -> Output {
 /// What the compiler was called with, and what it read.
 fn compiled(stage: &Path, arguments: &[&str]) -> (String, Vec<String>) {
     let output = call(stage, arguments, "no");
-    let printed = said(&output);
+    let printed = output_text(&output);
     assert!(output.status.success(), "{printed}");
     let called = printed.lines().find_map(|line| line.strip_prefix("call: ")).expect("a call").to_owned();
     let read = printed.lines().filter_map(|line| line.strip_prefix("read: ")).map(str::to_owned).collect();
@@ -111,8 +111,9 @@ fn a_group_that_a_real_compiler_compiles_has_what_its_sources_define() {
             .current_dir(stage.path())
             .output()
             .expect("bash is there");
-        assert!(output.status.success(), "{}", said(&output));
-        defined += &said(&Command::new("nm").arg("-C").arg(stage.path().join(object)).output().expect("nm is there"));
+        assert!(output.status.success(), "{}", output_text(&output));
+        defined +=
+            &output_text(&Command::new("nm").arg("-C").arg(stage.path().join(object)).output().expect("nm is there"));
     }
     for number in 0..SOURCES {
         assert_eq!(defined.matches(&format!(" T function_{number}()")).count(), 1, "function_{number}:\n{defined}");

@@ -11,7 +11,7 @@ use std::{
 use gridhook::config::{Config, SettingSources};
 use toml::{Table, Value};
 
-use super::{BINARY, packaged, read, root, said, tool};
+use super::{BINARY, output_text, packaged, read, root, tool};
 use crate::support::needs::can_run;
 
 fn metadata() -> Table {
@@ -73,7 +73,7 @@ fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
     for script in ["debian/postinst", "debian/postrm"] {
         let path = packaged(script);
         let output = tool("sh", &["-n", path.to_str().expect("text")]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         // Where this stands, what starts and stops the unit is put in.
         assert!(read(script).contains("\n#DEBHELPER#\n"), "{script}");
     }
@@ -103,7 +103,7 @@ pub(super) fn package(folder: &Path) -> Option<PathBuf> {
         .env("CARGO_TARGET_DIR", &target)
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     Some(package)
 }
 
@@ -111,11 +111,11 @@ pub(super) fn package(folder: &Path) -> Option<PathBuf> {
 fn the_package_has_what_it_says_and_depends_on_what_it_needs() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(package) = package(folder.path()) else { return };
-    let listed = said(&tool("dpkg-deb", &["--contents", package.to_str().expect("text")]));
+    let listed = output_text(&tool("dpkg-deb", &["--contents", package.to_str().expect("text")]));
     for path in ["./usr/bin/gridhook", "./etc/gridhook/gridhook.toml", "/gridhook.service", "man1/gridhook-serve.1"] {
         assert!(listed.contains(path), "{path} is in\n{listed}");
     }
-    let reported = said(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
+    let reported = output_text(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
     assert!(reported.contains("postinst") && reported.contains("conffiles"), "{reported}");
     // Found in the binary by a tool that cargo-deb does without where it is missing.
     for library in ["libc6 (>=", "libstdc++6 (>="] {

@@ -14,7 +14,7 @@ use expect_test::expect_file;
 use gridhook::config::{Config, SettingSources};
 use serde_json::Value;
 
-use super::{packaged, read, said};
+use super::{output_text, packaged, read};
 use crate::support::needs::can_run;
 
 /// The oldest and the newest Kubernetes whose schemas kubernetes-validate has.
@@ -78,7 +78,7 @@ fn helm(command: &str, values: &str, more: &[&str]) -> Output {
 
 fn render(values: &str, more: &[&str]) -> String {
     let output = helm("template", values, more);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
@@ -128,7 +128,7 @@ fn validate(documents: &[Value]) -> Result<(), String> {
         let mut tool = Command::new("kubernetes-validate");
         let output = tool.args(["--strict", "-k", version]).args(&files).output().expect("kubernetes-validate");
         if !output.status.success() {
-            return Err(said(&output));
+            return Err(output_text(&output));
         }
     }
     Ok(())
@@ -157,7 +157,7 @@ fn the_chart_is_valid_for_kubernetes_with_defaults_and_with_everything() {
     }
     for values in ["", PLAIN, EVERYTHING] {
         let output = helm("lint", values, &["--strict"]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let documents = documents(&render(values, &[]));
         validate(&documents).unwrap_or_else(|error| panic!("{values}: {error}"));
     }
@@ -302,7 +302,7 @@ fn values_that_cannot_work_are_refused() {
     let refused = |values: &str| {
         let output = helm("template", values, &[]);
         assert!(!output.status.success(), "{values}");
-        said(&output)
+        output_text(&output)
     };
     let error = refused("settings: {server: {data_dir: /data}}");
     assert!(error.contains("settings.server.data_dir is set by the chart; use the value storage instead"), "{error}");

@@ -38,7 +38,7 @@ fn tool(name: &str, arguments: &[&str]) -> Output {
     output.unwrap_or_else(|error| panic!("{name}: {error}; `make test` installs it on Debian"))
 }
 
-/// What a tool said, on either stream.
-fn said(output: &Output) -> String {
+/// The output of a tool, on either stream.
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }

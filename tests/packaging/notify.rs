@@ -17,7 +17,7 @@ use std::{
 use super::BINARY;
 use crate::support::{http::Client, server::wait_for};
 
-/// What is said is said within this.
+/// A notification arrives within this.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A server that is started as a service; it ends with the test.

@@ -12,7 +12,7 @@ use clap::CommandFactory;
 use expect_test::expect;
 use gridhook::cli::Cli;
 
-use super::{BINARY, root, said, tool};
+use super::{BINARY, output_text, root, tool};
 use crate::support::{
     needs::can_run,
     server::{Server, say},
@@ -75,8 +75,8 @@ fn completed(script: &Path, words: &str) -> Vec<String> {
         script.display()
     );
     let output = tool("bash", &["--noprofile", "--norc", "-c", &line]);
-    assert!(output.status.success(), "{}", said(&output));
-    said(&output).lines().map(str::to_owned).collect()
+    assert!(output.status.success(), "{}", output_text(&output));
+    output_text(&output).lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -84,16 +84,16 @@ fn shells_complete_commands_and_flags() {
     let folder = tempfile::tempdir().expect("a folder");
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let script = folder.path().join(shell);
         fs::write(&script, &output.stdout).expect("a script");
-        let text = said(&output);
+        let text = output_text(&output);
         let missing: Vec<String> = commands().into_iter().filter(|name| !text.contains(name.as_str())).collect();
         assert!(missing.is_empty(), "{shell} knows nothing of {missing:?}");
         // bash is there wherever make is.
         if shell == "bash" || can_run(shell, Command::new(shell).arg("--version")) {
             let output = tool(shell, &["-n", script.to_str().expect("text")]);
-            assert!(output.status.success(), "{shell}: {}", said(&output));
+            assert!(output.status.success(), "{shell}: {}", output_text(&output));
         }
     }
     let bash = folder.path().join("bash");
@@ -116,14 +116,14 @@ fn every_command_has_a_page_that_man_finds_nothing_wrong_with() {
     let folder = tempfile::tempdir().expect("a folder");
     let into = folder.path().join("man/man1");
     let output = run(&["man", into.to_str().expect("text")]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let pages: Vec<_> =
         fs::read_dir(&into).expect("a folder of pages").map(|page| page.expect("a page").path()).collect();
     for command in commands() {
         let page = into.join(format!("gridhook-{command}.1"));
         assert!(pages.contains(&page), "gridhook {command} has a page");
     }
-    assert!(said(&output).starts_with(&format!("{} pages written", pages.len())), "{}", said(&output));
+    assert!(output_text(&output).starts_with(&format!("{} pages written", pages.len())), "{}", output_text(&output));
     for page in ["gridhook-dead-letters-redrive.1", "gridhook-delivery.1"] {
         assert!(pages.contains(&into.join(page)), "{page} is among {pages:?}");
     }

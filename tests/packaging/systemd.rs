@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{deb::package, root, said};
+use super::{deb::package, output_text, root};
 use crate::support::{
     http::Client,
     load,
@@ -99,8 +99,8 @@ impl Machine {
     /// Runs a command inside, which must end well.
     fn must(&self, command: &[&str]) -> String {
         let output = self.run(command);
-        assert!(output.status.success(), "{command:?}: {}\n{}", said(&output), self.journal());
-        said(&output)
+        assert!(output.status.success(), "{command:?}: {}\n{}", output_text(&output), self.journal());
+        output_text(&output)
     }
 
     /// An operator's command inside.
@@ -122,14 +122,14 @@ impl Machine {
     fn wait_until(&self, state: &str) {
         let mut last = String::new();
         wait_for(&format!("the unit to be {state}"), LONG, || {
-            last = said(&self.run(&["systemctl", "is-active", "gridhook"])).trim().to_owned();
+            last = output_text(&self.run(&["systemctl", "is-active", "gridhook"])).trim().to_owned();
             assert!(last != "failed" || state == "failed", "{}", self.journal());
             last == state
         });
     }
 
     fn journal(&self) -> String {
-        said(&self.run(&["journalctl", "--no-pager", "--lines", "40"]))
+        output_text(&self.run(&["journalctl", "--no-pager", "--lines", "40"]))
     }
 
     fn client(&self) -> Client {
@@ -168,7 +168,7 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     let user = machine.must(&["getent", "passwd", "gridhook"]);
     assert!(user.trim().ends_with(":/var/lib/gridhook:/usr/sbin/nologin"), "{user}");
     assert_eq!(machine.must(&["systemctl", "is-enabled", "gridhook"]).trim(), "enabled");
-    assert!(machine.property("StatusText").contains(&machine.listen), "systemd was told that it is ready");
+    assert!(machine.property("StatusText").contains(&machine.listen), "systemd was notified of readiness");
 
     // Publish, and deliver.
     let sink = Sink::start();
@@ -187,7 +187,7 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
 
     // Back up: to the folder that the unit has for it, and nowhere else.
     let output = machine.operate(&["backup", BACKUP]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     assert!(machine.path(BACKUP).join("backup.json").exists());
     let modes = machine.must(&["find", "/var/lib/gridhook", "/var/lib/gridhook-backups", "-printf", "%u %m %y %p\n"]);
     let open: Vec<&str> = modes
@@ -197,7 +197,7 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     assert!(open.is_empty() && modes.lines().count() > 10, "{open:#?}");
     for elsewhere in ["/srv/backup", "/tmp/backup", "/var/tmp/backup", "/var/lib/other"] {
         let output = machine.operate(&["backup", elsewhere]);
-        let printed = said(&output);
+        let printed = output_text(&output);
         assert!(
             !output.status.success() && printed.contains("or add the folder to ReadWritePaths"),
             "{elsewhere}: {printed}"

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
-use super::{BINARY, read, said, tool};
+use super::{BINARY, output_text, read, tool};
 use crate::support::{
     disk::has_strace,
     load,
@@ -40,13 +40,14 @@ fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
     let (_folder, path) = installed();
     let output = tool("systemd-analyze", &["verify", "--man=no", &path]);
     // It speaks of the machine's own units, too.
-    let ours: Vec<String> = said(&output).lines().filter(|line| line.contains("gridhook")).map(str::to_owned).collect();
+    let ours: Vec<String> =
+        output_text(&output).lines().filter(|line| line.contains("gridhook")).map(str::to_owned).collect();
     assert!(output.status.success() && ours.is_empty(), "{ours:#?}");
 
     let wrong = read(UNIT).replace("=/usr/bin/gridhook", &format!("={BINARY}")).replace("ProtectHome", "ProtectHut");
     fs::write(&path, wrong).expect("a unit");
-    let reported = said(&tool("systemd-analyze", &["verify", "--man=no", &path]));
-    assert!(reported.contains("ProtectHut"), "a line that systemd does not know is told: {reported}");
+    let reported = output_text(&tool("systemd-analyze", &["verify", "--man=no", &path]));
+    assert!(reported.contains("ProtectHut"), "systemd reports an unknown line: {reported}");
 }
 
 #[test]
@@ -57,7 +58,7 @@ fn the_unit_exposes_little() {
     let (_folder, path) = installed();
     // A tenth of its points are more than 2.0, which is as much as a server on the network can do without.
     let output = tool("systemd-analyze", &["security", "--offline=true", "--threshold=20", &path]);
-    let printed = said(&output);
+    let printed = output_text(&output);
     let last = printed.lines().rfind(|line| line.contains("exposure level")).unwrap_or(&printed).to_owned();
     println!("{}", last.trim());
     assert!(output.status.success(), "{last}");
@@ -66,8 +67,8 @@ fn the_unit_exposes_little() {
 /// The system calls of a set of systemd's, and of the sets in it.
 fn calls(set: &str) -> BTreeSet<String> {
     let output = tool("systemd-analyze", &["syscall-filter", set]);
-    assert!(output.status.success(), "{}", said(&output));
-    let printed = said(&output);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let printed = output_text(&output);
     let lines = printed.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let all = lines.flat_map(|line| if line.starts_with('@') { calls(line) } else { [line.to_owned()].into() });
     all.collect()

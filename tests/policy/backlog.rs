@@ -23,7 +23,7 @@ fn strict() -> SubscriptionSettings {
     SubscriptionSettings { suspend_after: 1, ..plain() }
 }
 
-/// An endpoint that fails while it is told to, and takes a second for every success.
+/// An endpoint that fails on demand, and takes a second for every success.
 fn switched(well: &Rc<Cell<bool>>) -> Endpoint {
     let well = Rc::clone(well);
     Box::new(move |_: &OutgoingBatch| {
@@ -167,7 +167,7 @@ fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_du
         let counters = driver.disk.cursor.counters;
         assert_eq!((counters.passed, counters.delivered, counters.pending), (1020, 1020, 0), "behind write {writes}");
         let mut sent = driver.order.len();
-        // Each crash repeats what was on its way, and the probes before the return failed.
+        // Each crash repeats what was in flight, and the probes before the return failed.
         sent -= 1020;
         assert!(sent <= 5, "{sent} requests too many behind write {writes}");
     }

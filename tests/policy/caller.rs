@@ -19,7 +19,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// What an endpoint does with a request: how it ends, and after how long. It is told how many are on their way.
+/// What an endpoint does with a request: how it ends, and after how long. It gets the number in flight.
 pub(super) type Behavior<'a> = &'a mut dyn FnMut(Timestamp, usize) -> (Outcome, Duration);
 
 pub(super) struct Caller {

@@ -1,4 +1,4 @@
-//! What the lines of an event come to, told against a model that keeps no lines: also where the oldest of them are gone.
+//! What the lines of an event come to, compared with a model that keeps no lines: also where the oldest of them are gone.
 
 use std::collections::BTreeMap;
 

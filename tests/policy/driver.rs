@@ -1,4 +1,4 @@
-//! A machine with a disk, a clock and an endpoint that does as it is told: what it does is written down as a line.
+//! A machine with a disk, a clock and a scripted endpoint: each step is a line.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -27,7 +27,7 @@ fn following(edition: Arc<Edition>) -> SubscriptionSettings {
 }
 
 /// What becomes of an event whose endpoint always answers so.
-fn told(settings: SubscriptionSettings, answer: RequestResult) -> String {
+fn ledger_after(settings: SubscriptionSettings, answer: RequestResult) -> String {
     let mut driver = Driver::new(settings, answers(vec![answer]));
     driver.publish(&[("yes", 10)]);
     driver.run()
@@ -37,7 +37,7 @@ fn in_each_edition(names: &[&str], minutes: u64, attempts_max: u32, expected: &E
     for name in names {
         let settings =
             SubscriptionSettings { time_to_live: minutes as u32 * MINUTE, attempts_max, ..following(edition(name)) };
-        expected.assert_eq(&told(settings, status(500)));
+        expected.assert_eq(&ledger_after(settings, status(500)));
     }
 }
 

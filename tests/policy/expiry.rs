@@ -143,7 +143,7 @@ fn what_trickles_in_while_it_is_held_is_looked_for_every_ten_seconds_and_not_for
 fn a_backlog_that_is_too_old_at_a_start_is_not_sent_first() {
     let mut driver = Driver::new(six_hours(), Box::new(|_| None));
     publish(&mut driver, 2000);
-    // One batch is on its way for ever when the process dies; the next life begins seven hours later.
+    // One batch is in flight when the process dies; the next one starts seven hours later.
     driver.now = driver.now.after(7 * HOUR);
     driver.order.clear();
     driver.crash();

@@ -116,7 +116,7 @@ fn ask(driver: &Driver, settings: &SubscriptionSettings, requests: &[Arc<Outgoin
     })
 }
 
-/// One event, published at the beginning and answered so: what is told of it at second `when`.
+/// One event, published at the beginning and answered so: what `explain` shows at second `when`.
 fn check(settings: &SubscriptionSettings, script: Vec<RequestResult>, when: u64, expected: Expect) {
     let mut driver = Driver::new(settings.clone(), answers(script));
     driver.publish(&[("yes", 10)]);

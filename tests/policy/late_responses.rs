@@ -204,7 +204,7 @@ fn an_answer_of_the_disk_that_was_overtaken_is_asked_for_again() {
     driver.revive();
     driver.held_back = Some(VecDeque::new());
     driver.late(1);
-    // The disk said that it is owed; before that is heard, it is sent again and taken.
+    // The disk reports it as pending; before that arrives, it is sent again and delivered.
     driver.run_until(seconds(50));
     let answers = driver.held_back.take().expect("set above");
     assert_eq!(answers.len(), 1);

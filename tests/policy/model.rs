@@ -166,7 +166,7 @@ enum Promised {
     Ended(Seq),
 }
 
-/// An input on its way to the actor.
+/// An input in transit to the actor.
 enum Coming {
     Read(Effect),
     Input(Input),

@@ -93,7 +93,7 @@ fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     caller.call_all(SECOND / 4, &mut |_, _| (once.take().unwrap_or(Outcome::Delivered), Duration::from_millis(10)));
     let after = caller.rate().expect("a pace");
     assert!((0.6..0.73).contains(&(after / before)), "{before} and then {after}");
-    // Those that were on their way with it cut no more.
+    // Those that were in flight with it cut no more.
     let mut volley = Caller::new(settings());
     volley.fall_and_return(400);
     volley.call_all(10 * SECOND, &mut well);

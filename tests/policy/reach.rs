@@ -27,7 +27,7 @@ fn unreached(outcome: Outcome) -> RequestResult {
     RequestResult { unreached: true, ..RequestResult::bare(outcome) }
 }
 
-/// An endpoint of which nothing is heard until it is well, and 1,000 events for it.
+/// An endpoint that is silent until it recovers, and 1,000 events for it.
 fn down(settings: SubscriptionSettings, outcome: Outcome) -> (Driver, Rc<Cell<bool>>) {
     let well = Rc::new(Cell::new(false));
     let (answers, reaches) = (Rc::clone(&well), Rc::clone(&well));

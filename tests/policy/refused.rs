@@ -81,7 +81,7 @@ fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
     }
 }
 
-/// What is said of the caller or of the whole endpoint counts, also where it is final for the event.
+/// An answer about the caller or the whole endpoint counts, also where it is final for the event.
 #[test]
 fn a_final_client_error_still_suspends() {
     for code in [401, 403, 404, 429, 500, 503] {

@@ -174,7 +174,7 @@ impl Saboteur {
         }
         // The in-memory store panics if a bug breaks its rules, which must not end the writer thread.
         catch_unwind(AssertUnwindSafe(|| memory.write(&batch))).unwrap_or_else(|panic| {
-            *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(said(&*panic));
+            *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic_message(&*panic));
             Err(StoreError::Failed("a rule of the store is broken".to_owned()))
         })
     }
@@ -242,7 +242,7 @@ fn floor(op: &WriteOp) -> Option<(gridhook::event::PartitionId, Seq)> {
 }
 
 /// A panic's message in one line.
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
 }
@@ -259,7 +259,7 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
         deeds += saboteur.deeds.load(Ordering::SeqCst);
         if let Err(panic) = reported {
             let noticed = saboteur.noticed.lock().unwrap_or_else(PoisonError::into_inner).take();
-            return Ok((seed, deeds, noticed.unwrap_or_else(|| said(&*panic))));
+            return Ok((seed, deeds, noticed.unwrap_or_else(|| panic_message(&*panic))));
         }
     }
     Err(deeds)
@@ -270,7 +270,7 @@ fn the_model_notices_every_seeded_bug() {
     let mut missed = Vec::new();
     for bug in BUGS {
         match hunt(bug) {
-            Ok((seed, deeds, said)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {said}"),
+            Ok((seed, deeds, message)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {message}"),
             Err(deeds) => {
                 println!("{bug:?}: NOT caught in {STORIES} stories, {deeds} deeds");
                 missed.push((bug, deeds));

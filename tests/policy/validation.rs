@@ -12,7 +12,7 @@ use gridhook::{
 
 const CODE: &str = "512D38B6-C7B8-40C8-89FE-F46F9E9622B6";
 
-fn said(verdict: &ValidationResult) -> String {
+fn describe(verdict: &ValidationResult) -> String {
     match verdict {
         ValidationResult::Granted(None) => "granted".to_owned(),
         ValidationResult::Granted(Some(rate)) => format!("granted, {rate} a minute"),
@@ -25,7 +25,7 @@ fn said(verdict: &ValidationResult) -> String {
 fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
     let judge = |status: u16, body: String| {
         let received = ValidationResponse { status, body: body.clone().into(), ..ValidationResponse::default() };
-        format!("{status} {body}\n    {}", said(&judge_code(CODE, &received)))
+        format!("{status} {body}\n    {}", describe(&judge_code(CODE, &received)))
     };
     let lines = [
         judge(200, format!(r#"{{"validationResponse":"{CODE}"}}"#)),
@@ -76,7 +76,7 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
             allowed_rate: text(rate),
             ..ValidationResponse::default()
         };
-        format!("{status} {origin:?} {rate:?}: {}", said(&judge_permission("eventgrid.azure.net", &received)))
+        format!("{status} {origin:?} {rate:?}: {}", describe(&judge_permission("eventgrid.azure.net", &received)))
     };
     let lines = [
         judge(200, Some("eventgrid.azure.net"), Some("120")),

@@ -74,7 +74,7 @@ fn custom(body: &[u8]) -> Result<Vec<Event>, Refusal> {
     read(Schema::Custom, "application/json", body, &PublishLimits::default())
 }
 
-/// The wire forms, or what the publisher is told. What every line would have is shortened: the topic's resource id, and
+/// The wire forms, or the error of the publisher. What every line would have is shortened: the topic's resource id, and
 /// the sentences that most complaints begin with (`a_complaint_begins_with_the_schema` has them in full).
 fn shown(result: Result<Vec<Event>, Refusal>) -> String {
     let all = match result {

@@ -64,7 +64,7 @@ async fn what_is_refused_costs_nothing() {
         assert!(answer(&endpoint, good().set_payload("[{}]")).await.starts_with("400"));
     }
     assert_eq!(answer(&endpoint, events(1)).await, "200");
-    // A permanent error is told first: to come back would change nothing.
+    // A permanent error comes first: a retry would change nothing.
     let large = good().insert_header(("content-length", "1536001"));
     assert!(answer(&endpoint, large).await.starts_with("413"));
     assert!(answer(&endpoint, events(1)).await.starts_with("429"));

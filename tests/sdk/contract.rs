@@ -41,7 +41,7 @@ fn schemathesis(stage: &Stage, known: bool) -> Command {
     program.args(["--checks", CHECKS, "--phases", phases]);
     // What it breaks answers others with 503, as it should.
     program.args(["--exclude-path", "/chaos/writes"]);
-    // What is told as it happens has no end.
+    // A stream of server-sent events has no end.
     program.args(["--exclude-path", "/tail"]);
     program.args(["--seed", SEED, "--max-examples", EXAMPLES, "--warnings", "off", "--no-color"]);
     if known {

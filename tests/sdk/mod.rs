@@ -21,7 +21,7 @@ use crate::support::{
     server::{Server, wait_for},
 };
 
-/// What a topic takes in a second: so little that the clients are told to wait.
+/// What a topic takes in a second: so little that clients receive 429.
 const SLOW: (&str, &str) = ("PUBLISH__EVENTS_PER_SECOND", "200");
 
 /// No story takes longer.

@@ -48,7 +48,7 @@ fn killed(sink: &Sink) -> (Server, String) {
     (server, key)
 }
 
-/// The server refuses; what is left is taken, and served: the ids that arrive, and what was said to be missing.
+/// The server refuses; what is left is taken, and served: the ids that arrive, and the events reported as missing.
 fn taken(mut server: Server, key: &str, sink: &Sink, refusal: &str) -> (BTreeSet<u64>, Value) {
     let data_dir = server.data_dir();
     let (status, shown) = server::fsck(&data_dir);

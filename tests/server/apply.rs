@@ -77,7 +77,7 @@ fn a_file_is_applied_and_a_second_time_nothing_changes() {
         "{dry}"
     );
     assert_eq!(names(&server, &["topics", "list"]), [""; 0]);
-    let unsure = apply(&server, &file, &[]).expect_err("nobody said yes");
+    let unsure = apply(&server, &file, &[]).expect_err("not confirmed");
     assert!(unsure.contains("--yes"), "{unsure}");
 
     let done = applied(&server, &file, &["--yes"]);

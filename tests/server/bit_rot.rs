@@ -1,4 +1,4 @@
-//! A table in which bits have flipped: what is in other blocks is delivered, and what is lost is told to the event.
+//! A table in which bits have flipped: what is in other blocks is delivered, and each lost event is reported.
 
 use std::{
     collections::BTreeSet,

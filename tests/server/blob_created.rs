@@ -1,4 +1,4 @@
-//! Who wants to hear of dead letters subscribes to a topic, in which each file is told.
+//! A topic has one event for each file of dead letters.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -34,19 +34,23 @@ fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic(
     let refusing = Endpoint::start(vec![answer(400, "", "never")]);
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
-    server.subscribe("storage", "told", &SubscriptionSpec::of(&reported.url()));
+    server.subscribe("storage", "files", &SubscriptionSpec::of(&reported.url()));
     // The notices' own dead letters are written, and are no notices.
     server.subscribe("storage", "deaf", &SubscriptionSpec::of(&refusing.url()).dead_letters("unheard"));
     server.subscribe("orders", "Hook", &SubscriptionSpec::of(&refusing.url()).batch(10).dead_letters("letters"));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("both files", LONG, || files(&server).len() == 2);
-    wait_until_settled(&server, "storage", "told");
+    wait_until_settled(&server, "storage", "files");
     wait_until_settled(&server, "storage", "deaf");
 
     let (letters, unheard): (Vec<PathBuf>, Vec<PathBuf>) =
         files(&server).into_iter().partition(|file| file.iter().any(|part| part == "letters"));
     assert_eq!((letters.len(), unheard.len()), (1, 1));
-    assert_eq!(server.counter("storage", "told", "matched"), 1, "one file is told, the other is of the topic itself");
+    assert_eq!(
+        server.counter("storage", "files", "matched"),
+        1,
+        "one file is announced, the other is of the topic itself"
+    );
     let requests = reported.requests();
     let [event]: [Value; 1] = serde_json::from_slice(&requests[0].body).expect("an array of one");
     let (path, id) = (letters[0].display().to_string(), letters[0].file_stem().and_then(|stem| stem.to_str()));
@@ -95,7 +99,7 @@ fn a_kill_after_a_file_was_written_leaves_it_told_at_least_once() {
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
-    server.subscribe("storage", "told", &SubscriptionSpec::of(&sink.url("/told")));
+    server.subscribe("storage", "files", &SubscriptionSpec::of(&sink.url("/files")));
     server.subscribe("orders", "Hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
     sink.set("/hook", Behavior::Answer(400));
     for round in 1..=5 {
@@ -105,8 +109,8 @@ fn a_kill_after_a_file_was_written_leaves_it_told_at_least_once() {
         server.kill_9();
         server.assert_sound();
         server.restart();
-        let shown = || sink.ledger("/told").into_keys().collect::<BTreeSet<String>>();
-        wait_for("all files to be told", LONG, || shown() == guids(&server));
+        let shown = || sink.ledger("/files").into_keys().collect::<BTreeSet<String>>();
+        wait_for("all files to be announced", LONG, || shown() == guids(&server));
     }
     assert_eq!(files(&server).len(), 5, "a file that was written again has its name");
     server.terminate();

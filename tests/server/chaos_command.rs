@@ -66,7 +66,7 @@ fn kills_under_load_lose_nothing_and_repeat_nothing() {
     assert!(number(acts, "deadLettersKilled") >= 5, "{acts}");
     assert!(number(&verdict["restarts"], "count") > number(acts, "topicsKilled"), "{verdict}");
     let p99 = verdict["restarts"]["p99"].as_f64().expect("a time");
-    // What others do on the machine counts in a short run; in a long one it is told, and bounded for what it is.
+    // What others do on the machine counts in a short run; in a long one it is printed and has its own bound.
     assert!(p99 < 1_000.0, "restarts took {p99} ms");
     assert_eq!(left_behind(&server), [""; 0]);
     server.terminate();

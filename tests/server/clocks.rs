@@ -76,7 +76,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
     wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
     drop(store);
     let mut past = noted(server);
-    past["told"] = json!(at.after(Duration::from_secs(1)).0);
+    past["reported"] = json!(at.after(Duration::from_secs(1)).0);
     past["machine"]["boot"] = json!("another start of the machine");
     fs::write(server.data_dir().join("clock"), past.to_string()).expect("it is noted");
 }
@@ -95,7 +95,7 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms(
     wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
     assert_eq!(server.counter("wrong", "hook", "dropped"), 0);
     assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryHeld"], true);
-    assert!(server.logs().contains("the wall clock is ahead of the last run"), "it is told");
+    assert!(server.logs().contains("the wall clock is ahead of the last run"), "it is logged");
 
     // Another start does not forget it.
     server.kill_9();
@@ -125,7 +125,7 @@ fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
     assert!(ahead < -2.0 * DAY.as_secs_f64(), "time goes on from where it was: {clock}");
-    assert!(server.logs().contains("the wall clock is behind the last run"), "it is told");
+    assert!(server.logs().contains("the wall clock is behind the last run"), "it is logged");
 
     server.command("POST", "/clock", &Value::Null);
     server.terminate();

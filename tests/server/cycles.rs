@@ -30,7 +30,7 @@ const SMALL: [(&str, &str); 3] = [
     ("JOURNAL__OUTCOME_WAIT", "1ms"),
 ];
 
-/// What the control plane said last of a subscription; nothing while an answer is open.
+/// The last response of the control plane for a subscription; none while a request is open.
 type Word = Option<Option<&'static str>>;
 
 struct Shared {
@@ -40,7 +40,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Somebody who makes, changes and deletes event subscriptions without an end, and remembers what he was told.
+/// An operator that creates, changes and deletes event subscriptions all the time and remembers each response.
 struct Operator {
     shared: Arc<Shared>,
     at_work: JoinHandle<()>,
@@ -62,7 +62,7 @@ impl Operator {
         Self { shared, at_work }
     }
 
-    /// What he was told last, and how often.
+    /// The last response, and how many there were.
     fn stop(self) -> (BTreeMap<String, Word>, usize) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.at_work.join().expect("an operator does not panic");
@@ -107,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the operator was told is so.
+/// The state is what the responses promised.
 fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
     for (name, word) in words {
         let reported = server.get_subscription("orders", name);

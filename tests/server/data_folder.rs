@@ -1,4 +1,4 @@
-//! The data folder: only what a server made in it is touched, and what is wrong with it is told by name.
+//! The data folder: only what a server made in it is touched, and an error names what is wrong with it.
 
 use std::{
     fs::{self, Permissions},
@@ -43,7 +43,7 @@ fn gridhook(arguments: &[&str], folder: &Path) -> Output {
     command.args(arguments).current_dir(folder).output().expect("the binary starts")
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.clone(), output.stderr.clone()].concat()).into_owned()
 }
 
@@ -57,10 +57,10 @@ fn a_folder_with_something_else_in_it_is_refused_by_name_and_not_touched() {
         set_mode(&home.join(path), mode);
     }
     let output = gridhook(&["serve", "--listen", "127.0.0.1:0", "--data-dir", "home"], folder.path());
-    let said = said(&output);
+    let text = output_text(&output);
     assert!(
-        !output.status.success() && said.contains("home has no store and is not empty: it has \"photos\""),
-        "{said}"
+        !output.status.success() && text.contains("home has no store and is not empty: it has \"photos\""),
+        "{text}"
     );
     assert_eq!([mode(&home), mode(&home.join("photos")), mode(&home.join("photos/cat.jpg"))], [0o755, 0o775, 0o664]);
     assert_eq!(fs::read_dir(&home).expect("a folder").count(), 1, "nothing was made in it");
@@ -96,7 +96,7 @@ fn a_backup_is_restored_to_a_relative_path_with_the_rights_of_new_files() {
     assert!(status.success(), "{reported}");
     server.terminate();
     let output = gridhook(&["restore", "backup", "--data-dir", "data"], folder.path());
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let mut paths = vec![folder.path().join("data")];
     while let Some(path) = paths.pop() {
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
@@ -105,7 +105,11 @@ fn a_backup_is_restored_to_a_relative_path_with_the_rights_of_new_files() {
         }
     }
     let output = gridhook(&["restore", "backup", "--data-dir", "data"], folder.path());
-    assert!(!output.status.success() && said(&output).contains("nothing is overwritten"), "{}", said(&output));
+    assert!(
+        !output.status.success() && output_text(&output).contains("nothing is overwritten"),
+        "{}",
+        output_text(&output)
+    );
 }
 
 #[test]
@@ -123,10 +127,10 @@ fn a_record_with_a_field_of_a_newer_version_is_refused_by_name() {
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
-    let (status, said) = server.try_restart().expect_err("a field that would be lost");
+    let (status, text) = server.try_restart().expect_err("a field that would be lost");
     assert!(!status.success());
     for part in ["orders", "unknown field `invented_later`", "A newer gridhook wrote it"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 

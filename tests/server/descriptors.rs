@@ -102,7 +102,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
     let last = strangers.last_mut().expect("one");
     last.set_read_timeout(Some(LONG)).expect("a timeout");
     let mut reported = [0; 12];
-    // It was one of too many to be told, or it was told.
+    // It was logged, unless it was one of too many.
     if last.read_exact(&mut reported).is_ok() {
         assert_eq!(&reported, b"HTTP/1.1 503");
     }

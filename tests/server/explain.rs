@@ -94,7 +94,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     let response = |id: &str| {
         let answer =
             server.admin("GET", &format!("{topic}/eventSubscriptions/pull/explain?id={id}"), &Value::Null).json();
-        let text = operator(&server, &["explain", &topic, "pull", id]).expect("it is told");
+        let text = operator(&server, &["explain", &topic, "pull", id]).expect("output");
         (answer, text)
     };
     publish_pulled(&server, &shown, 0..3);
@@ -116,7 +116,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
         text.contains("locked by a client that received it at ") && text.contains("delivery 1; the lock ends at "),
         "{text}"
     );
-    let traced = operator(&server, &["trace", "0", "--topic", &topic]).expect("it is told");
+    let traced = operator(&server, &["trace", "0", "--topic", &topic]).expect("output");
     assert!(traced.contains("pending, locked by a client until "), "{traced}");
 
     client.settle("release?releaseDelayInSeconds=3600", &[&got[1].token]);

@@ -147,7 +147,7 @@ fn when_writes_fail_publishers_are_told_503_and_it_heals_by_itself() {
         let answer = answer.expect("a publisher is answered");
         match answer.status {
             503 => {
-                assert!(answer.header("retry-after").is_some(), "it is told when to come back");
+                assert!(answer.header("retry-after").is_some(), "it says when to retry");
                 refused.push(id);
             }
             // The writes of the load may have met with the faults instead.
@@ -158,7 +158,7 @@ fn when_writes_fail_publishers_are_told_503_and_it_heals_by_itself() {
     wait_for("all four to fail", LONG, || scene.acts("writesFailed") == 4);
     let ready = || scene.server.client().ask("GET", "/readyz", &[], b"").expect("an answer").status;
     wait_for("the server to be ready", LONG, || ready() == 200);
-    assert!(scene.server.logs().contains("the disk is full"), "it is told as a full disk is");
+    assert!(scene.server.logs().contains("the disk is full"), "it is logged as a full disk");
     let acknowledged = load.stop();
     assert_eq!(scene.settle(&acknowledged), 0);
     let arrived = scene.sink.ledger("/sibling");
@@ -175,7 +175,7 @@ fn an_actor_that_stalls_holds_up_nobody_else_and_goes_on_when_it_is_ended() {
         "stall",
         &json!({"actor": "subscription", "topic": "orders", "subscription": "victim", "duration": "1m"}),
     );
-    // What was on its way arrives yet.
+    // What was in flight still arrives.
     let still = || {
         let before = scene.sink.taken("/victim");
         thread::sleep(Duration::from_millis(50));

@@ -161,7 +161,7 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
         let reported = match scene.server.try_restart() {
             Ok(()) => {
                 scene.assert_full();
-                "started, and told that it is full".to_owned()
+                "started, and reported that it is full".to_owned()
             }
             Err((status, reported)) => {
                 assert_eq!(status.code(), Some(1), "{reported}");

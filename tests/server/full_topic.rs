@@ -14,7 +14,7 @@ fn publish(server: &Server, topic: &str, key: &str, number: usize) -> Answer {
     answer.expect("a publisher is answered")
 }
 
-/// Publishes until the topic is full: what was taken, and what was said.
+/// Publishes until the topic is full: the accepted events, and the refusal.
 fn fill(server: &Server, key: &str, from: usize) -> (usize, Answer) {
     for number in from..from + 1000 {
         let answer = publish(server, "orders", key, number);

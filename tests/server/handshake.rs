@@ -29,13 +29,13 @@ fn wait_until_taken(server: &Server, sink: &Sink, path: &str, ids: &[&str]) {
     assert_eq!(taken, ids, "on {path}");
 }
 
-/// State, endpoint in service and endpoint as they are told.
+/// State, endpoint in service, and configured endpoint.
 fn state(reported: &Value) -> String {
     let properties = &reported["properties"];
     let [state, in_service] = ["provisioningState", "endpointInService"].map(|name| &properties[name]);
     let endpoint = &properties["destination"]["properties"]["endpointBaseUrl"];
     let path = |url: &Value| url.as_str().and_then(|url| url.rsplit('/').next()).unwrap_or("none").to_owned();
-    format!("{}, {} in service, told {}", state.as_str().unwrap_or("none"), path(in_service), path(endpoint))
+    format!("{}, {} in service, configured {}", state.as_str().unwrap_or("none"), path(in_service), path(endpoint))
 }
 
 /// What differs from run to run is taken out of an error's message.
@@ -65,7 +65,7 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     publish(&server, &key, "before");
     let spec = SubscriptionSpec::of(&sink.url("/hook"));
     let saved = server.ask_for("orders", "hook", &spec);
-    assert_eq!((saved.status, state(&saved.json()).as_str()), (201, "Succeeded, none in service, told hook"));
+    assert_eq!((saved.status, state(&saved.json()).as_str()), (201, "Succeeded, none in service, configured hook"));
     publish(&server, &key, "after");
     wait_until_taken(&server, &sink, "/hook", &["after"]);
 
@@ -188,22 +188,22 @@ fn a_validation_that_nobody_gives_in_time_has_failed_and_what_is_in_force_goes_o
 
     server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new")));
     failed();
-    shown("Failed, none in service, told new");
+    shown("Failed, none in service, configured new");
     let late = server.open("GET", &sink.handshakes("/new")[0].validation_path(), &[]);
     assert_eq!(late.codes().0, 410, "{}", late.text());
 
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
-    shown("Succeeded, none in service, told old");
+    shown("Succeeded, none in service, configured old");
     assert_eq!(server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new"))).status, 201);
-    shown("AwaitingManualAction, old in service, told new");
+    shown("AwaitingManualAction, old in service, configured new");
     publish(&server, &key, "one");
     failed();
-    shown("Failed, old in service, told old");
+    shown("Failed, old in service, configured old");
     publish(&server, &key, "two");
     wait_until_taken(&server, &sink, "/old", &["one", "two"]);
     assert!(sink.ledger("/new").is_empty());
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
-    shown("Succeeded, none in service, told old");
+    shown("Succeeded, none in service, configured old");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
     publish(&server, &key, "three");
     wait_until_taken(&server, &sink, "/new", &["three"]);
     assert_eq!(sink.taken("/old"), 2);
-    assert_eq!(state(&server.get_subscription("orders", "hook").json()), "Succeeded, none in service, told new");
+    assert_eq!(state(&server.get_subscription("orders", "hook").json()), "Succeeded, none in service, configured new");
 }
 
 #[test]
@@ -288,5 +288,5 @@ fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refuse
     });
     let reported = server.get_subscription("orders", "hook").json();
     assert_eq!(reported["properties"]["labels"], json!(["x"]));
-    assert_eq!(state(&reported), "Succeeded, none in service, told old");
+    assert_eq!(state(&reported), "Succeeded, none in service, configured old");
 }

@@ -14,7 +14,7 @@ use crate::support::{
 /// The response wait of these servers …
 const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_WAIT", "150ms");
 
-/// … and how long after it a success is heard.
+/// … and how long afterwards a success still counts.
 const LATE: (&str, &str) = ("DELIVERY__LATE_WAIT", "20s");
 
 /// The topic of these tests.

@@ -114,7 +114,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     let mut server = Server::on(&folder.path().join("data"), &[("DELIVERY__RESPONSE_WAIT", "2s")]);
     server.under(&["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", group.procs()), "--"]);
     server.restart();
-    assert!(server.logs().contains("reduced to fit"), "it is told: {}", server.logs());
+    assert!(server.logs().contains("reduced to fit"), "it is logged: {}", server.logs());
     let key = server.topic("orders", "EventGridSchema");
     for hook in ["hang", "dead"] {
         server.subscribe("orders", hook, &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))));

@@ -1,4 +1,4 @@
-//! The way of an event as a trace: from its publisher over the journal and two attempts to its outcome, also through a
+//! The path of an event as a trace: from its publisher over the journal and two attempts to its outcome, also through a
 //! `kill -9`. What the collector gets is read with OpenTelemetry's own protobuf.
 
 use std::{
@@ -123,7 +123,7 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
         assert_eq!((attempt.attributes["http.response.status_code"].as_u64(), attempt.failed), (Some(status), at == 0));
         assert_eq!(attempt.attributes["gridhook.attempt"], at + 1);
         assert_eq!((&outcome.parent, outcome.attributes["gridhook.became"].as_str()), (&attempt.span, Some(became)));
-        // The endpoint is told of the attempt, and the event says what it said.
+        // The endpoint receives the trace context of the attempt, and the span has its response.
         let request = &endpoint.requests()[at];
         assert_eq!(request.header("traceparent"), Some(&*format!("00-{TRACE}-{}-01", attempt.span)));
         assert_eq!(request.header("tracestate"), Some(STATE));
@@ -208,7 +208,7 @@ fn what_its_publisher_does_not_record_is_passed_on_and_not_recorded() {
     wait_until_settled(&server, "orders", "hook");
     server.terminate();
     assert_eq!(endpoint.requests()[0].header("traceparent"), Some(&*parent));
-    assert!(collector.requests().is_empty(), "nobody is told");
+    assert!(collector.requests().is_empty(), "nothing is exported");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn what_matches_arrives_grouped_by_its_headers_and_the_secret_is_nowhere_else() 
     let refused = server.admin("PATCH", &subscription("orders", "hook"), &refused);
     assert_eq!(refused.status, 400);
     everywhere += &refused.text();
-    assert!(everywhere.contains("Channel") && !everywhere.contains("swordfish"), "the secret was told");
+    assert!(everywhere.contains("Channel") && !everywhere.contains("swordfish"), "the secret was shown");
     let response =
         server.command("POST", &format!("{}/getDeliveryAttributes", subscription("orders", "hook")), &Value::Null);
     assert!(response.text().contains("swordfish"), "but to who asks for it");

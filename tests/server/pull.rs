@@ -236,7 +236,7 @@ fn events_are_received_and_each_word_about_them_does_what_it_says() {
     refuses(&server, &mut one);
 }
 
-/// What may not be asked, and how it is told.
+/// Invalid requests, and their errors.
 fn refuses(server: &Server, consumer: &mut Consumer) {
     let below = format!("{TOPIC}/eventsubscriptions");
     for (path, body, status, says) in [

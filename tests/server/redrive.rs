@@ -56,7 +56,7 @@ fn found(server: &Server, topic: &str, which: &[&str]) -> usize {
 /// The column of jobs.
 fn replayed(server: &Server, topic: &str, counter: &str) -> u64 {
     let status = server.status(topic, "Hook");
-    // It is told from the first job on.
+    // The status shows it from the first job on.
     let Some(column) = status.get("replayed") else { return 0 };
     column[counter].as_u64().unwrap_or_else(|| panic!("{counter}: {status}"))
 }

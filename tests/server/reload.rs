@@ -1,4 +1,4 @@
-//! SIGHUP: what can be changed is changed while the server runs, and what was done is told. Other signals do no harm.
+//! SIGHUP: what can be changed is changed while the server runs, and the log says what was done. Other signals do no harm.
 
 use std::fs;
 
@@ -66,7 +66,7 @@ fn an_admin_token_of_the_settings_is_replaced() {
     server.signal("HUP");
     wait_for("the new token", LONG, || status(&server, "/supervision", NEW) == 200);
     assert_eq!(status(&server, "/supervision", OLD), 401);
-    assert!(!server.logs().contains(NEW) && !server.logs().contains(OLD), "no token is told");
+    assert!(!server.logs().contains(NEW) && !server.logs().contains(OLD), "no token is logged");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn certificates_of_the_server_and_of_its_requests_are_read_again() {
     wait_for("the request to fail", LONG, || {
         server.status("orders", "hook")["counters"]["requestsFailed"].as_u64() >= Some(1)
     });
-    // Half a pair keeps what was shown, and is told.
+    // Half a pair keeps the old certificate, and is logged.
     fs::write(certificates.join("shop.key"), "nothing").expect("written");
     server.signal("HUP");
     wait_for("the complaint", LONG, || server.logs().contains("client certificate cannot be used"));

@@ -90,7 +90,7 @@ fn a_folder_of_a_group_that_may_write_it_is_a_data_folder() {
     child.kill().ok();
     child.wait().expect("a child");
     assert!(ended.is_none(), "{}", output());
-    assert!(output().contains("GRIDHOOK_SERVER__LISTEN"), "a near miss is told: {}", output());
+    assert!(output().contains("GRIDHOOK_SERVER__LISTEN"), "a near miss is reported: {}", output());
     let token = fs::metadata(data.join("admin-token")).expect("a token");
     assert_eq!(token.permissions().mode() & 0o777, 0o600, "what it makes there is its own");
 }

@@ -30,7 +30,7 @@ fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     })
 }
 
-/// The ids of the events in all files of a folder, sorted: one that is there twice is told twice.
+/// The ids of the events in all files of a folder, sorted: an id that is there twice is listed twice.
 fn ids(cloud: &Cloud, folder: &str) -> Vec<String> {
     let letters = files(cloud, folder).into_iter().flat_map(|(name, file)| {
         serde_json::from_str::<Vec<Value>>(&file).unwrap_or_else(|error| panic!("{name}: {error}: {file}"))

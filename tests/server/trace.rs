@@ -1,4 +1,4 @@
-//! An event's whole story is told, after filters were changed and processes killed.
+//! `trace` shows the whole history of an event after filters were changed and processes killed.
 
 use std::collections::BTreeMap;
 

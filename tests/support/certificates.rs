@@ -11,7 +11,7 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-/// An authority that nobody knows but those who are told.
+/// A certificate authority that only clients with its certificate trust.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.

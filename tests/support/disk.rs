@@ -1,4 +1,4 @@
-//! Disks that do as they are told: small ones, and ones whose power is cut. A test without them fails or is skipped (see
+//! Disks for tests: small ones, and ones whose power is cut. A test without them fails or is skipped (see
 //! `needs`).
 
 use std::{

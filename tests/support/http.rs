@@ -1,4 +1,4 @@
-//! A blocking HTTP client over one connection, as small as the tests need it: it sends what it is told, well-formed or not.
+//! A blocking HTTP client over one connection, as small as the tests need it: it sends any bytes, well-formed or not.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
@@ -126,7 +126,7 @@ impl Client {
             Some(stream) => stream,
             None => connect(self.at, self.tls.as_ref())?,
         };
-        // A server may refuse before it has read everything: what it said counts.
+        // A server may refuse before it has read everything: its response counts.
         let sent = stream.get_mut().write_all(request).and_then(|()| stream.get_mut().flush());
         let (answer, keep) = read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
         self.stream = keep.then_some(stream);

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// What is said to a question.
+/// The reply to a query.
 pub(crate) enum NameReply {
     /// These addresses, of those that are of the family that was asked for; good for so many seconds.
     Addresses(Vec<IpAddr>, u32),

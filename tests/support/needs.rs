@@ -83,7 +83,7 @@ pub(crate) fn soak() -> bool {
     is_soak
 }
 
-/// What is told of a skipped test, or why it may not be skipped.
+/// The message of a skipped test, or why it may not be skipped.
 fn skipped(need: &str, why: &str, skip: &str) -> Result<String, String> {
     let (_, what) = NEEDS.iter().find(|(name, _)| *name == need).expect("a need of the list");
     let mut names = skip.split([',', ' ']).filter(|name| !name.is_empty());

@@ -126,7 +126,7 @@ pub(crate) fn registry_with_check_interval(
     (registry, clock, hand)
 }
 
-/// The same with its journal: what is published there is heard of at the next look.
+/// The same with its journal: what is published there is seen at the next read.
 pub(crate) fn journaled_registry(
     store: &MemoryStore,
     check_interval: Duration,

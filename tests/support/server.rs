@@ -251,7 +251,7 @@ impl Server {
             .unwrap_or_else(|(status, reported)| panic!("the server ended at its start: {status}: {reported}"));
     }
 
-    /// Starts it and returns when it listens, be it ready or not, or when it has ended: how, and what it said.
+    /// Starts it and returns when it listens, be it ready or not, or when it has ended: its status and output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
         let (mut address, mut ended) = (None, None);
@@ -272,7 +272,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether it was started and nobody has heard of its end.
+    /// Whether it was started and its end was not seen.
     pub(crate) fn is_running(&self) -> bool {
         self.child.is_some()
     }
@@ -398,7 +398,7 @@ impl Server {
         self.admin("PATCH", &subscription(topic, name), change)
     }
 
-    /// An event subscription as it is told.
+    /// The response to a GET of an event subscription.
     pub(crate) fn get_subscription(&self, topic: &str, name: &str) -> Answer {
         self.admin("GET", &subscription(topic, name), &Value::Null)
     }
@@ -448,7 +448,7 @@ impl Server {
 
     // --- logs ---
 
-    /// What it has said, in all its runs.
+    /// The output of all its runs.
     pub(crate) fn logs(&self) -> String {
         let read = |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         (1..=self.runs).map(|run| read(format!("{run}.out")) + &read(format!("{run}.err"))).collect()
@@ -458,7 +458,7 @@ impl Server {
         self.folder.path().join(format!("{}.{stream}", self.runs))
     }
 
-    /// What it said since it was started last, or the end of that.
+    /// The output since the last start, or the end of that.
     fn shown(&self) -> String {
         let read = |stream| fs::read_to_string(self.log(stream)).unwrap_or_default();
         let all = read("out") + &read("err");
@@ -467,7 +467,7 @@ impl Server {
         all[from..].to_owned()
     }
 
-    /// Starts a second server on the same folder, which must end by itself: what it said.
+    /// Starts a second server on the same folder, which must end by itself: its output.
     pub(crate) fn second(&self) -> (ExitStatus, String) {
         let output = command(&[], &self.data_dir(), &self.settings).output().expect("the binary starts");
         let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -478,7 +478,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("--- what server {} said last\n{}", self.runs, self.shown());
+            eprintln!("--- the end of the output of server {}\n{}", self.runs, self.shown());
         }
         if !self.under.is_empty() && self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             self.kill_9();

@@ -1,7 +1,7 @@
-//! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. Each path can be told how to answer.
+//! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. The behavior of each path can be set.
 //!
 //! Handshakes are answered well whatever a path's manner is, because a subscription has to exist before its endpoint can
-//! fail; how a path greets is told apart.
+//! fail; handshake replies are set separately.
 //!
 //! It runs on a thread for each connection, because a server under test opens few of them and holds on to them.
 
@@ -61,7 +61,7 @@ pub(crate) enum HandshakeReply {
     Refuse(u16),
 }
 
-/// What was said on a path beside events.
+/// A request on a path that is no delivery.
 #[derive(Clone, Debug)]
 pub(crate) struct HandshakeRequest {
     /// The request's head.
@@ -71,7 +71,7 @@ pub(crate) struct HandshakeRequest {
 }
 
 impl HandshakeRequest {
-    /// The address of the manual way, below the server's own.
+    /// The path of the manual validation URL.
     pub(crate) fn validation_path(&self) -> String {
         let url = match header(&self.head, "webhook-request-callback") {
             Some(url) => url,
@@ -140,7 +140,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// It answers 200 on every path until it is told otherwise.
+    /// It answers 200 on every path until a test sets something else.
     pub(crate) fn start() -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
     }

@@ -101,7 +101,7 @@ fn what_cannot_be_mended_is_left_as_it_is() {
             assert!(records(&store) == sound, "{name}: {report}");
             restored += 1;
         } else {
-            assert!(tells(&report, reported), "{name}: it is still told: {report}");
+            assert!(tells(&report, reported), "{name}: it is still reported: {report}");
             assert!(records(&store) == damaged, "{name}: {report}");
             kept += 1;
         }

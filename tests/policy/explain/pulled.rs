@@ -18,7 +18,7 @@ use super::{super::plain, START, line, seconds};
 /// Clients that wait, whether the subscription is held, what is received and has not ended.
 const QUIET: (usize, bool, u64) = (1, false, 1);
 
-/// What is told at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
+/// What `explain` shows at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
 /// at most. The last one was in second 5, the first in second 3.
 fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): (usize, bool, u64), expected: Expect) {
     let settings = SubscriptionSettings {

@@ -195,12 +195,12 @@ fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     }
     println!("{stories} stories; words that were taken, and refused: {words:?}");
     for word in ["acknowledge", "release", "reject", "renew", "refused"] {
-        assert!(words.get(word).is_some_and(|count| *count > 100), "hardly anybody said {word}: {words:?}");
+        assert!(words.get(word).is_some_and(|count| *count > 100), "too few clients used {word}: {words:?}");
     }
 }
 
 /// A panic's message in one line.
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
 }
@@ -215,10 +215,10 @@ fn the_model_notices_every_sabotage_of_leases() {
         let (mut words, mut deeds) = (BTreeMap::new(), 0);
         let caught = (0..STORIES).find_map(|seed| {
             let reported = catch_unwind(AssertUnwindSafe(|| tell(seed, Some(bug), &mut words, &mut deeds)));
-            reported.err().map(|panic| (seed, said(&*panic)))
+            reported.err().map(|panic| (seed, panic_message(&*panic)))
         });
         match caught {
-            Some((seed, said)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {said}"),
+            Some((seed, message)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {message}"),
             None => {
                 println!("{bug:?}: NOT caught in {STORIES} stories, {deeds} deeds, {words:?}");
                 missed.push(bug);

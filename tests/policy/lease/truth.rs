@@ -123,7 +123,7 @@ impl Truths {
         }
     }
 
-    /// A client that said so at `at` hears what became of it. `others` may have been faster.
+    /// Reports the result of a claim that a client sent at `at`. `others` may have been faster.
     pub(super) fn report_results(
         &self,
         lease: Lease,
@@ -153,7 +153,7 @@ impl Truths {
         }
     }
 
-    /// What is on the disk is what was told.
+    /// The disk has what was reported.
     pub(super) fn check(&self, disk: &SimulatedStore) {
         for (seq, truth) in &self.events {
             let owed = disk.pending_of(*seq);

@@ -36,7 +36,7 @@ const PARTITION: PartitionId = PartitionId(7);
 const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 pub(super) const LOCK: Duration = Duration::from_secs(60);
 
-/// What a client said, and when.
+/// A claim of a client, and when it was sent.
 struct SentClaim {
     claim: LeaseClaim,
     at: Timestamp,
@@ -56,7 +56,7 @@ pub(super) struct World {
     runtime: tokio::runtime::Runtime,
     core: Subscription,
     owner: SubscriptionOwner,
-    /// On its way to the machine.
+    /// In transit to the core.
     coming: Vec<Input>,
     reads: Vec<Effect>,
     /// Handed to the journal, and not there.
@@ -233,7 +233,7 @@ impl World {
     }
 
     fn report_results(&mut self, to: u64, verdicts: &[LeaseResult]) {
-        let SentClaim { claim, at, attempts } = self.claims.remove(&to).expect("it was said, and not answered before");
+        let SentClaim { claim, at, attempts } = self.claims.remove(&to).expect("it was sent, and not answered before");
         assert_eq!(verdicts.len(), claim.leases.len());
         let word = match claim.action {
             LeaseAction::Acknowledge => "acknowledge",
@@ -404,7 +404,7 @@ impl World {
             opened.cursor.next_due = None;
         }
         self.owner = opened.owner;
-        // What was said to the last life is answered by nobody.
+        // Claims of the last incarnation have no answer.
         self.claims.clear();
         let now = self.clock.now();
         self.core =
