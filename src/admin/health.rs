@@ -174,7 +174,7 @@ impl Readiness {
         };
         let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();
         let ready = problems.is_empty();
-        problems.extend(of_damage(damage).into_iter());
+        problems.extend(of_damage(damage));
         Self { ready, phase, journal: journal.to_owned(), lost_events: damage.events(), problems }
     }
 }
