@@ -11,7 +11,6 @@ use actix_web::{
     web::{self, Bytes},
 };
 use futures_util::stream;
-use serde_json::json;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
@@ -21,7 +20,7 @@ use super::{
     model::{InvalidRequest, parse, read, value_of},
 };
 use crate::{
-    api::store::{BackupBody, ProgressLine},
+    api::store::{BackupBody, BackupView, ProgressLine},
     clock::Clock,
     event::Timestamp,
     repair::{
@@ -66,14 +65,13 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
     Ok(work(control.clock.clone(), move |watch| {
         let made = backups.make(&permit, &folder, watch)?;
         log_end(permit, made.report.is_sound(), "backup ended");
-        let files = made.manifest.files.len();
-        let backup = json!({
-            "folder": folder,
-            "made": made.manifest.made,
-            "sequence": made.manifest.sequence,
-            "files": files,
-            "bytes": made.manifest.bytes(),
-        });
+        let backup = BackupView {
+            folder: folder.display().to_string(),
+            files: made.manifest.files.len(),
+            bytes: made.manifest.bytes(),
+            sequence: made.manifest.sequence,
+            made: made.manifest.made,
+        };
         Ok(ProgressLine { report: Some(value_of(&made.report)), backup: Some(backup), ..NOTHING })
     }))
 }

@@ -1,5 +1,7 @@
 //! Liveness and readiness.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -45,4 +47,10 @@ pub struct Liveness {
     /// Bytes that the current step has to read, if they can be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
+}
+
+impl fmt::Display for StartPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }

@@ -16,6 +16,7 @@ pub mod filter_test;
 pub mod health;
 pub mod ledger;
 pub mod replay;
+pub mod resource;
 pub mod session;
 pub mod status;
 pub mod store;

@@ -25,8 +25,24 @@ pub struct ProgressLine {
     pub report: Option<Value>,
     /// Backup that was made
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub backup: Option<Value>,
+    pub backup: Option<BackupView>,
     /// Cause of a failure of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// A backup that was made.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = StoreBackup)]
+pub struct BackupView {
+    /// Path of the folder on the server
+    pub folder: String,
+    /// Time at which the backup was made
+    pub made: String,
+    /// Number of the store's last write in the backup
+    pub sequence: u64,
+    /// Number of files in the backup
+    pub files: usize,
+    /// Size of the files in bytes
+    pub bytes: u64,
 }

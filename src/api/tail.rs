@@ -51,3 +51,28 @@ pub struct MissedLines {
     /// Lines of all topics.
     pub count: u64,
 }
+
+impl TailLine {
+    /// Reads a line. A derived reader would buffer it, and an event is passed on byte for byte.
+    ///
+    /// # Errors
+    /// The text is not a line of this version.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        enum LineKind {
+            Event,
+            Outcome,
+            Missed,
+        }
+        #[derive(Deserialize)]
+        struct AnyLine {
+            kind: LineKind,
+        }
+        match serde_json::from_str::<AnyLine>(text)?.kind {
+            LineKind::Event => serde_json::from_str(text).map(Self::Event),
+            LineKind::Outcome => serde_json::from_str(text).map(Self::Outcome),
+            LineKind::Missed => serde_json::from_str(text).map(Self::Missed),
+        }
+    }
+}

@@ -8,20 +8,19 @@ use std::{
 };
 
 use rustix::{fs::Mode, process::umask};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     Serve,
     client::ServerArgs,
     control_records::control_records,
     fsck::{accounts, store_options},
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
-    print,
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
     spinner::Spinner,
     stream::{self, follow},
 };
 use crate::{
+    api::store::{BackupView, ProgressLine},
     clock::Clock,
     config::{self, Config},
     repair::{
@@ -92,14 +91,6 @@ pub struct Outcome {
     pub is_sound: bool,
 }
 
-/// A backup, as the server reports it.
-#[derive(Deserialize)]
-struct BackupView {
-    folder: String,
-    files: u64,
-    bytes: u64,
-}
-
 impl From<Outcome> for CommandOutcome {
     fn from(Outcome { text, is_sound }: Outcome) -> Self {
         Self::new(text, is_sound)
@@ -113,15 +104,15 @@ impl Backup {
         let folder = path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
         let session = self.control.session().map_err(stream::StreamError::from)?;
         let view = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
-        let is_sound = is_sound(&view["report"]);
-        if let OutputFormat::Json = self.printed.output {
-            return Ok(Outcome { text: print::json(&view), is_sound });
-        }
-        let made = BackupView::deserialize(&view["backup"])
-            .map_err(|error| stream::StreamError::from(super::client::ClientError::Answer(error)))?;
-        let BackupView { folder, files, bytes } = made;
-        let lines = report(&view["report"]);
-        Ok(Outcome { text: format!("{lines}\nbacked up to {folder}: {files} files, {bytes} bytes"), is_sound })
+        let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
+        let text = |line: &ProgressLine| {
+            let made = line.backup.as_ref().map(|BackupView { folder, files, bytes, .. }| {
+                format!("\nbacked up to {folder}: {files} files, {bytes} bytes")
+            });
+            format!("{report}{}", made.unwrap_or_default())
+        };
+        let text = self.printed.response(&view, text).map_err(stream::StreamError::from)?;
+        Ok(Outcome { text, is_sound: report.is_sound() })
     }
 }
 
@@ -147,34 +138,20 @@ impl Restore {
         let restored = backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?;
         drop(spinner);
         let backup::RestoreReport { manifest, report } = restored;
-        let text = match self.printed.output {
-            OutputFormat::Table => {
-                format!("{report}\nrestored to {}: backup of {}", data_dir.display(), manifest.made)
-            }
-            OutputFormat::Json => print::json(&json!({"report": report, "backup": manifest})),
-        };
+        let text = self.printed.format(&json!({"report": report, "backup": manifest}), |_| {
+            format!("{report}\nrestored to {}: backup of {}", data_dir.display(), manifest.made)
+        });
         Ok(Outcome { text, is_sound: report.is_sound() })
     }
 }
 
 impl Restore {
     fn salvaged(&self, SalvageResult { loss, report }: &SalvageResult, data_dir: &path::Path) -> Outcome {
-        let text = match self.printed.output {
-            OutputFormat::Table => format!("{loss}{report}\nsalvaged to {}", data_dir.display()),
-            OutputFormat::Json => print::json(&json!({"loss": loss, "report": report})),
-        };
+        let text = self.printed.format(&json!({"loss": loss, "report": report}), |_| {
+            format!("{loss}{report}\nsalvaged to {}", data_dir.display())
+        });
         Outcome { text, is_sound: report.is_sound() }
     }
-}
-
-/// Whether a report in JSON lists no damage.
-pub(super) fn is_sound(report: &Value) -> bool {
-    report["findings"].as_array().is_some_and(Vec::is_empty)
-}
-
-/// Formats a report in JSON as text.
-pub(super) fn report(report: &Value) -> String {
-    CheckReport::deserialize(report).map_or_else(|_| print::json(report), |report| report.to_string())
 }
 
 impl Command for Backup {

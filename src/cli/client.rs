@@ -172,13 +172,17 @@ pub struct ClientArgs {
     #[command(flatten)]
     pub(super) control: ServerArgs,
     #[command(flatten)]
-    printed: OutputArgs,
+    pub(super) printed: OutputArgs,
 }
 
 impl ClientArgs {
-    /// Formats a response: as `table` formats it, or as JSON.
-    pub(super) fn print(&self, answer: &Value, table: impl FnOnce(&Value) -> String) -> Result<String, ClientError> {
-        Ok(self.printed.format(answer, table))
+    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.
+    pub(super) fn print<T: DeserializeOwned>(
+        &self,
+        json: &Value,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<String, ClientError> {
+        self.printed.response(json, text)
     }
 }
 

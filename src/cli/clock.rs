@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::client::{ClientArgs, ClientError};
-use crate::cli::output::{Command, CommandOutcome, Program, block_on};
+use super::{
+    client::{ClientArgs, ClientError},
+    output::{Command, CommandOutcome, Program, block_on},
+};
+use crate::api::clock::ClockView;
 
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,16 +55,11 @@ impl Clock {
     }
 }
 
-fn table(view: &Value) -> String {
-    let text = |key: &str| view[key].as_str().unwrap_or_default().to_owned();
-    let ahead = view["wallClockAheadSeconds"].as_f64().unwrap_or_default();
+fn table(view: &ClockView) -> String {
+    let ClockView { time, wall_clock, wall_clock_ahead_seconds: ahead, expiry_held } = view;
     let expiry =
-        if view["expiryHeld"] == true { "paused until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
-    format!(
-        "time           {}\nmachine clock  {} ({ahead:+.1} s)\nexpiry         {expiry}",
-        text("time"),
-        text("wallClock")
-    )
+        if *expiry_held { "paused until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
+    format!("time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         {expiry}")
 }
 
 impl Command for Clock {

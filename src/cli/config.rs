@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, TextTable},
-    print,
+    output::{Command, CommandOutcome, OutputArgs, Program, TextTable},
 };
 use crate::{
     config::{self, Setting, SettingOrigin},
@@ -72,19 +71,15 @@ impl ConfigArgs {
         }
         check(&config).map_err(ConfigCommandError::Start)?;
         let shown = all.iter().filter(|setting| !changed || setting.origin != SettingOrigin::Default);
-        Ok(match printed.output {
-            OutputFormat::Json => {
-                let view = |Setting { key, value, origin }: &Setting| json!({"key": key, "value": value, "origin": origin.to_string()});
-                print::json(&shown.map(view).collect::<Value>())
-            }
-            OutputFormat::Table => {
-                let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
-                for Setting { key, value, origin } in shown {
-                    table.line([key.clone(), value.clone(), origin.to_string()]);
-                }
-                table.to_string()
-            }
-        })
+        let shown: Vec<[String; 3]> = shown
+            .map(|Setting { key, value, origin }| [key.clone(), value.clone(), origin.to_string()])
+            .collect();
+        let view = |[key, value, origin]: &[String; 3]| json!({"key": key, "value": value, "origin": origin});
+        Ok(printed.format(&shown.iter().map(view).collect::<Value>(), |_| {
+            let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
+            shown.into_iter().for_each(|line| table.line(line));
+            table.to_string()
+        }))
     }
 }
 

@@ -19,7 +19,7 @@ use url::Url;
 use super::{
     client::{ClientError, server_url},
     format,
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, TextTable},
+    output::{Command, CommandOutcome, OutputArgs, Program, TextTable},
     print, suggestion,
 };
 
@@ -214,12 +214,8 @@ impl Contexts {
 }
 
 fn format_output(printed: &OutputArgs, contexts_file: &ContextFile, text: impl FnOnce() -> String) -> String {
-    match printed.output {
-        OutputFormat::Table => text(),
-        OutputFormat::Json => {
-            print::json(&json!({"current": contexts_file.current, "contexts": contexts_file.contexts}))
-        }
-    }
+    let json = json!({"current": contexts_file.current, "contexts": contexts_file.contexts});
+    printed.format(&json, |_| text())
 }
 
 fn table(contexts_file: &ContextFile) -> String {

@@ -4,14 +4,18 @@
 //! letters requires `--all`.
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     client::{self, ClientError, ResourceName, ServerArgs, ServerClient, segment},
-    format,
+    format::{number, optional, text},
     output::{Command, CommandOutcome, OutputArgs, Program, TextTable, block_on},
     print, prompt,
     time::past,
+};
+use crate::api::dead_letters::{
+    DeadLetterView, FilterBody, PageView, ProblemView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.
@@ -79,6 +83,13 @@ impl FilterArgs {
         let all = [("stage", stage), ("from", from), ("to", to), ("reason", reason), ("id", id)];
         all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect()
     }
+
+    /// The filter in a body, if there is one.
+    fn body(&self) -> Option<FilterBody> {
+        let Self { stage, from, to, reason, id } = self;
+        let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
+        (!self.pairs().is_empty()).then_some(FilterBody { stage, from, to, reason, id })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -126,21 +137,8 @@ impl SelectionArgs {
         Err(ClientError::Input(text.to_owned()))
     }
 
-    fn body(&self) -> Value {
-        let mut body = json!({"all": self.all, "dryRun": self.dry_run});
-        let filter: serde_json::Map<String, Value> = self
-            .which
-            .pairs()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), Value::from(value.as_str())))
-            .collect();
-        if !filter.is_empty() {
-            body["filter"] = filter.into();
-        }
-        if !self.keys.is_empty() {
-            body["keys"] = json!(self.keys);
-        }
-        body
+    fn keys(&self) -> Option<Vec<String>> {
+        (!self.keys.is_empty()).then(|| self.keys.clone())
     }
 }
 
@@ -174,17 +172,15 @@ impl RedriveArgs {
         let Self { target, selection, rate, keep } = self;
         selection.check()?;
         let (session, path) = (target.control.session()?, target.path("/redrive"));
-        if selection.dry_run {
-            let done = in_parts(&session, &path, selection.body()).await?;
+        let SelectionArgs { which, all, dry_run, .. } = &selection;
+        let (filter, keys) = (which.body(), selection.keys());
+        let body = RedriveBody { filter, keys, all: *all, dry_run: *dry_run, after: None, rate, keep };
+        if *dry_run {
+            let done = in_parts(&session, &path, |after| RedriveBody { after, ..body.clone() }).await?;
             return Ok(target.format_result(&done, "would be sent again"));
         }
-        let mut body = selection.body();
-        body["keep"] = keep.into();
-        if let Some(rate) = rate {
-            body["rate"] = rate.into();
-        }
         let begun: Value = session.post(&path, &body).await?;
-        Ok(target.printed.format(&begun, |begun| format!("redrive {} started", begun["job"])))
+        target.printed.response(&begun, |RedriveStartedView { job }| format!("redrive {job} started"))
     }
 }
 
@@ -201,13 +197,17 @@ impl DeadLetters {
             DeadLettersCommand::Purge(PurgeArgs { target, selection, yes }) => {
                 selection.check()?;
                 let session = target.control.session()?;
+                let path = target.path("/purge");
                 if selection.all && !selection.dry_run {
-                    let dry = json!({"all": true, "dryRun": true});
-                    let count = in_parts(&session, &target.path("/purge"), dry).await?["deadLetters"].clone();
+                    let dry = |after| PurgeBody { all: true, dry_run: true, after, ..PurgeBody::default() };
+                    let count = number(in_parts(&session, &path, dry).await?.dead_letters);
                     let of = format!("{} of {}", target.subscription, client::short(&target.topic.path("")));
-                    prompt::confirm(&format!("Purge all {} dead letters of {of}?", format::count(&count)), yes)?;
+                    prompt::confirm(&format!("Purge all {count} dead letters of {of}?"), yes)?;
                 }
-                let done = in_parts(&session, &target.path("/purge"), selection.body()).await?;
+                let SelectionArgs { which, all, dry_run, .. } = &selection;
+                let (filter, keys) = (which.body(), selection.keys());
+                let body = PurgeBody { filter, keys, all: *all, dry_run: *dry_run, after: None };
+                let done = in_parts(&session, &path, |after| PurgeBody { after, ..body.clone() }).await?;
                 let result = if selection.dry_run { "would be purged" } else { "purged" };
                 Ok(target.format_result(&done, result))
             }
@@ -220,10 +220,10 @@ impl SubscriptionArgs {
         self.topic.subscription(&self.subscription, &format!("/deadLetters{rest}"))
     }
 
-    fn format_result(&self, done: &Value, result: &str) -> String {
-        self.printed.format(done, |done| {
-            let first = format!("{} dead letters {result}", done["deadLetters"]);
-            std::iter::once(first).chain(problems(done)).collect::<Vec<_>>().join("\n")
+    fn format_result(&self, done: &PurgedView, result: &str) -> String {
+        self.printed.format(done, |PurgedView { dead_letters, problems, .. }| {
+            let first = format!("{dead_letters} dead letters {result}");
+            std::iter::once(first).chain(problems.iter().map(format_problem)).collect::<Vec<_>>().join("\n")
         })
     }
 }
@@ -232,25 +232,32 @@ impl ListArgs {
     async fn run(self) -> Result<String, ClientError> {
         let Self { target, which, limit } = self;
         let session = target.control.session()?;
-        let (mut value, mut all_problems): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
+        let mut all = ListedDeadLetters { value: Vec::new(), problems: Vec::new(), complete: false };
         let mut token: Option<String> = None;
-        let is_complete = loop {
+        while !all.complete && all.value.len() < limit {
             let mut query = url::form_urlencoded::Serializer::new(String::new());
-            query.extend_pairs(which.pairs()).append_pair("$top", &(limit - value.len()).clamp(1, 1000).to_string());
+            let most = (limit - all.value.len()).clamp(1, 1000).to_string();
+            query.extend_pairs(which.pairs()).append_pair("$top", &most);
             if let Some(token) = &token {
                 query.append_pair("$skipToken", token);
             }
-            let page: Value = session.get(&target.path(&format!("?{}", query.finish()))).await?;
-            value.extend(page["value"].as_array().into_iter().flatten().cloned());
-            all_problems.extend(page["problems"].as_array().into_iter().flatten().cloned());
-            token = page["nextLink"].as_str().and_then(skip_token);
-            if token.is_none() || value.len() >= limit {
-                break token.is_none();
-            }
-        };
-        let all = json!({"value": value, "problems": all_problems, "complete": is_complete});
+            let page: PageView = session.get(&target.path(&format!("?{}", query.finish()))).await?;
+            all.value.extend(page.value);
+            all.problems.extend(page.problems);
+            token = page.next_link.as_deref().and_then(skip_token);
+            all.complete = token.is_none();
+        }
         Ok(target.printed.format(&all, table))
     }
+}
+
+/// All pages of a list.
+#[derive(Serialize)]
+struct ListedDeadLetters {
+    value: Vec<DeadLetterView>,
+    problems: Vec<ProblemView>,
+    /// Whether there are no more.
+    complete: bool,
 }
 
 /// The skip token in the link to the next page.
@@ -261,44 +268,43 @@ fn skip_token(link: &str) -> Option<String> {
         .map(|(_, token)| token.into_owned())
 }
 
-fn table(all: &Value) -> String {
+fn table(all: &ListedDeadLetters) -> String {
     let mut table = TextTable::new(["STAGE", "EVENT ID", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
-    for dead_letter in all["value"].as_array().into_iter().flatten() {
-        let names = [
-            "stage",
-            "id",
-            "deadLetterReason",
-            "deliveryAttempts",
-            "lastDeliveryOutcome",
-            "lastDeliveryAttemptTime",
-            "key",
-        ];
-        table.line(names.map(|name| format::text(&dead_letter[name])));
+    for dead_letter in &all.value {
+        let cell = |value: &Option<String>| optional(value.as_deref(), text);
+        table.line([
+            text(&dead_letter.stage),
+            cell(&dead_letter.id),
+            cell(&dead_letter.dead_letter_reason),
+            optional(dead_letter.delivery_attempts, |attempts| attempts.to_string()),
+            cell(&dead_letter.last_delivery_outcome),
+            cell(&dead_letter.last_delivery_attempt_time),
+            text(&dead_letter.key),
+        ]);
     }
-    let more = (all["complete"] == false).then(|| "more dead letters exist; raise --limit to show them".to_owned());
-    let lines = std::iter::once(table.to_string()).chain(more).chain(problems(all));
+    let more = (!all.complete).then(|| "more dead letters exist; raise --limit to show them".to_owned());
+    let lines = std::iter::once(table.to_string()).chain(more).chain(all.problems.iter().map(format_problem));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn problems(all: &Value) -> impl Iterator<Item = String> {
-    let problems = all["problems"].as_array().into_iter().flatten();
-    problems.map(|problem| {
-        format!("cannot be read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"]))
-    })
+fn format_problem(ProblemView { path, reason }: &ProblemView) -> String {
+    format!("cannot be read: {}: {}", text(path), text(reason))
 }
 
 /// Repeats the request until all parts are done, and sums the results.
-async fn in_parts(session: &ServerClient, path: &str, mut body: Value) -> Result<Value, ClientError> {
-    let (mut count, mut all_problems): (u64, Vec<Value>) = (0, Vec::new());
-    loop {
-        let done: Value = session.post(path, &body).await?;
-        count += done["deadLetters"].as_u64().unwrap_or_default();
-        all_problems.extend(done["problems"].as_array().into_iter().flatten().cloned());
-        match &done["next"] {
-            Value::String(next) => body["after"] = next.as_str().into(),
-            _ => return Ok(json!({"deadLetters": count, "dryRun": body["dryRun"], "problems": all_problems})),
-        }
+async fn in_parts<B: Serialize>(
+    session: &ServerClient,
+    path: &str,
+    body: impl Fn(Option<String>) -> B,
+) -> Result<PurgedView, ClientError> {
+    let mut all: PurgedView = session.post(path, &body(None)).await?;
+    while let Some(after) = all.next.take() {
+        let part: PurgedView = session.post(path, &body(Some(after))).await?;
+        all.dead_letters += part.dead_letters;
+        all.problems.extend(part.problems);
+        all.next = part.next;
     }
+    Ok(all)
 }
 
 impl Command for DeadLetters {

@@ -8,10 +8,13 @@ use url::form_urlencoded;
 
 use super::{
     client::{ClientArgs, ClientError, ResourceName},
-    format,
+    format::{self, number, text},
+    output::{Command, CommandOutcome, Program, block_on},
 };
-use crate::cli::output::{Command, CommandOutcome, Program, block_on};
-use crate::clock::Clock;
+use crate::{
+    api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView},
+    clock::Clock,
+};
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]
@@ -55,108 +58,104 @@ impl Explain {
 
 /// The error for an event that was not found: lists where the server searched. Other responses are passed on.
 fn not_found(event: &str, reason: String) -> ClientError {
-    let Ok(answer) = serde_json::from_str::<Value>(reason.trim()) else {
+    let Ok(NotFoundView { searched, .. }) = serde_json::from_str(reason.trim()) else {
         return ClientError::Refused { status: StatusCode::NOT_FOUND, reason };
     };
-    let searched = &answer["searched"];
-    let of = |key: &str| format::count(&searched[key]);
+    let SearchedView { events_in_flight, events_pending, log_from_sequence, log_before_sequence } = searched;
     ClientError::Input(format!(
         "event '{event}' was not found among {} events in flight, {} pending events and the log from sequence {} to before \
          {}; gridhook trace shows events whose delivery has ended",
-        of("eventsInFlight"),
-        of("eventsPending"),
-        of("logFromSequence"),
-        of("logBeforeSequence")
+        number(events_in_flight as u64),
+        number(events_pending as u64),
+        number(log_from_sequence),
+        number(log_before_sequence)
     ))
 }
 
-fn format_explanation(answer: &Value, clock: &Clock) -> String {
-    let at = |value: &Value| format::when(value, clock);
-    let (text, count) = (format::text, format::count);
-    let state = match answer["state"].as_str().unwrap_or_default() {
-        "inFlight" => {
-            format!(
-                "in flight: attempt {} started at {}; the response is due by {}",
-                count(&answer["attempt"]),
-                at(&answer["since"]),
-                at(&answer["deadline"])
-            )
-        }
-        "pending" => format!(
-            "pending: {} attempts, the last at {} with outcome {}; the next not before {}",
-            count(&answer["attempts"]),
-            at(&answer["lastAttempt"]),
-            text(&answer["lastOutcome"]),
-            at(&answer["nextDue"])
-        ),
-        "locked" => format!(
-            "locked by a client that received it at {}, delivery {}; the lock ends at {} and is renewable until {}",
-            at(&answer["received"]),
-            count(&answer["deliveryCount"]),
-            at(&answer["lockedUntil"]),
-            at(&answer["renewableUntil"])
-        ),
-        "released" => {
-            format!("released with a delay: not available before {}; {}", at(&answer["until"]), received(answer, &at))
-        }
-        "available" => format!("available to clients since {}; {}", at(&answer["since"]), received(answer, &at)),
-        "sentByAnEarlierProcess" => "in flight when the server stopped; it is sent again".to_owned(),
-        "backlog" => format!("in the backlog, behind {} events", count(&answer["behind"])),
-        "filtered" => "filtered out; gridhook subscriptions test-filter shows the reason".to_owned(),
-        "deadLetterWaiting" => {
-            format!("dead-lettered for {}; the file is due at {}", text(&answer["reason"]), at(&answer["fileDue"]))
-        }
-        "completed" => "delivery has ended; gridhook trace shows the outcome".to_owned(),
-        "notPublished" => "not published yet".to_owned(),
-        _ => text(&answer["state"]),
-    };
-    let (event, of) = (text(&answer["id"]), text(&answer["subscription"]));
-    let mut text_lines = format!("event {event}, sequence {}, for {of}: {state}", count(&answer["sequence"]));
+fn format_explanation(answer: &ExplainView, clock: &Clock) -> String {
+    let at = |time: &str| format::when(time, clock);
+    let id = format::optional(answer.id.as_deref(), text);
+    let (sequence, state) = (number(answer.sequence), format_state(&answer.state, &at));
+    let mut lines = format!("event {id}, sequence {sequence}, for {}: {state}", text(&answer.subscription));
     // Writing into a String does not fail.
-    for obstacle in answer["obstacles"].as_array().into_iter().flatten() {
-        let what = match obstacle["kind"].as_str().unwrap_or_default() {
-            "held" => format!("the subscription is held by {}", text(&obstacle["by"])),
-            "suspended" => {
-                let next = at(&obstacle["nextProbe"]);
-                format!("the endpoint is suspended for {}; next probe {next}", text(&obstacle["cause"]))
-            }
-            "probing" => format!("the endpoint is being probed after {}", text(&obstacle["cause"])),
-            "retryAfter" => format!("Retry-After of the endpoint: no request before {}", at(&obstacle["until"])),
-            "paced" => format!("paced to {} requests/s", text(&obstacle["rate"])),
-            "full" => format!(
-                "{} received events are not settled, the limit is {}: clients receive no new ones",
-                count(&obstacle["pending"]),
-                count(&obstacle["limit"])
-            ),
-            "noReceiver" => "no client is receiving".to_owned(),
-            _ => text(&obstacle["kind"]),
-        };
-        write!(text_lines, "\n  blocked: {what}").ok();
+    for obstacle in &answer.obstacles {
+        write!(lines, "\n  blocked: {}", format_obstacle(obstacle, &at)).ok();
     }
-    let forecast = &answer["forecast"];
-    if !forecast.is_null() {
-        if answer["deliveryMode"] == "Queue" {
-            text_lines.push_str("\n  if no client settles it:");
+    if let Some(forecast) = &answer.forecast {
+        if answer.delivery_mode == "Queue" {
+            lines.push_str("\n  if no client settles it:");
         } else {
-            write!(text_lines, "\n  if each attempt fails with {}:", text(&forecast["ifEachFailsWith"])).ok();
+            write!(lines, "\n  if each attempt fails with {}:", text(&forecast.if_each_fails_with)).ok();
         }
-        for attempt in forecast["attempts"].as_array().into_iter().flatten() {
-            write!(text_lines, "\n    attempt {} not before {}", count(&attempt["number"]), at(&attempt["notBefore"]))
-                .ok();
+        for attempt in &forecast.attempts {
+            write!(lines, "\n    attempt {} not before {}", attempt.number, at(&attempt.not_before)).ok();
         }
-        let end = &forecast["end"];
-        if !end.is_null() {
-            write!(text_lines, "\n    dead-lettered or dropped for {} at {}", text(&end["reason"]), at(&end["at"]))
-                .ok();
+        if let Some(end) = &forecast.end {
+            write!(lines, "\n    dead-lettered or dropped for {} at {}", text(&end.reason), at(&end.at)).ok();
         }
     }
-    text_lines
+    lines
 }
 
-/// The number of deliveries to clients, and the outcome of the last one.
-fn received(answer: &Value, at: &impl Fn(&Value) -> String) -> String {
-    let (times, last) = (format::count(&answer["deliveryCount"]), format::text(&answer["lastOutcome"]));
-    format!("received {times} times, the last at {} with outcome {last}", at(&answer["lastReceived"]))
+fn format_state(state: &StateView, at: &impl Fn(&str) -> String) -> String {
+    let received = |times: u32, outcome: &str, last: &str| {
+        format!("received {times} times, the last at {} with outcome {}", at(last), text(outcome))
+    };
+    match state {
+        StateView::InFlight { attempt, since, deadline } => {
+            format!("in flight: attempt {attempt} started at {}; the response is due by {}", at(since), at(deadline))
+        }
+        StateView::Pending { next_due, attempts, last_outcome, last_attempt, .. } => format!(
+            "pending: {attempts} attempts, the last at {} with outcome {}; the next not before {}",
+            at(last_attempt),
+            text(last_outcome),
+            at(next_due)
+        ),
+        StateView::Locked { delivery_count, received, locked_until, renewable_until } => format!(
+            "locked by a client that received it at {}, delivery {delivery_count}; the lock ends at {} and is renewable until {}",
+            at(received),
+            at(locked_until),
+            at(renewable_until)
+        ),
+        StateView::Released { until, delivery_count, last_outcome, last_received } => {
+            let received = received(*delivery_count, last_outcome, last_received);
+            format!("released with a delay: not available before {}; {received}", at(until))
+        }
+        StateView::Available { since, delivery_count, last_outcome, last_received } => {
+            let received = received(*delivery_count, last_outcome, last_received);
+            format!("available to clients since {}; {received}", at(since))
+        }
+        StateView::SentByAnEarlierProcess => "in flight when the server stopped; it is sent again".to_owned(),
+        StateView::Backlog { behind } => format!("in the backlog, behind {} events", number(*behind)),
+        StateView::Filtered => "filtered out; gridhook subscriptions test-filter shows the reason".to_owned(),
+        StateView::DeadLetterWaiting { reason, file_due } => format!(
+            "dead-lettered for {}; the file is due at {}",
+            format::optional(reason.as_deref(), text),
+            format::optional(file_due.as_deref(), at)
+        ),
+        StateView::Completed => "delivery has ended; gridhook trace shows the outcome".to_owned(),
+        StateView::NotPublished => "not published yet".to_owned(),
+    }
+}
+
+fn format_obstacle(obstacle: &ObstacleView, at: &impl Fn(&str) -> String) -> String {
+    match obstacle {
+        ObstacleView::Held { by } => format!("the subscription is held by {}", text(by)),
+        ObstacleView::Suspended { cause, next_probe, .. } => {
+            format!("the endpoint is suspended for {}; next probe {}", text(cause), at(next_probe))
+        }
+        ObstacleView::Probing { cause, .. } => format!("the endpoint is being probed after {}", text(cause)),
+        ObstacleView::RetryAfter { until } => {
+            format!("Retry-After of the endpoint: no request before {}", at(until))
+        }
+        ObstacleView::Paced { rate } => format!("paced to {rate:?} requests/s"),
+        ObstacleView::Full { pending, limit } => format!(
+            "{} received events are not settled, the limit is {}: clients receive no new ones",
+            number(*pending),
+            number((*limit).into())
+        ),
+        ObstacleView::NoReceiver => "no client is receiving".to_owned(),
+    }
 }
 
 impl Command for Explain {

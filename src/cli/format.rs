@@ -1,36 +1,39 @@
-//! Formats values of the control plane's JSON for people.
+//! Formats values of responses for people.
 
 use std::time::Duration;
 
 use humantime_serde::re::humantime::format_duration;
 use indicatif::HumanCount;
-use serde_json::Value;
 
-use crate::{clock::Clock, escape};
+use crate::{api::status::HealthView, clock::Clock, escape};
 
 /// Stands for a missing value.
 pub(super) const NONE: &str = "-";
 
-/// A string, a list of strings, or any other value as JSON.
-pub(super) fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) if text.is_empty() => NONE.to_owned(),
-        Value::String(text) => escape::text(text).into_owned(),
-        Value::Null => NONE.to_owned(),
-        Value::Array(list) if list.is_empty() => NONE.to_owned(),
-        Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
-        other => super::print::json_line(other),
-    }
+/// A text, escaped; `-` if it is empty.
+pub(super) fn text(text: &str) -> String {
+    if text.is_empty() { NONE.to_owned() } else { escape::text(text).into_owned() }
+}
+
+/// A value that may be missing.
+pub(super) fn optional<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), shown)
+}
+
+/// A list of texts.
+pub(super) fn list(texts: &[String]) -> String {
+    if texts.is_empty() { NONE.to_owned() } else { texts.iter().map(|item| text(item)).collect::<Vec<_>>().join(", ") }
+}
+
+/// Lines of name and value, without empty values.
+pub(super) fn facts(width: usize, all: &[(&str, String)]) -> String {
+    let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != NONE);
+    shown.map(|(name, value)| format!("{name:width$}  {value}")).collect::<Vec<_>>().join("\n")
 }
 
 /// A number with commas between the thousands.
 pub(super) fn number(number: u64) -> String {
     HumanCount(number).to_string()
-}
-
-/// A count, with commas between the thousands.
-pub(super) fn count(value: &Value) -> String {
-    value.as_u64().map_or_else(|| NONE.to_owned(), number)
 }
 
 /// A duration, in its two largest units.
@@ -46,8 +49,7 @@ pub(super) fn span(time: Duration) -> String {
 }
 
 /// A point in time in whole seconds, and its distance from now.
-pub(super) fn when(value: &Value, clock: &Clock) -> String {
-    let Some(text) = value.as_str() else { return NONE.to_owned() };
+pub(super) fn when(text: &str, clock: &Clock) -> String {
     let Ok(at) = text.parse::<jiff::Timestamp>() else { return escape::text(text).into_owned() };
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     let away = span(Duration::from_micros(micros.unsigned_abs()));
@@ -56,23 +58,20 @@ pub(super) fn when(value: &Value, clock: &Clock) -> String {
 }
 
 /// The duration until a point in time; [`None`] if it has passed.
-pub(super) fn until(value: &Value, clock: &Clock) -> Option<Duration> {
-    let at = value.as_str()?.parse::<jiff::Timestamp>().ok()?;
+pub(super) fn until(text: &str, clock: &Clock) -> Option<Duration> {
+    let at = text.parse::<jiff::Timestamp>().ok()?;
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     u64::try_from(micros).ok().map(Duration::from_micros)
 }
 
 /// The health of an endpoint: its state, and the cause if it is not healthy.
-pub(super) fn health(health: &Value, clock: &Clock) -> String {
-    match health["state"].as_str() {
-        Some("suspended") => {
-            format!("suspended for {}; next probe {}", text(&health["cause"]), when(&health["nextProbe"], clock))
+pub(super) fn health(health: &HealthView, clock: &Clock) -> String {
+    match health {
+        HealthView::Suspended { cause, next_probe, .. } => {
+            format!("suspended for {}; next probe {}", text(cause), when(next_probe, clock))
         }
-        Some("probing") => format!("probing, suspended for {}", text(&health["cause"])),
-        Some("healthy") => match health["failures"].as_u64() {
-            Some(failures) if failures > 0 => format!("healthy, the last {failures} requests failed"),
-            Some(_) | None => "healthy".to_owned(),
-        },
-        Some(_) | None => NONE.to_owned(),
+        HealthView::Probing { cause, .. } => format!("probing, suspended for {}", text(cause)),
+        HealthView::Healthy { failures: 0 } => "healthy".to_owned(),
+        HealthView::Healthy { failures } => format!("healthy, the last {failures} requests failed"),
     }
 }

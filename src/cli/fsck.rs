@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::{
     Serve,
-    backup::{self, Outcome},
+    backup::Outcome,
     client::ServerArgs,
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -84,9 +84,9 @@ impl Fsck {
         }
         let session = self.control.session().map_err(stream::StreamError::from)?;
         let view = follow(&session, "/store/check", &json!({})).await?;
-        let report = &view["report"];
-        let text = self.printed.format(report, backup::report);
-        Ok(Outcome { text, is_sound: backup::is_sound(report) })
+        let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
+        let text = self.printed.format(&view["report"], |_| report.to_string());
+        Ok(Outcome { text, is_sound: report.is_sound() })
     }
 
     fn check_offline(&self) -> Result<CheckReport, FsckError> {

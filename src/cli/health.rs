@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use awc::{Client, http::StatusCode};
 use humantime_serde::re::humantime::parse_duration;
-use serde::Deserialize;
 use serde_json::json;
 use url::Url;
 
 use super::{
     client::{ClientError, ServerAddressArgs, not_reached},
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
-    print,
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
 };
-use crate::escape;
+use crate::{
+    api::health::{Liveness, Readiness},
+    escape,
+};
 
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,20 +42,6 @@ pub struct HealthView {
     pub text: String,
 }
 
-/// The response of `/healthz`.
-#[derive(Deserialize)]
-struct LivenessView {
-    #[serde(rename = "status")]
-    _status: String,
-}
-
-/// The shown part of the response of `/readyz`.
-#[derive(Deserialize)]
-struct ReadinessView {
-    phase: String,
-    problems: Vec<String>,
-}
-
 impl From<HealthView> for CommandOutcome {
     fn from(HealthView { is_healthy, text }: HealthView) -> Self {
         Self::new(text, is_healthy)
@@ -73,10 +60,8 @@ impl Health {
             Ok(Err(error)) => (false, error),
             Err(_) => (false, format!("{server}: no response within {:?}", self.wait)),
         };
-        let text = match self.printed.output {
-            OutputFormat::Table => escape::text(&text).into_owned(),
-            OutputFormat::Json => print::json(&json!({"server": server.as_str(), "healthy": is_healthy, "text": text})),
-        };
+        let json = json!({"server": server.as_str(), "healthy": is_healthy, "text": text});
+        let text = self.printed.format(&json, |_| escape::text(&text).into_owned());
         Ok(HealthView { is_healthy, text })
     }
 
@@ -88,11 +73,13 @@ impl Health {
         let status = response.status();
         let body = response.body().await.map_err(|error| format!("{server}: {error}"))?;
         let state = if self.live {
-            serde_json::from_slice::<LivenessView>(&body).map(|_| "alive".to_owned())
+            serde_json::from_slice::<Liveness>(&body).map(|_| "alive".to_owned())
         } else {
-            let state =
-                |ReadinessView { phase, problems }| if problems.is_empty() { phase } else { problems.join("; ") };
-            serde_json::from_slice::<ReadinessView>(&body).map(state)
+            let state = |Readiness { phase, problems, .. }| match problems.as_slice() {
+                [] => phase.to_string(),
+                problems => problems.join("; "),
+            };
+            serde_json::from_slice::<Readiness>(&body).map(state)
         };
         let text = state.map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
         Ok((status == StatusCode::OK, text))

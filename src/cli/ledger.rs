@@ -1,16 +1,14 @@
 //! `gridhook ledger`: lists the delivery outcomes of an event subscription, in the order of time.
 
-use serde::Deserialize;
 use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs},
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
-    print,
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
     time::past,
-    trace::LedgerLine,
 };
+use crate::api::ledger::{LedgerPageView, LineView};
 
 /// The flags of `ledger`.
 #[derive(Debug, clap::Args)]
@@ -61,24 +59,21 @@ impl Ledger {
             query.append_pair("top", &(most - lines.len()).min(1_000).to_string());
             let path = self.topic.subscription(&self.subscription, &format!("/ledger?{}", query.finish()));
             let page: Value = session.get(&path).await?;
+            let LedgerPageView { oldest, r#continue, .. } = read(&page)?;
             lines.extend(page["lines"].as_array().into_iter().flatten().cloned());
-            next = page["continue"].as_str().map(str::to_owned);
+            next = r#continue;
             if next.is_none() || lines.len() >= most {
-                break page["oldest"].as_str().map(str::to_owned);
+                break oldest;
             }
         };
-        match self.printed.output {
-            OutputFormat::Json => Ok(print::json(&lines)),
-            OutputFormat::Table => format_lines(&lines, oldest.as_deref(), next.is_some()),
-        }
+        self.printed.response(&lines.into(), |lines: &Vec<LineView>| format_lines(lines, oldest.as_deref(), next.is_some()))
     }
 }
 
-fn format_lines(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<String, client::ClientError> {
+fn format_lines(lines: &[LineView], oldest: Option<&str>, more: bool) -> String {
     let mut text = String::new();
     for line in lines {
-        let line = LedgerLine::deserialize(line)?;
-        line.write_to(&mut text, Some(&line.events()));
+        line.write_to(&mut text, Some(&line.covered()));
     }
     let mut text = text
         .lines()
@@ -95,7 +90,7 @@ fn format_lines(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<Str
     if more {
         text.push_str("\n  more lines exist; raise --limit to show them");
     }
-    Ok(text)
+    text
 }
 
 impl Command for Ledger {

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
     print::{self, PipeState},
 };
 use crate::{clock::Clock, escape};
@@ -155,22 +155,21 @@ impl ListenEndpoint {
         let (count, subscription) = (header("aeg-delivery-count"), header("aeg-subscription-name"));
         let status = status.as_u16();
         for event in events {
-            let line = match self.flags.printed.output {
-                OutputFormat::Table => {
-                    let ReceivedEvent { id, event_type, subject } =
-                        serde_json::from_str(event.get()).unwrap_or_default();
-                    let [event_type, subject, id, count] = [&event_type, &subject, &id, count].map(visible);
-                    format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
-                }
-                OutputFormat::Json => print::json_line(&serde_json::json!({
-                        "time": time.to_event_grid(),
-                        "status": status,
-                        "subscription": subscription,
-                        "deliveryCount": count.parse::<u32>().ok(),
-                        "event": event,
-                })),
+            let text = || {
+                let ReceivedEvent { id, event_type, subject } = serde_json::from_str(event.get()).unwrap_or_default();
+                let [event_type, subject, id, count] = [&event_type, &subject, &id, count].map(visible);
+                format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
             };
-            self.out(&line);
+            let json = || {
+                print::json_line(&serde_json::json!({
+                    "time": time.to_event_grid(),
+                    "status": status,
+                    "subscription": subscription,
+                    "deliveryCount": count.parse::<u32>().ok(),
+                    "event": event,
+                }))
+            };
+            self.out(&self.flags.printed.line(json, text));
         }
     }
 }

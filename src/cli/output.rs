@@ -6,9 +6,13 @@
 use std::{fmt, future::Future, process::ExitCode};
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
-use super::print::{self, PipeState};
+use super::{
+    client::ClientError,
+    print::{self, PipeState},
+};
 use crate::{
     config::{self, SettingSources},
     escape,
@@ -110,7 +114,7 @@ where
 
 /// The output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+enum OutputFormat {
     /// Text and tables, for people
     #[default]
     Table,
@@ -123,17 +127,38 @@ pub enum OutputFormat {
 pub struct OutputArgs {
     /// Output format
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub output: OutputFormat,
+    output: OutputFormat,
 }
 
 impl OutputArgs {
-    /// Formats a value: as `text` formats it, or as JSON.
-    pub(super) fn format<T: Serialize + ?Sized>(self, value: &T, text: impl FnOnce(&T) -> String) -> String {
-        match self.output {
-            OutputFormat::Table => text(value),
-            OutputFormat::Json => print::json(value),
-        }
+    /// Whether the output is for people.
+    pub(super) fn is_text(self) -> bool {
+        self.output == OutputFormat::Table
     }
+
+    /// Formats a value of the command: as `text` formats it, or as JSON.
+    pub(super) fn format<T: Serialize + ?Sized>(self, value: &T, text: impl FnOnce(&T) -> String) -> String {
+        if self.is_text() { text(value) } else { print::json(value) }
+    }
+
+    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.
+    pub(super) fn response<T: DeserializeOwned>(
+        self,
+        json: &Value,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<String, ClientError> {
+        if self.is_text() { Ok(text(&read(json)?)) } else { Ok(print::json(json)) }
+    }
+
+    /// A line of a stream: as `text` formats it, or as JSON.
+    pub(super) fn line(self, json: impl FnOnce() -> String, text: impl FnOnce() -> String) -> String {
+        if self.is_text() { text() } else { json() }
+    }
+}
+
+/// Reads a part of a response.
+pub(super) fn read<T: DeserializeOwned>(json: &Value) -> Result<T, ClientError> {
+    Ok(T::deserialize(json)?)
 }
 
 /// A table with a header; each column is as wide as its widest cell.

@@ -31,8 +31,8 @@ use crate::{
         batches::{self, Batch, InputForm, RequestLimits},
         client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
         http,
-        output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
-        print, suggestion,
+        output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+        suggestion,
     },
     clock::Clock,
     event::Timestamp,
@@ -171,12 +171,9 @@ impl Publish {
         let mut done = PublishReport::default();
         self.publish(&clock, &mut done).await.map_err(|what| PublishError { what, events: done.events })?;
         let PublishReport { events, requests } = done;
-        Ok(match self.printed.output {
-            OutputFormat::Table => {
-                format!("published {} in {}", counted(events, "event"), counted(requests, "request"))
-            }
-            OutputFormat::Json => print::json(&json!({"events": events, "requests": requests})),
-        })
+        Ok(self.printed.format(&json!({"events": events, "requests": requests}), |_| {
+            format!("published {} in {}", counted(events, "event"), counted(requests, "request"))
+        }))
     }
 
     async fn publish(&self, clock: &Clock, done: &mut PublishReport) -> Result<(), PublishSource> {

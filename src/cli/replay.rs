@@ -3,13 +3,18 @@
 use std::{fmt::Write as _, time::Duration};
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     client::{self, ClientArgs, ClientError, ResourceName, ServerClient},
-    output::{Command, CommandOutcome, Program, TextTable, block_on},
+    format::optional,
+    output::{Command, CommandOutcome, Program, TextTable, block_on, read},
     print,
     time::past,
+};
+use crate::api::{
+    replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
+    resource::Page,
 };
 
 /// The flags of `replay`.
@@ -101,27 +106,19 @@ impl Replay {
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
             ReplayCommand::Start { target, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
-                let given = [
-                    ("from", from.map(Value::from)),
-                    ("to", to.map(Value::from)),
-                    ("fromSequence", from_sequence.map(Value::from)),
-                    ("toSequence", to_sequence.map(Value::from)),
-                    ("eventsPerSecond", rate.map(Value::from)),
-                    ("dryRun", dry_run.then_some(true.into())),
-                ];
-                let body: Map<String, Value> =
-                    given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+                let body =
+                    ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
                 let session = target.client.control.session()?;
-                let answer: Value = session.post(&target.path(""), &Value::Object(body)).await?;
+                let answer: Value = session.post(&target.path(""), &body).await?;
                 match (dry_run, watch) {
                     (true, _) => target.client.print(&answer, counted),
-                    (false, true) => target.watch(&session, text(&answer, "id")).await,
+                    (false, true) => target.watch(&session, read::<JobView>(&answer)?.id).await,
                     (false, false) => target.client.print(&answer, format_job),
                 }
             }
             ReplayCommand::List { target } => {
                 let answer: Value = target.client.control.session()?.get(&target.path("")).await?;
-                target.client.print(&answer, listed)
+                target.client.print(&answer, |page: &Page<JobView>| jobs(&page.value))
             }
             ReplayCommand::Show { job: JobArgs { target, id }, watch } => {
                 let session = target.client.control.session()?;
@@ -156,12 +153,12 @@ impl SubscriptionArgs {
     async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
         let path = self.path(&format!("/{}", client::segment(&id)));
         loop {
-            let job: Value = session.get(&path).await?;
-            let state = text(&job, "state");
+            let answer: Value = session.get(&path).await?;
+            let job: JobView = read(&answer)?;
             print::update(&bar(&job));
-            if !["running", "paused", "canceling"].contains(&state.as_str()) {
+            if !["running", "paused", "canceling"].contains(&job.state.as_str()) {
                 print::note("");
-                return self.client.print(&job, format_job);
+                return self.client.print(&answer, format_job);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -169,45 +166,43 @@ impl SubscriptionArgs {
 }
 
 /// The progress line of a replay.
-fn bar(job: &Value) -> String {
-    let (passed, of) = (number(job, "/progress/passed"), number(job, "/progress/total").max(1));
+fn bar(JobView { state, progress, counters, .. }: &JobView) -> String {
+    let (passed, of) = (progress.passed, progress.total.unwrap_or_default().max(1));
     let full = (passed.min(of) * BAR_WIDTH / of) as usize;
-    let mut line = format!("[{}{}] {passed}/{of}", "#".repeat(full), ".".repeat(BAR_WIDTH as usize - full));
-    let counts =
-        [("delivered", "delivered"), ("pending", "pending"), ("deadLettered", "dead-lettered"), ("dropped", "dropped")];
-    for (key, word) in counts {
-        let count = number(job, &format!("/counters/{key}"));
-        if count > 0 || key == "delivered" {
+    let mut line = format!(
+        "[{}{}] {passed}/{of}, {} delivered",
+        "#".repeat(full),
+        ".".repeat(BAR_WIDTH as usize - full),
+        counters.delivered
+    );
+    let JobCounters { pending, dead_lettered, dropped, .. } = counters;
+    for (count, word) in [(pending, "pending"), (dead_lettered, "dead-lettered"), (dropped, "dropped")] {
+        if *count > 0 {
             // Writing into a String cannot fail.
             write!(line, ", {count} {word}").ok();
         }
     }
-    match text(job, "state").as_str() {
-        "running" => line + &eta(job).map_or(String::new(), |eta| format!(", {eta} left")),
+    match state.as_str() {
+        "running" => line + &eta(progress).map_or(String::new(), |eta| format!(", {eta} left")),
         state => format!("{line}, {state}"),
     }
 }
 
-fn eta(job: &Value) -> Option<String> {
-    let seconds = job.pointer("/progress/etaSeconds")?.as_u64()?;
-    Some(humantime::format_duration(Duration::from_secs(seconds)).to_string())
+fn eta(progress: &JobProgress) -> Option<String> {
+    progress.eta_seconds.map(|seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string())
 }
 
-fn counted(answer: &Value) -> String {
-    let [from, to, stored, matching] =
-        ["/fromSequence", "/toSequence", "/stored", "/matching"].map(|at| number(answer, at));
-    format!("{matching} of {stored} stored events match (sequence numbers {from} to {to}); nothing was sent")
+fn counted(DryRun { from_sequence, to_sequence, stored, matching }: &DryRun) -> String {
+    format!(
+        "{matching} of {stored} stored events match (sequence numbers {from_sequence} to {to_sequence}); nothing was sent"
+    )
 }
 
-fn listed(answer: &Value) -> String {
-    jobs(answer["value"].as_array().into_iter().flatten())
+fn format_job(job: &JobView) -> String {
+    jobs(std::slice::from_ref(job))
 }
 
-fn format_job(job: &Value) -> String {
-    jobs(std::iter::once(job))
-}
-
-fn jobs<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
+fn jobs(jobs: &[JobView]) -> String {
     let mut table = TextTable::new([
         "ID",
         "STATE",
@@ -222,32 +217,24 @@ fn jobs<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
         "LEFT",
         "STARTED",
     ]);
-    for job in jobs {
-        let count = |key: &str| number(job, &format!("/counters/{key}")).to_string();
+    for JobView { id, state, from_sequence, to_sequence, started, progress, counters, .. } in jobs {
+        let count = |count: Option<u64>| optional(count, |count| count.to_string());
         table.line([
-            text(job, "id"),
-            text(job, "state"),
-            format!("{}-{}", number(job, "/fromSequence"), number(job, "/toSequence")),
-            format!("{}/{}", number(job, "/progress/passed"), number(job, "/progress/total")),
-            count("matched"),
-            count("delivered"),
-            count("pending"),
-            count("deadLettered"),
-            count("dropped"),
-            count("requestsFailed"),
-            eta(job).unwrap_or_else(|| "-".to_owned()),
-            text(job, "started"),
+            id.clone(),
+            state.clone(),
+            optional(from_sequence.zip(*to_sequence), |(from, to)| format!("{from}-{to}")),
+            format!("{}/{}", progress.passed, count(progress.total)),
+            counters.matched.to_string(),
+            counters.delivered.to_string(),
+            counters.pending.to_string(),
+            counters.dead_lettered.to_string(),
+            counters.dropped.to_string(),
+            counters.requests_failed.to_string(),
+            optional(eta(progress), |eta| eta),
+            started.clone(),
         ]);
     }
     table.to_string()
-}
-
-fn text(value: &Value, key: &str) -> String {
-    value[key].as_str().unwrap_or_default().to_owned()
-}
-
-fn number(value: &Value, at: &str) -> u64 {
-    value.pointer(at).and_then(Value::as_u64).unwrap_or_default()
 }
 
 impl Command for Replay {

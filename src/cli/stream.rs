@@ -4,25 +4,18 @@ use std::time::Duration;
 
 use awc::http::Method;
 use futures_util::StreamExt;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     client::{self, ServerClient},
     http,
+    output::read,
     spinner::Spinner,
 };
-use crate::escape;
+use crate::{api::store::ProgressLine, escape};
 
 /// One week. A running server sends a line every second; a dead one is noticed by its connection.
 const STREAM_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// A line: progress, an error, or (with neither) the result.
-#[derive(Deserialize)]
-struct StreamLine {
-    progress: Option<String>,
-    error: Option<String>,
-}
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -54,12 +47,12 @@ pub(super) async fn follow(session: &ServerClient, path: &str, body: &Value) -> 
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
             let value: Value = serde_json::from_slice(&line).map_err(client::ClientError::Answer)?;
-            match StreamLine::deserialize(&value).map_err(client::ClientError::Answer)? {
-                StreamLine { error: Some(error), .. } => {
+            match read(&value)? {
+                ProgressLine { error: Some(error), .. } => {
                     return Err(StreamError::Server(escape::text(&error).into_owned()));
                 }
-                StreamLine { progress: Some(progress), .. } => spinner.set_message(progress),
-                StreamLine { progress: None, error: None } => return Ok(value),
+                ProgressLine { progress: Some(progress), .. } => spinner.set_message(progress),
+                ProgressLine { progress: None, error: None, .. } => return Ok(value),
             }
         }
     }

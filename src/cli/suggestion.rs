@@ -1,9 +1,9 @@
 //! Suggests similar names for a mistyped name.
 
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
 
 use super::{client::ServerClient, list};
+use crate::api::resource::NamedResource;
 
 /// The maximum number of suggested names.
 const SUGGESTIONS_MAX: usize = 3;
@@ -26,12 +26,11 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     let at = segments.iter().position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"))?;
     let (kind, name) = (segments.get(at + 1)?, segments.get(at + 2)?);
     let subscription_id = segments.get(1)?;
-    let existing = list::all(session, &list::path(subscription_id, kind)).await.ok()?;
+    let existing: Vec<NamedResource> = list::all(session, &list::path(subscription_id, kind)).await.ok()?;
     let id = segments[..=at + 2].iter().map(|segment| format!("/{segment}")).collect::<String>();
-    if !existing.iter().any(|resource| is_equal(&resource["id"], &id)) {
-        if let Some(elsewhere) = existing.iter().find(|resource| is_equal(&resource["name"], name)) {
-            let id = elsewhere["id"].as_str()?;
-            return Some(format!(" It exists in another resource group; use its resource id, {id}"));
+    if !existing.iter().any(|resource| resource.id.eq_ignore_ascii_case(&id)) {
+        if let Some(elsewhere) = existing.iter().find(|resource| resource.name.eq_ignore_ascii_case(name)) {
+            return Some(format!(" It exists in another resource group; use its resource id, {}", elsewhere.id));
         }
         return Some(format_suggestion(kind, name, &existing));
     }
@@ -39,24 +38,20 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     if let (Some(word), Some(topic)) = (segments.get(at + 3), segments.get(at + 4))
         && word.eq_ignore_ascii_case("topics")
     {
-        let existing = list::all(session, &format!("{id}/topics")).await.ok()?;
-        if !existing.iter().any(|resource| is_equal(&resource["name"], topic)) {
+        let existing: Vec<NamedResource> = list::all(session, &format!("{id}/topics")).await.ok()?;
+        if !existing.iter().any(|resource| resource.name.eq_ignore_ascii_case(topic)) {
             return Some(format_suggestion(&format!("topics of {kind}/{name}"), topic, &existing));
         }
     }
     let of = segments.iter().position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
     let (source, name) = (path.split('/').take(of + 2).collect::<Vec<_>>().join("/"), segments.get(of + 1)?);
-    let existing = list::all(session, &source).await.ok()?;
-    let exists = existing.iter().any(|resource| is_equal(&resource["name"], name));
+    let existing: Vec<NamedResource> = list::all(session, &source).await.ok()?;
+    let exists = existing.iter().any(|resource| resource.name.eq_ignore_ascii_case(name));
     (!exists).then(|| format_suggestion("event subscriptions", name, &existing))
 }
 
-fn is_equal(value: &Value, text: &str) -> bool {
-    value.as_str().is_some_and(|value| value.eq_ignore_ascii_case(text))
-}
-
-fn format_suggestion(kind: &str, wanted: &str, resources: &[Value]) -> String {
-    let names: Vec<&str> = resources.iter().filter_map(|resource| resource["name"].as_str()).collect();
+fn format_suggestion(kind: &str, wanted: &str, resources: &[NamedResource]) -> String {
+    let names: Vec<&str> = resources.iter().map(|resource| resource.name.as_str()).collect();
     let similar = similar(wanted, &names);
     match (similar.is_empty(), names.len()) {
         (_, 0) => format!(" There are no {kind}."),

@@ -4,8 +4,10 @@ use serde_json::Value;
 
 use super::{
     client::{ClientError, ServerArgs, segment},
+    format::optional,
     output::{Command, CommandOutcome, OutputArgs, Program, TextTable, block_on},
 };
+use crate::api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 
 /// The flags of `supervision`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,14 +29,14 @@ impl Supervision {
     pub async fn run(self) -> Result<String, ClientError> {
         let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
         let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
-        Ok(self.printed.format(&report, format_report))
+        self.printed.response(&report, format_report)
     }
 }
 
-fn format_report(report: &Value) -> String {
+fn format_report(report: &SupervisionReport) -> String {
     let all = format!(
         "{} actors, {} restarted; {} events quarantined",
-        report["actors"], report["ended"], report["quarantined"]
+        report.actors, report.ended, report.quarantined
     );
     let mut table = TextTable::new([
         "actor",
@@ -49,29 +51,26 @@ fn format_report(report: &Value) -> String {
         "longest",
         "quarantined",
     ]);
-    let lines = report["mostRestarted"].as_array().into_iter().flatten();
-    for actor in lines {
-        let text = |value: &Value| value.as_str().map_or("-".to_owned(), str::to_owned);
-        let count = |value: &Value| value.as_u64().unwrap_or_default().to_string();
-        let millis = |value: &Value| value.as_f64().map_or("-".to_owned(), |millis| format!("{millis:.1}ms"));
-        let name = match (actor["topic"].as_str(), actor["subscription"].as_str()) {
+    for ActorView { topic, subscription, incarnations, .. } in &report.most_restarted {
+        let IncarnationsView { restarts, ends, last_cause, recovery, quarantined, .. } = incarnations;
+        let millis = |time: Option<f64>| optional(time, |millis| format!("{millis:.1}ms"));
+        let name = match (topic, subscription) {
             (None, _) => "dead letters".to_owned(),
-            (Some(topic), None) => topic.to_owned(),
+            (Some(topic), None) => topic.clone(),
             (Some(topic), Some(subscription)) => format!("{topic}/{subscription}"),
         };
-        let (ends, recovery) = (&actor["ends"], &actor["recovery"]);
         table.line([
             name,
-            count(&actor["restarts"]),
-            count(&ends["panicked"]),
-            count(&ends["killed"]),
-            count(&ends["stopped"]),
-            count(&ends["orphaned"]),
-            text(&actor["lastCause"]),
-            millis(&recovery["p50"]),
-            millis(&recovery["p99"]),
-            millis(&recovery["longest"]),
-            count(&actor["quarantined"]["count"]),
+            restarts.to_string(),
+            ends.panicked.to_string(),
+            ends.killed.to_string(),
+            ends.stopped.to_string(),
+            ends.orphaned.to_string(),
+            optional(last_cause.clone(), |cause| cause),
+            millis(recovery.p50),
+            millis(recovery.p99),
+            millis(recovery.longest),
+            quarantined.as_ref().map_or(0, |quarantined| quarantined.count).to_string(),
         ]);
     }
     format!("{all}\n\n{table}")

@@ -4,17 +4,23 @@ use std::time::Duration;
 
 use awc::http::{Method, StatusCode};
 use futures_util::StreamExt;
-use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs, short},
-    format, http,
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+    format::{self, number, text},
+    http,
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
     print::{self, PipeState},
     suggestion,
 };
-use crate::escape;
+use crate::{
+    api::{
+        ledger::LineView,
+        tail::{Ended, MissedLines, Published, TailLine},
+    },
+    escape,
+};
 
 /// The flags of `tail`.
 #[derive(Debug, clap::Args)]
@@ -170,36 +176,31 @@ impl TailCommand {
     }
 
     fn print(&self, line: &[u8]) -> Result<PipeState, print::PrintError> {
-        match (self.printed.output, serde_json::from_slice::<Value>(line)) {
-            (OutputFormat::Table, Ok(value)) => print::out(&format_line(&value)),
-            (OutputFormat::Table, Err(_)) | (OutputFormat::Json, _) => {
-                print::out(&escape::json_line(&String::from_utf8_lossy(line)))
-            }
-        }
+        let line = String::from_utf8_lossy(line);
+        let json = || escape::json_line(&line).into_owned();
+        let text = || TailLine::parse(&line).map_or_else(|_| json(), |line| format_line(&line));
+        print::out(&self.printed.line(json, text))
     }
 }
 
-fn format_line(line: &Value) -> String {
-    let text = |key: &str| format::text(&line[key]);
-    let topic = escape::text(&short(line["topic"].as_str().unwrap_or_default())).into_owned();
-    match line["kind"].as_str().unwrap_or_default() {
-        "event" => {
-            let (sequence, bytes) = (format::count(&line["sequence"]), format::count(&line["bytes"]));
-            let event = match &line["event"] {
-                Value::Null => String::new(),
-                event => format!("\n    {}", print::json_line(event)),
-            };
-            let [at, id, kind, subject] = ["at", "id", "eventType", "subject"].map(text);
+fn format_line(line: &TailLine) -> String {
+    let topic = |id: &str| escape::text(&short(id)).into_owned();
+    match line {
+        TailLine::Event(Published { at, topic: of, sequence, id, event_type, subject, bytes, event }) => {
+            let [kind, subject, id] = [event_type, subject, id].map(|name| text(name));
+            let (topic, sequence, bytes) = (topic(of), number(*sequence), number(*bytes as u64));
+            let event = event.as_ref().map(|event| format!("\n    {}", escape::json_line(event.get())));
+            let event = event.unwrap_or_default();
             format!("{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  ({bytes} bytes){event}")
         }
-        "outcome" => {
-            let (count, first) = (line["events"].as_u64().unwrap_or_default(), text("firstSequence"));
-            let which = if count == 1 { format!("event {first}") } else { format!("{count} events from {first}") };
-            let [at, step, subscription, sentence] = ["at", "step", "subscription", "text"].map(text);
-            format!("{at}  {step:8} {topic}/{subscription}  {which}: {sentence}")
+        TailLine::Outcome(ended) => {
+            let Ended { topic: of, subscription, line: LineView { at, step, text: sentence, .. } } = &**ended;
+            let (topic, subscription, which) = (topic(of), text(subscription), ended.line.covered());
+            format!("{at}  {step:8} {topic}/{subscription}  {which}: {}", text(sentence))
         }
-        "missed" => format!("… lost {} lines: the reader was too slow", format::count(&line["count"])),
-        _ => print::json_line(line),
+        TailLine::Missed(MissedLines { count }) => {
+            format!("… lost {} lines: the reader was too slow", number(*count))
+        }
     }
 }
 

@@ -2,17 +2,21 @@
 
 use std::fmt::{self, Write as _};
 
-use serde::Deserialize;
 use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     list,
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
-    print,
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
 };
-use crate::escape;
+use crate::{
+    api::{
+        ledger::{LineView, ResponseView},
+        trace::{DeliveryHistoryView, EventView, TraceView},
+    },
+    escape,
+};
 
 /// The flags of `trace`.
 #[derive(Debug, clap::Args)]
@@ -54,59 +58,6 @@ pub enum TraceError {
     },
 }
 
-/// The shown part of the response.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TraceAnswer {
-    topic: String,
-    log_from_sequence: u64,
-    log_before_sequence: u64,
-    events: Vec<TracedEvent>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TracedEvent {
-    sequence: u64,
-    id: Option<String>,
-    event_type: Option<String>,
-    subject: Option<String>,
-    published: Option<String>,
-    subscriptions: Vec<DeliveryHistory>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeliveryHistory {
-    subscription: String,
-    domain_topic: Option<String>,
-    #[serde(default)]
-    deleted: bool,
-    text: String,
-    lines: Vec<LedgerLine>,
-    #[serde(default)]
-    truncated: bool,
-}
-
-/// The shown part of a ledger line.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct LedgerLine {
-    at: String,
-    lane: String,
-    text: String,
-    response: Option<EndpointAnswer>,
-    events: u64,
-    first_sequence: u64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct EndpointAnswer {
-    by_endpoint: bool,
-    text: String,
-}
-
 impl Trace {
     /// Runs the command and returns the text to print. Needs a running actix system.
     ///
@@ -121,8 +72,8 @@ impl Trace {
         let (mut found, mut searched) = (Vec::new(), Vec::new());
         for topic in &topics {
             for page in self.pages(&session, topic).await? {
-                let answer: TraceAnswer = TraceAnswer::deserialize(&page).map_err(client::ClientError::from)?;
-                let TraceAnswer { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
+                let answer: TraceView = read(&page)?;
+                let TraceView { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
                 searched.push(match from < before {
                     true => format!("{topic} stores the events {from} to {}", before - 1),
                     false => format!("{topic} stores no events"),
@@ -137,10 +88,9 @@ impl Trace {
             let searched = if topics.is_empty() { "there are no topics".to_owned() } else { searched.join(", ") };
             return Err(TraceError::NotFound { id: self.event.clone(), searched });
         }
-        Ok(match self.printed.output {
-            OutputFormat::Json => print::json(&Value::from_iter(found.into_iter().map(|(_, page)| page))),
-            OutputFormat::Table => found.iter().map(|(answer, _)| answer.to_string()).collect::<Vec<_>>().join("\n\n"),
-        })
+        let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let text = |_: &[Value]| answers.iter().map(TraceView::to_string).collect::<Vec<_>>().join("\n\n");
+        Ok(self.printed.format(pages.as_slice(), text))
     }
 
     /// All pages of one topic.
@@ -162,7 +112,7 @@ impl Trace {
     }
 }
 
-impl fmt::Display for TraceAnswer {
+impl fmt::Display for TraceView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, event) in self.events.iter().enumerate() {
             let between = if place > 0 { "\n\n" } else { "" };
@@ -172,7 +122,7 @@ impl fmt::Display for TraceAnswer {
     }
 }
 
-impl TracedEvent {
+impl EventView {
     fn format_trace(&self, topic: &str) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -200,7 +150,7 @@ impl TracedEvent {
     }
 }
 
-impl DeliveryHistory {
+impl DeliveryHistoryView {
     fn write_to(&self, text: &mut String) {
         let of = self.domain_topic.as_ref().map(|topic| format!(" of {}", escape::text(topic))).unwrap_or_default();
         let deleted = if self.deleted { " (deleted)" } else { "" };
@@ -215,21 +165,21 @@ impl DeliveryHistory {
     }
 }
 
-impl LedgerLine {
+impl LineView {
     /// The line and the answer of the endpoint, indented.
     pub(super) fn write_to(&self, text: &mut String, of: Option<&str>) {
         let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
         let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
         // Writing to a string does not fail.
         write!(text, "\n  {}  {of}{}{lane}", self.at, escape::text(&self.text)).ok();
-        if let Some(EndpointAnswer { by_endpoint, text: answer }) = &self.response {
+        if let Some(ResponseView { by_endpoint, text: answer }) = &self.response {
             let label = if *by_endpoint { "response" } else { "reason" };
             write!(text, "\n    {label}: {}", escape::text(answer)).ok();
         }
     }
 
     /// The events of the line.
-    pub(super) fn events(&self) -> String {
+    pub(super) fn covered(&self) -> String {
         match self.events {
             1 => format!("event {}", self.first_sequence),
             events => format!("{events} events from {}", self.first_sequence),

@@ -4,13 +4,15 @@
 //! other resource.
 
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Serialize;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use crate::admin::{
-    AdminError, Control,
-    model::{InvalidRequest, odata::NameFilter},
+use crate::{
+    admin::{
+        AdminError, Control,
+        model::{InvalidRequest, odata::NameFilter},
+    },
+    api::resource::Page,
 };
 
 /// Maximum and default number of items of a page, as in Azure.
@@ -18,15 +20,6 @@ const TOP_MAX: usize = 100;
 
 /// Query parameter of the start of a page, as in Azure.
 const SKIP_TOKEN: &str = "$skipToken";
-
-/// A page of a list.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PageView {
-    value: Vec<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_link: Option<String>,
-}
 
 /// The requested page of a list.
 #[derive(Debug)]
@@ -79,7 +72,7 @@ impl PageRequest {
             Some(_) | None => None,
         };
         let value = resources.iter().map(|(_, resource)| view(resource)).collect();
-        HttpResponse::Ok().json(PageView { value, next_link })
+        HttpResponse::Ok().json(Page { value, next_link })
     }
 
     fn link(&self, after: &str) -> String {

@@ -5,11 +5,9 @@
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
-use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::MutexGuard;
 use tracing::info;
-use utoipa::ToSchema;
 
 use super::{
     TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic, topics::is_in,
@@ -24,7 +22,10 @@ use crate::{
             value_of,
         },
     },
-    api::what_if::{Difference, ValueChange},
+    api::{
+        resource::FullUrl,
+        what_if::{Difference, ValueChange},
+    },
     control::{
         record::{
             proposal::{Provisioned, ProvisioningState},
@@ -261,16 +262,10 @@ pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> R
     Ok(HttpResponse::NoContent().finish())
 }
 
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(in crate::admin) struct FullUrl<'a> {
-    endpoint_url: &'a str,
-}
-
 pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: &subscription.record.webhook.endpoint_url }))
+    Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: subscription.record.webhook.endpoint_url.clone() }))
 }
 
 /// The only operation that returns the secrets of delivery properties.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse};
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
 use tracing::info;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{TopicPath, UnpagedList, list::PageRequest, path::AzureScope, topic};
@@ -20,7 +18,7 @@ use crate::{
             value_of,
         },
     },
-    api::what_if::Difference,
+    api::{resource::SharedAccessKeys, what_if::Difference},
     control::{
         record::{
             azure_properties::Identity,
@@ -168,15 +166,8 @@ pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpRe
     Ok(HttpResponse::NoContent().finish())
 }
 
-#[derive(Serialize, ToSchema)]
-#[schema(as = Keys)]
-pub(in crate::admin) struct SharedAccessKeys<'a> {
-    key1: &'a str,
-    key2: &'a str,
-}
-
 pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
-    HttpResponse::Ok().json(SharedAccessKeys { key1: &keys.key1, key2: &keys.key2 })
+    HttpResponse::Ok().json(SharedAccessKeys { key1: keys.key1.clone(), key2: keys.key2.clone() })
 }
 
 pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {

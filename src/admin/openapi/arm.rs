@@ -13,8 +13,6 @@ use crate::{
         arm::{
             path::{ReplayAction, SubscriptionAction, TopicAction},
             routes::{ResourceType, Route, SubscriptionParent},
-            subscriptions::FullUrl,
-            topics::SharedAccessKeys,
         },
         error::ErrorResponse,
         metrics,
@@ -26,7 +24,14 @@ use crate::{
             topic::{self, RegenerateKeyBody},
         },
     },
-    api::{explain, filter_test::FilterTestReport, ledger, replay, status, trace, what_if::Difference},
+    api::{
+        explain,
+        filter_test::FilterTestReport,
+        ledger, replay,
+        resource::{FullUrl, SharedAccessKeys},
+        status, trace,
+        what_if::Difference,
+    },
     control::record::topic::TopicKind,
     policy::record::Command,
 };
@@ -304,11 +309,11 @@ fn deleted(draft: OperationBuilder, error: &Value) -> OperationBuilder {
 fn topic_verb(route: &Route, verb: TopicAction, schemas: &mut SchemaRegistry, error: &Value) -> OperationBuilder {
     match verb {
         TopicAction::Itself | TopicAction::ListKeys => {
-            let keys = schemas.of::<SharedAccessKeys<'static>>();
+            let keys = schemas.of::<SharedAccessKeys>();
             draft(route, "listKeys", "List the access keys").answer(200, "Both access keys", &keys)
         }
         TopicAction::RegenerateKey => {
-            let (body, keys) = (schemas.of::<RegenerateKeyBody>(), schemas.of::<SharedAccessKeys<'static>>());
+            let (body, keys) = (schemas.of::<RegenerateKeyBody>(), schemas.of::<SharedAccessKeys>());
             draft(route, "regenerateKey", "Replace one of the access keys")
                 .body(true, &body, json!({"keyName": "key1"}))
                 .answer(200, "Both access keys", &keys)
@@ -397,7 +402,7 @@ fn subscription_verb(
 ) -> OperationBuilder {
     match verb {
         SubscriptionAction::Itself | SubscriptionAction::GetFullUrl => {
-            let url = schemas.of::<FullUrl<'static>>();
+            let url = schemas.of::<FullUrl>();
             draft(route, "getFullUrl", "Get the endpoint URL with its query").answer(200, "The endpoint URL", &url)
         }
         SubscriptionAction::GetDeliveryAttributes => list(

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::plan::{ApplyPlan, PlanAction};
 use super::{
     client::{self, ServerArgs, ServerClient},
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
     print, prompt,
     spinner::Spinner,
 };
@@ -136,24 +136,22 @@ impl Apply {
     }
 
     fn format_plan(&self, plan: &ApplyPlan, done: Option<&[String]>) -> String {
-        if let OutputFormat::Json = self.printed.output {
-            let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::json).collect();
-            let unchanged = plan.unchanged;
-            return print::json(&json!({"steps": steps, "unchanged": unchanged, "applied": done.is_some()}));
-        }
-        if plan.is_empty() {
-            return format!("no changes: {} resources match the file", plan.unchanged);
-        }
-        let end = match done {
-            None => format!("planned: {}; nothing was changed", plan.sum()),
-            Some([]) => format!("done: {}", plan.sum()),
-            Some(waiting) => format!(
-                "done: {}; waiting for endpoint validation, without delivery: {}",
-                plan.sum(),
-                waiting.join(", ")
-            ),
-        };
-        format!("{plan}\n\n{end}")
+        let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::json).collect();
+        let json = json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
+        self.printed.format(&json, |_| {
+            if plan.is_empty() {
+                return format!("no changes: {} resources match the file", plan.unchanged);
+            }
+            let sum = plan.sum();
+            let end = match done {
+                None => format!("planned: {sum}; nothing was changed"),
+                Some([]) => format!("done: {sum}"),
+                Some(waiting) => {
+                    format!("done: {sum}; waiting for endpoint validation, without delivery: {}", waiting.join(", "))
+                }
+            };
+            format!("{plan}\n\n{end}")
+        })
     }
 }
 

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fmt};
 
 use awc::http::{Method, StatusCode};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    api::what_if::{Difference, ValueChange},
     cli::{
         client::{ClientError, ServerClient, short},
         format, list, print,
@@ -35,20 +35,6 @@ pub(super) enum PlanAction {
     Delete,
 }
 
-/// The server's response to `whatIf`.
-#[derive(Deserialize)]
-struct WhatIfView {
-    exists: bool,
-    changes: Vec<ValueChange>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct ValueChange {
-    at: String,
-    before: Value,
-    after: Value,
-}
-
 impl ApplyPlan {
     /// Compares the declared resources with the existing ones.
     pub(super) async fn make(
@@ -65,10 +51,10 @@ impl ApplyPlan {
             // The server cannot compare a resource whose parent does not exist yet.
             let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
             let difference = match is_below_new {
-                true => WhatIfView { exists: false, changes: Vec::new() },
+                true => Difference { exists: false, changes: Vec::new() },
                 false => what_if(session, resource).await?,
             };
-            let WhatIfView { exists, changes } = difference;
+            let Difference { exists, changes } = difference;
             if exists && changes.is_empty() {
                 plan.unchanged += 1;
                 continue;
@@ -104,8 +90,7 @@ impl ApplyPlan {
                     names: vec![kind.to_owned()],
                     body: Value::Null,
                 };
-                for topic in list::all(session, &all.path()).await? {
-                    let path = path_of(&topic);
+                for path in list::ids(session, &all.path()).await? {
                     if !is_kept(&path) {
                         deleted.push(path);
                         continue;
@@ -113,16 +98,13 @@ impl ApplyPlan {
                     // In a namespace, only topics have event subscriptions.
                     let mut sources = if kind == "namespaces" { Vec::new() } else { vec![path.clone()] };
                     if kind != "topics" {
-                        for topic in list::all(session, &format!("{path}/topics")).await? {
-                            match path_of(&topic) {
-                                path if is_kept(&path) => sources.push(path),
-                                path => deleted.push(path),
-                            }
+                        for topic in list::ids(session, &format!("{path}/topics")).await? {
+                            if is_kept(&topic) { &mut sources } else { &mut deleted }.push(topic);
                         }
                     }
                     for source in sources {
-                        let all = list::all(session, &format!("{source}/eventSubscriptions")).await?;
-                        deleted.extend(all.iter().map(path_of).filter(|path| !is_kept(path)));
+                        let all = list::ids(session, &format!("{source}/eventSubscriptions")).await?;
+                        deleted.extend(all.into_iter().filter(|path| !is_kept(path)));
                     }
                 }
             }
@@ -151,12 +133,7 @@ impl ApplyPlan {
     }
 }
 
-/// The path of a resource: its id; stored names need no percent-encoding.
-fn path_of(resource: &Value) -> String {
-    resource["id"].as_str().unwrap_or_default().to_owned()
-}
-
-async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<WhatIfView, ClientError> {
+async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<Difference, ClientError> {
     let path = format!("{}?whatIf=true", resource.path());
     let named = |error| match error {
         ClientError::Refused { status, reason } => {
@@ -164,11 +141,11 @@ async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<
         }
         other => other,
     };
-    let result = session.fetch::<WhatIfView>(Method::PUT, &path, Some(&resource.body)).await;
+    let result = session.fetch::<Difference>(Method::PUT, &path, Some(&resource.body)).await;
     match result {
         // A domain topic that is created with its first subscription does not exist before.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
-            Ok(WhatIfView { exists: false, changes: Vec::new() })
+            Ok(Difference { exists: false, changes: Vec::new() })
         }
         result => result.map_err(named),
     }
@@ -181,10 +158,6 @@ impl PlanStep {
             PlanAction::Change { changes, .. } => ("change", changes.as_slice()),
             PlanAction::Delete => ("delete", &[][..]),
         };
-        let changes: Vec<Value> = changes
-            .iter()
-            .map(|ValueChange { at, before, after }| json!({"at": at, "before": before, "after": after}))
-            .collect();
         json!({"action": action, "id": self.path, "changes": changes})
     }
 }
@@ -219,7 +192,8 @@ impl fmt::Display for ApplyPlan {
 
 fn format_value(value: &Value) -> String {
     match value {
-        Value::Object(_) | Value::Array(_) => print::json_line(value),
-        other => format::text(other),
+        Value::Null => format::NONE.to_owned(),
+        Value::String(text) => format::text(text),
+        other => print::json_line(other),
     }
 }

@@ -26,7 +26,7 @@ pub use self::{
 };
 use super::{
     client::{self, ServerArgs},
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
+    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
 };
 
 /// The flags of `chaos`.
@@ -172,11 +172,6 @@ pub enum ChaosError {
 }
 
 impl ChaosCommand {
-    /// The output format of the verdict.
-    pub fn output(&self) -> OutputFormat {
-        self.printed.output
-    }
-
     /// Runs the scenario and returns the verdict. Deletes what it created, also after an error.
     pub async fn run(self, clock: crate::clock::Clock) -> Result<ChaosVerdict, ChaosError> {
         run::run(self, clock).await
@@ -201,9 +196,9 @@ fn is_refusal(error: &client::ClientError) -> bool {
 impl Command for ChaosCommand {
     fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
         block_on(async {
-            let output = self.output();
+            let printed = self.printed;
             let verdict = self.run(crate::clock::Clock::system()).await?;
-            let outcome = CommandOutcome::new(verdict.format_verdict(output), verdict.is_ok());
+            let outcome = CommandOutcome::new(printed.format(&verdict, ToString::to_string), verdict.is_ok());
             Ok::<_, ChaosError>(outcome)
         })
     }

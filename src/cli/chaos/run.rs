@@ -23,10 +23,11 @@ use super::{
     ledger::{DeliveryAccount, counts},
     load::LoadGenerator,
     name_of,
-    verdict::{ChaosVerdict, RecoveryTimes},
+    verdict::ChaosVerdict,
     webhook::{self, Account, with},
 };
 use crate::{
+    api::{chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport},
     cli::{
         client::{self, ResourceName, ServerClient},
         format::number as counted,
@@ -92,7 +93,7 @@ impl ChaosRun {
         self.run_faults(&load, &mut signals).await?;
         let seconds = self.clock.now().since(started).as_secs_f64();
         let settled = self.settle(&load, &mut signals).await?;
-        let report: Value = self
+        let report: SupervisionReport = self
             .session
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
@@ -113,8 +114,7 @@ impl ChaosRun {
             requests: load.published(),
             repeated_allowed: cut_off + lost_answers,
             settled,
-            restarts: serde_json::from_value::<RecoveryTimes>(report["recovery"].clone())
-                .map_err(|error| request_failed("cannot read the actors' restarts")(error.into()))?,
+            restarts: report.recovery.into(),
             missed: self.kills.missed.get(),
             injected: faults,
             ..ChaosVerdict::default()
@@ -227,10 +227,8 @@ impl ChaosRun {
     async fn is_settled(&self) -> Result<bool, client::ClientError> {
         for number in 0..self.chaos.subscriptions as usize {
             let path = self.resource().subscription(&name_of(number), "/status");
-            let status: Value = self.session.get(&path).await?;
-            let is_zero = |value: &Value| value == 0;
-            if !(is_zero(&status["inFlight"]) && is_zero(&status["backlog"]) && is_zero(&status["counters"]["pending"]))
-            {
+            let status: SubscriptionStatusView = self.session.get(&path).await?;
+            if status.in_flight > 0 || status.backlog > 0 || status.counters.pending > 0 {
                 return Ok(false);
             }
         }
@@ -273,8 +271,8 @@ struct MissingEvents {
 
 /// The server's fault counters.
 async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
-    match session.get::<Value>("/chaos").await {
-        Ok(report) => Ok(counts(&report["injected"])),
+    match session.get::<ChaosReport>("/chaos").await {
+        Ok(report) => Ok(counts(&json!(report.injected))),
         Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(ChaosError::Off),
         Err(error) => Err(request_failed("cannot read the injected faults")(error)),
     }

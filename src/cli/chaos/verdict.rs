@@ -2,22 +2,27 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::ledger::AccountSummary;
-use crate::cli::{
-    format::number as counted,
-    output::{OutputFormat, TextTable},
-    print,
+use crate::{
+    api::supervision::RecoveryView,
+    cli::{format::number as counted, output::TextTable},
 };
 
 /// The recovery times of actors, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct RecoveryTimes {
     count: u64,
     p50: Option<f64>,
     p99: Option<f64>,
     longest: Option<f64>,
+}
+
+impl From<RecoveryView> for RecoveryTimes {
+    fn from(RecoveryView { count, p50, p99, longest, last: _ }: RecoveryView) -> Self {
+        Self { count, p50, p99, longest }
+    }
 }
 
 /// The requests of the load generator.
@@ -78,14 +83,6 @@ impl ChaosVerdict {
     /// Whether no event was lost or damaged, and no more were repeated than the faults explain.
     pub fn is_ok(&self) -> bool {
         self.ok
-    }
-
-    /// Formats the verdict.
-    pub fn format_verdict(&self, output: OutputFormat) -> String {
-        match output {
-            OutputFormat::Table => self.to_string(),
-            OutputFormat::Json => print::json(self),
-        }
     }
 
     fn reason(&self) -> String {

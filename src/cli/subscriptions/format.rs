@@ -2,184 +2,201 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::{
-    cli::{client, format, output::TextTable},
+    api::{
+        filter_test::FilterTestReport,
+        resource::{
+            BlobProperties, DeliveryConfiguration, EventSubscription, EventSubscriptionProperties, RetryPolicy,
+            SubscriptionFilter, WebhookProperties,
+        },
+        status::{CountersView, SubscriptionStatusView},
+    },
+    cli::{
+        client,
+        format::{self, number, optional, text},
+        output::TextTable,
+    },
     clock::Clock,
 };
 
 /// A table of event subscriptions.
-pub(super) fn listed(all: &Value) -> String {
+pub(super) fn listed(all: &[EventSubscription]) -> String {
     let mut table = TextTable::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
-    for subscription in all.as_array().into_iter().flatten() {
-        let Parts { properties, webhook, types, is_pulled, .. } = Parts::of(subscription);
-        let topic = properties["topic"]
-            .as_str()
-            .or_else(|| Some(subscription["id"].as_str()?.rsplit_once("/eventSubscriptions/")?.0));
+    for EventSubscription { id, name, properties } in all {
+        let Delivery { webhook, is_pulled, .. } = Delivery::of(properties);
+        let topic = properties.topic.as_deref().or_else(|| Some(id.rsplit_once("/eventSubscriptions/")?.0));
+        let types = filter(properties).and_then(|filter| filter.included_event_types.as_deref());
         table.line([
             client::short(topic.unwrap_or_default()),
-            format::text(&subscription["name"]),
-            if is_pulled { PULLED.to_owned() } else { format::text(&webhook["endpointBaseUrl"]) },
-            if types.is_null() { "all".to_owned() } else { format::text(types) },
-            format::text(&properties["eventDeliverySchema"]),
-            format::text(&properties["provisioningState"]),
+            text(name),
+            if is_pulled { PULLED.to_owned() } else { optional(webhook.endpoint_base_url.as_deref(), text) },
+            types.map_or_else(|| "all".to_owned(), format::list),
+            text(&properties.event_delivery_schema),
+            text(&properties.provisioning_state),
         ]);
     }
     table.to_string()
 }
 
+/// The parts of `subscriptions show`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SubscriptionParts {
+    event_subscription: EventSubscription,
+    status: Option<SubscriptionStatusView>,
+}
+
 /// The configuration and the status of an event subscription.
-pub(super) fn format_subscription(answer: &Value, clock: &Clock) -> String {
-    let (facts, status) = (facts(&answer["eventSubscription"]), &answer["status"]);
-    if status.is_null() { facts } else { format!("{facts}\n{}", state(status, clock)) }
+pub(super) fn format_subscription(parts: &SubscriptionParts, clock: &Clock) -> String {
+    let facts = facts(&parts.event_subscription);
+    match &parts.status {
+        Some(status) => format!("{facts}\n{}", state(status, clock)),
+        None => facts,
+    }
 }
 
 /// The configuration of an event subscription.
-pub(super) fn facts(subscription: &Value) -> String {
-    let Parts { properties, webhook, types, advanced, attempts, time_to_live, dead_letter, lock, is_pulled } =
-        Parts::of(subscription);
-    let url = if webhook["endpointUrl"].is_null() { &webhook["endpointBaseUrl"] } else { &webhook["endpointUrl"] };
-    let filter = &properties["filter"];
-    let destination = [&dead_letter["resourceId"], &dead_letter["blobContainerName"]];
-    let destination: Vec<_> = destination.into_iter().filter_map(Value::as_str).collect();
-    let advanced = advanced.as_array().map_or(0, Vec::len);
-    let batch = match (&webhook["maxEventsPerBatch"], &webhook["preferredBatchSizeInKilobytes"]) {
-        (Value::Null, Value::Null) => String::new(),
-        (events, kilobytes) => format!("{} events, {} KB", format::count(events), format::count(kilobytes)),
+pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) -> String {
+    let Delivery { webhook, attempts, time_to_live, dead_letter, lock, is_pulled } = Delivery::of(properties);
+    let SubscriptionFilter { included_event_types, subject_begins_with, subject_ends_with, advanced_filters } =
+        filter(properties).cloned().unwrap_or_default();
+    let of = |value: &Option<String>| optional(value.as_deref(), text);
+    let destination = dead_letter.map(|BlobProperties { resource_id, blob_container_name }| {
+        [resource_id, blob_container_name].into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/")
+    });
+    let batch = match (webhook.max_events_per_batch, webhook.preferred_batch_size_in_kilobytes) {
+        (None, None) => String::new(),
+        (events, kilobytes) => format!("{} events, {} KB", optional(events, number), optional(kilobytes, number)),
     };
-    lines(&[
-        ("state", format::text(&properties["provisioningState"])),
-        ("endpoint", if is_pulled { PULLED.to_owned() } else { format::text(url) }),
-        ("lock", lock.as_u64().map_or(String::new(), |seconds| format::span(Duration::from_secs(seconds)))),
-        ("schema", format::text(&properties["eventDeliverySchema"])),
-        ("types", format::text(types)),
-        ("subject begins", format::text(&filter["subjectBeginsWith"])),
-        ("subject ends", format::text(&filter["subjectEndsWith"])),
-        ("advanced filters", if advanced > 0 { advanced.to_string() } else { String::new() }),
-        (
-            "retry",
-            format!(
-                "{} {} within {}",
-                format::count(attempts),
-                if is_pulled { "deliveries" } else { "attempts" },
-                time_to_live.map_or_else(|| format::NONE.to_owned(), format::span)
+    let url = webhook.endpoint_url.as_deref().or(webhook.endpoint_base_url.as_deref());
+    let advanced = advanced_filters.map_or(0, |filters| filters.len());
+    format::facts(
+        16,
+        &[
+            ("state", text(&properties.provisioning_state)),
+            ("endpoint", if is_pulled { PULLED.to_owned() } else { optional(url, text) }),
+            ("lock", optional(lock, |seconds| format::span(Duration::from_secs(seconds)))),
+            ("schema", text(&properties.event_delivery_schema)),
+            ("types", optional(included_event_types.as_deref(), format::list)),
+            ("subject begins", of(&subject_begins_with)),
+            ("subject ends", of(&subject_ends_with)),
+            ("advanced filters", if advanced > 0 { advanced.to_string() } else { String::new() }),
+            (
+                "retry",
+                format!(
+                    "{} {} within {}",
+                    optional(attempts, number),
+                    if is_pulled { "deliveries" } else { "attempts" },
+                    optional(time_to_live, format::span)
+                ),
             ),
-        ),
-        ("batch", batch),
-        ("dead letters", if destination.is_empty() { "no destination".to_owned() } else { destination.join("/") }),
-        ("labels", format::text(&properties["labels"])),
-        ("expires", format::text(&properties["expirationTimeUtc"])),
-        ("starts from", format::text(&properties["startsFrom"])),
-    ])
+            ("batch", batch),
+            ("dead letters", destination.unwrap_or_else(|| "no destination".to_owned())),
+            ("labels", optional(properties.labels.as_deref(), format::list)),
+            ("expires", of(&properties.expiration_time_utc)),
+            ("starts from", of(&properties.starts_from)),
+        ],
+    )
 }
 
 /// Shown as the endpoint of a pull subscription.
 const PULLED: &str = "none (pull delivery)";
 
-/// The shown properties of an event subscription, from either JSON form.
-struct Parts<'a> {
-    properties: &'a Value,
-    webhook: &'a Value,
-    types: &'a Value,
-    advanced: &'a Value,
-    attempts: &'a Value,
+/// The filter, from either JSON form.
+fn filter(properties: &EventSubscriptionProperties) -> Option<&SubscriptionFilter> {
+    properties.filter.as_ref().or(properties.filters_configuration.as_ref())
+}
+
+/// How events are delivered, from either JSON form.
+struct Delivery<'a> {
+    webhook: WebhookProperties,
+    attempts: Option<u64>,
     time_to_live: Option<Duration>,
-    dead_letter: &'a Value,
-    lock: &'a Value,
+    dead_letter: Option<&'a BlobProperties>,
+    lock: Option<u64>,
     is_pulled: bool,
 }
 
-impl<'a> Parts<'a> {
-    fn of(subscription: &'a Value) -> Self {
-        let properties = &subscription["properties"];
-        let delivery = &properties["deliveryConfiguration"];
-        if delivery.is_null() {
-            let (filter, retry) = (&properties["filter"], &properties["retryPolicy"]);
-            let minutes = retry["eventTimeToLiveInMinutes"].as_u64();
-            return Self {
-                properties,
-                webhook: &properties["destination"]["properties"],
-                types: &filter["includedEventTypes"],
-                advanced: &filter["advancedFilters"],
-                attempts: &retry["maxDeliveryAttempts"],
-                time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
-                dead_letter: &properties["deadLetterDestination"]["properties"],
-                lock: &Value::Null,
-                is_pulled: false,
-            };
-        }
-        let is_pulled = delivery["deliveryMode"] == "Queue";
-        let part = if is_pulled { &delivery["queue"] } else { &delivery["push"] };
-        let identified = &part["deliveryWithResourceIdentity"]["destination"];
-        let destination = if identified.is_null() { &part["destination"] } else { identified };
-        let filters = &properties["filtersConfiguration"];
-        let span = part["eventTimeToLive"].as_str().and_then(|text| text.parse::<jiff::Span>().ok());
+impl<'a> Delivery<'a> {
+    fn of(properties: &'a EventSubscriptionProperties) -> Self {
+        let (part, is_pulled) = match &properties.delivery_configuration {
+            Some(DeliveryConfiguration::Push { push }) => (push, false),
+            Some(DeliveryConfiguration::Queue { queue }) => (queue, true),
+            None => {
+                let retry = properties.retry_policy.as_ref();
+                let minutes = retry.and_then(|RetryPolicy { event_time_to_live_in_minutes, .. }| *event_time_to_live_in_minutes);
+                let destination = properties.destination.as_ref();
+                return Self {
+                    webhook: destination.map(|destination| destination.properties.clone()).unwrap_or_default(),
+                    attempts: retry.and_then(|retry| retry.max_delivery_attempts),
+                    time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
+                    dead_letter: properties.dead_letter_destination.as_ref().map(|dead_letter| &dead_letter.properties),
+                    lock: None,
+                    is_pulled: false,
+                };
+            }
+        };
+        let identified = part.delivery_with_resource_identity.as_ref().and_then(|with| with.destination.as_ref());
+        let destination = identified.or(part.destination.as_ref());
+        let dead_letter = part.dead_letter_destination_with_resource_identity.as_ref();
+        let span = part.event_time_to_live.as_ref().and_then(|text| text.parse::<jiff::Span>().ok());
         let span = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
         Self {
-            properties,
-            webhook: &destination["properties"],
-            types: &filters["includedEventTypes"],
-            advanced: &filters["filters"],
-            attempts: &part["maxDeliveryCount"],
+            webhook: destination.map(|destination| destination.properties.clone()).unwrap_or_default(),
+            attempts: part.max_delivery_count,
             time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
-            dead_letter: &part["deadLetterDestinationWithResourceIdentity"]["deadLetterDestination"]["properties"],
-            lock: &part["receiveLockDurationInSeconds"],
+            dead_letter: dead_letter.and_then(|with| Some(&with.dead_letter_destination.as_ref()?.properties)),
+            lock: part.receive_lock_duration_in_seconds,
             is_pulled,
         }
     }
 }
 
 /// The status of an event subscription.
-pub(super) fn state(status: &Value, clock: &Clock) -> String {
-    let (counters, endpoint) = (&status["counters"], &status["endpoint"]);
-    let of = |key: &str| format::count(&counters[key]);
-    let backlog = match status["oldestUnread"].is_null() {
-        true => format::count(&status["backlog"]),
-        false => {
-            format!(
-                "{}, oldest event {}",
-                format::count(&status["backlog"]),
-                format::when(&status["oldestUnread"], clock)
-            )
-        }
-    };
-    let jobs = status["jobs"].as_array().into_iter().flatten();
-    let jobs: Vec<_> =
-        jobs.map(|job| format!("{} ({})", format::text(&job["kind"]), format::text(&job["state"]))).collect();
-    let rate = endpoint["rate"].as_f64().map_or(String::new(), |rate| format!(", paced to {rate:.1} requests/s"));
-    lines(&[
-        ("held by", format::text(&status["heldBy"])),
-        ("health", format::health(&status["health"], clock)),
-        (
-            "in flight",
-            format!("{} of {}{rate}", format::count(&status["inFlight"]), format::count(&endpoint["concurrency"])),
-        ),
-        ("backlog", backlog),
-        ("pending", of("pending")),
-        ("next attempt", format::when(&status["nextDue"], clock)),
-        ("matched", format!("{} of {}", of("matched"), of("passed"))),
-        ("delivered", of("delivered")),
-        ("dead-lettered", of("deadLettered")),
-        ("dropped", of("dropped")),
-        ("requests", format!("{}, {} failed", of("requests"), of("requestsFailed"))),
-        ("jobs", jobs.join(", ")),
-    ])
+pub(super) fn state(status: &SubscriptionStatusView, clock: &Clock) -> String {
+    let SubscriptionStatusView { counters, endpoint, .. } = status;
+    let CountersView { pending, matched, passed, delivered, dead_lettered, dropped, requests, requests_failed, .. } =
+        counters;
+    let oldest = status.oldest_unread.as_ref().map(|at| format!(", oldest event {}", format::when(at, clock)));
+    let jobs = status.jobs.iter().map(|job| format!("{} ({})", text(&job.kind), text(&job.state)));
+    let rate = endpoint.rate.map_or(String::new(), |rate| format!(", paced to {rate:.1} requests/s"));
+    format::facts(
+        16,
+        &[
+            ("held by", optional(status.held_by.as_deref(), text)),
+            ("health", format::health(&status.health, clock)),
+            (
+                "in flight",
+                format!("{} of {}{rate}", number(status.in_flight as u64), number(endpoint.concurrency.into())),
+            ),
+            ("backlog", format!("{}{}", number(status.backlog), oldest.unwrap_or_default())),
+            ("pending", number(*pending)),
+            ("next attempt", optional(status.next_due.as_deref(), |due| format::when(due, clock))),
+            ("matched", format!("{} of {}", number(*matched), number(*passed))),
+            ("delivered", number(*delivered)),
+            ("dead-lettered", number(*dead_lettered)),
+            ("dropped", number(*dropped)),
+            ("requests", format!("{}, {} failed", number(*requests), number(*requests_failed))),
+            ("jobs", jobs.collect::<Vec<_>>().join(", ")),
+        ],
+    )
 }
 
 /// The result of a filter test.
-pub(super) fn tested(report: &Value) -> String {
+pub(super) fn tested(report: &FilterTestReport) -> String {
     let mut table = TextTable::new(["ID", "MATCHES", "FILTERED BY", "REASON", "VALUE"]);
-    for line in report["results"].as_array().into_iter().flatten() {
-        let cell = |key: &str| format::text(&line[key]);
-        let matches = if line["matches"] == true { "yes" } else { "no" };
-        table.line([cell("id"), matches.to_owned(), cell("stoppedBy"), cell("reason"), cell("value")]);
+    for line in &report.results {
+        let cell = |value: &Option<String>| optional(value.as_deref(), text);
+        let matches = if line.matches { "yes" } else { "no" };
+        table.line([
+            text(&line.id),
+            matches.to_owned(),
+            cell(&line.stopped_by),
+            cell(&line.reason),
+            cell(&line.value),
+        ]);
     }
-    format!("{} of {} events match\n\n{table}", format::count(&report["matched"]), format::count(&report["tested"]))
-}
-
-/// Lines of name and value, without empty values.
-fn lines(all: &[(&str, String)]) -> String {
-    let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
-    shown.map(|(name, value)| format!("{name:16}  {value}")).collect::<Vec<_>>().join("\n")
+    format!("{} of {} events match\n\n{table}", number(report.matched as u64), number(report.tested as u64))
 }

@@ -15,8 +15,11 @@ use super::{
     list, prompt,
     topics::exists,
 };
-use crate::cli::output::{Command, CommandOutcome, Program, block_on};
-use crate::clock::Clock;
+use crate::{
+    api::resource::{EventSubscription, FullUrl, NamedResource},
+    cli::output::{Command, CommandOutcome, Program, block_on},
+    clock::Clock,
+};
 
 /// The flags of `subscriptions`.
 #[derive(Debug, Args)]
@@ -124,16 +127,15 @@ impl Subscriptions {
                 let all = match topic {
                     Some(topic) => all_of(&session, &topic).await?,
                     None => {
-                        let mut all = list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
+                        let mut all: Vec<Value> = list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
                         // Azure's list does not contain event subscriptions of namespaces.
                         for topic in list::namespace_topics(&session, &subscription_id).await? {
-                            let path = format!("{}/eventSubscriptions", list::id(&topic));
-                            all.extend(list::all(&session, &path).await?);
+                            all.extend(list::all(&session, &format!("{topic}/eventSubscriptions")).await?);
                         }
                         all
                     }
                 };
-                client.print(&Value::from(all), format::listed)
+                client.print(&all.into(), |all: &Vec<EventSubscription>| format::listed(all))
             }
             SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
             SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,
@@ -154,8 +156,8 @@ impl Subscriptions {
 async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Value>, ClientError> {
     let mut paths = vec![topic.path("/eventSubscriptions")];
     if topic.kind() == ResourceNameKind::Namespace {
-        let topics = list::all(session, &topic.path("/topics")).await?;
-        paths = topics.iter().map(|topic| format!("{}/eventSubscriptions", list::id(topic))).collect();
+        let topics = list::ids(session, &topic.path("/topics")).await?;
+        paths = topics.iter().map(|topic| format!("{topic}/eventSubscriptions")).collect();
     }
     let mut all = Vec::new();
     for path in paths {
@@ -181,7 +183,8 @@ impl SubscriptionArgs {
         let session = self.client.control.session()?;
         let mut subscription: Value = session.get(&self.path("")).await?;
         if full_url {
-            let full: Value = session.fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>).await?;
+            let FullUrl { endpoint_url } =
+                session.fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>).await?;
             let properties = &mut subscription["properties"];
             let webhook = match self.topic.kind() {
                 ResourceNameKind::NamespaceTopic => {
@@ -191,7 +194,7 @@ impl SubscriptionArgs {
                     &mut properties["destination"]["properties"]
                 }
             };
-            webhook["endpointUrl"] = full["endpointUrl"].clone();
+            webhook["endpointUrl"] = endpoint_url.into();
         }
         // Before its first endpoint validation, a subscription has no status.
         let status = match session.fetch_plain(Method::GET, &self.path("/status"), None::<&Value>).await {
@@ -230,10 +233,10 @@ impl SubscriptionArgs {
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
-        let subscription: Value = session.get(&self.path("")).await?;
+        let NamedResource { id, .. } = session.get(&self.path("")).await?;
         prompt::confirm(&format!("Delete {} and its pending deliveries?", self.name()), yes)?;
         session.fetch::<Value>(Method::DELETE, &self.path(""), None::<&Value>).await?;
-        self.client.print(&json!({"deleted": subscription["id"]}), |_| format!("deleted {}", self.name()))
+        Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {}", self.name())))
     }
 
     async fn run_action(&self, action: &str, clock: &Clock) -> Result<String, ClientError> {

@@ -2,30 +2,35 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::{
-    cli::{client::short, format, output::TextTable},
+    api::{
+        status::HealthView,
+        top::{TopLine, TopReport},
+    },
+    cli::{
+        client::short,
+        format::{number, optional, span, text, until},
+        output::TextTable,
+    },
     clock::Clock,
 };
 
 /// The whole page; on a live screen with the keys.
-pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
-    let count = |key: &str| format::count(&report[key]);
+pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> {
     let mut lines = vec![
         format!(
             "{} event subscriptions, {} suspended, {} held; {} delivered/s, {} failed/s",
-            count("subscriptions"),
-            count("suspended"),
-            count("held"),
-            rate(&report["deliveredPerSecond"]),
-            rate(&report["failedPerSecond"]),
+            number(report.subscriptions as u64),
+            number(report.suspended as u64),
+            number(report.held as u64),
+            rate(report.delivered_per_second),
+            rate(report.failed_per_second),
         ),
         format!(
             "{} in flight, {} in the backlog, {} pending; sorted by {by}{}",
-            count("inFlight"),
-            count("backlog"),
-            count("pending"),
+            number(report.in_flight as u64),
+            number(report.backlog),
+            number(report.pending),
             if has_keys { "; keys: q quit, a h b p f i sort" } else { "" }
         ),
         String::new(),
@@ -33,21 +38,18 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
     let header =
         ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "IN FLIGHT"];
     let mut table = TextTable::new(header);
-    for line in report["top"].as_array().into_iter().flatten() {
-        let topic = short(line["topic"].as_str().unwrap_or_default());
-        let age = line["oldestUnreadAgeSeconds"].as_u64();
-        let success = line["successShare"].as_f64();
+    for line in &report.top {
         table.line([
-            format!("{topic}/{}", format::text(&line["subscription"])),
+            format!("{}/{}", short(&line.topic), text(&line.subscription)),
             health(line),
-            rate(&line["deliveredPerSecond"]),
-            rate(&line["requestsPerSecond"]),
-            rate(&line["failedPerSecond"]),
-            success.map_or_else(|| format::NONE.to_owned(), |share| format!("{:.0}%", 100.0 * share)),
-            format::count(&line["backlog"]),
-            age.map_or_else(|| format::NONE.to_owned(), |age| format::span(Duration::from_secs(age))),
-            format::count(&line["pending"]),
-            format!("{}/{}", format::count(&line["inFlight"]), format::count(&line["concurrency"])),
+            rate(line.delivered_per_second),
+            rate(line.requests_per_second),
+            rate(line.failed_per_second),
+            optional(line.success_share, |share| format!("{:.0}%", 100.0 * share)),
+            number(line.backlog),
+            optional(line.oldest_unread_age_seconds, |age| span(Duration::from_secs(age))),
+            number(line.pending),
+            format!("{}/{}", number(line.in_flight as u64), number(line.concurrency.into())),
         ]);
     }
     lines.extend(table.to_string().lines().map(str::to_owned));
@@ -55,26 +57,22 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
 }
 
 /// The state of the endpoint, and the time until its next probe.
-fn health(line: &Value) -> String {
-    let health = &line["health"];
-    if !line["heldBy"].is_null() {
-        return format!("held by {}", format::text(&line["heldBy"]));
-    }
-    match health["state"].as_str() {
-        Some("suspended") => match format::until(&health["nextProbe"], &Clock::system()) {
-            Some(wait) => format!("{}, probe in {}", format::text(&health["cause"]), format::span(wait)),
-            None => format!("{}, probe due", format::text(&health["cause"])),
+fn health(line: &TopLine) -> String {
+    match (&line.held_by, &line.health) {
+        (Some(by), _) => format!("held by {}", text(by)),
+        (None, HealthView::Suspended { cause, next_probe, .. }) => match until(next_probe, &Clock::system()) {
+            Some(wait) => format!("{}, probe in {}", text(cause), span(wait)),
+            None => format!("{}, probe due", text(cause)),
         },
-        Some(state) => state.to_owned(),
-        None => format::NONE.to_owned(),
+        (None, HealthView::Probing { .. }) => "probing".to_owned(),
+        (None, HealthView::Healthy { .. }) => "healthy".to_owned(),
     }
 }
 
-fn rate(value: &Value) -> String {
-    match value.as_f64() {
-        None => format::NONE.to_owned(),
-        Some(0.0) => "0".to_owned(),
-        Some(rate) if rate < 10.0 => format!("{rate:.1}"),
-        Some(rate) => format::number(rate.round() as u64),
-    }
+fn rate(rate: Option<f64>) -> String {
+    optional(rate, |rate| match rate {
+        0.0 => "0".to_owned(),
+        rate if rate < 10.0 => format!("{rate:.1}"),
+        rate => number(rate.round() as u64),
+    })
 }

@@ -15,9 +15,9 @@ use tokio::{
 use self::screen::Screen;
 use super::{
     client::{self, ServerArgs, ServerClient},
-    output::{Command, CommandOutcome, OutputArgs, OutputFormat, Program, block_on},
-    print,
+    output::{self, Command, CommandOutcome, OutputArgs, Program, block_on},
 };
+use crate::api::top::TopReport;
 
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
@@ -108,7 +108,7 @@ impl Top {
     /// The request failed, or the terminal cannot be used.
     pub async fn run(self) -> Result<Option<String>, TopError> {
         let session = self.control.session()?;
-        let is_live = !self.once && self.printed.output == OutputFormat::Table && screen::is_terminal();
+        let is_live = !self.once && self.printed.is_text() && screen::is_terminal();
         if is_live {
             // An error of the first request appears before the screen is cleared.
             self.fetch(&session, self.by).await?;
@@ -118,10 +118,8 @@ impl Top {
         self.fetch(&session, self.by).await?;
         tokio::time::sleep(self.every).await;
         let report = self.fetch(&session, self.by).await?;
-        Ok(Some(match self.printed.output {
-            OutputFormat::Json => print::json(&report),
-            OutputFormat::Table => format::page(&report, self.by.name(), false).join("\n"),
-        }))
+        let text = |report: &TopReport| format::page(report, self.by.name(), false).join("\n");
+        Ok(Some(self.printed.response(&report, text)?))
     }
 
     async fn fetch(&self, session: &ServerClient, by: SortOrder) -> Result<Value, client::ClientError> {
@@ -164,7 +162,7 @@ impl Top {
 
     /// The page to show. A failed request is shown and repeated with the next update.
     async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
-        match self.fetch(session, by).await {
+        match self.fetch(session, by).await.and_then(|report| output::read(&report)) {
             Ok(report) => format::page(&report, by.name(), true),
             Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }

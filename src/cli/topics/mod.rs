@@ -4,15 +4,21 @@ mod spec;
 
 use awc::http::{Method, StatusCode};
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::spec::TopicSpecArgs;
 pub(super) use self::spec::pair;
 use super::{
     client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient},
-    format, list,
+    format::{self, number, optional, text},
+    list,
     output::{Command, CommandOutcome, Program, TextTable, block_on},
     prompt,
+};
+use crate::api::{
+    resource::{NamedResource, SharedAccessKeys, TopicProperties, TopicResource},
+    status::{BacklogView, TopicStatusView},
 };
 
 /// The flags of `topics`.
@@ -120,22 +126,21 @@ async fn list_of(
         Some(domain) => vec![domain.path("/topics")],
         None => list::KINDS.iter().map(|kind| list::path(subscription_id, kind)).collect(),
     };
-    let mut all = Vec::new();
+    let mut all: Vec<Value> = Vec::new();
     for path in paths {
         all.extend(list::all(&session, &path).await?);
     }
-    client.print(&Value::from(all), listed)
+    client.print(&all.into(), |all: &Vec<TopicResource>| listed(all))
 }
 
 impl TopicArgs {
     async fn show(&self) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
         let topic: Value = session.get(&self.topic.path("")).await?;
-        let names = |all: Vec<Value>| -> Value { all.iter().map(|one| one["name"].clone()).collect() };
         let answer = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                let topics = list::all(&session, &self.topic.path("/topics")).await?;
-                json!({"namespace": topic, "topics": names(topics)})
+                let topics = list::names(&session, &self.topic.path("/topics")).await?;
+                json!({"namespace": topic, "topics": topics})
             }
             kind @ (ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic) => {
                 // A domain topic has no log and therefore no status.
@@ -143,8 +148,8 @@ impl TopicArgs {
                     ResourceNameKind::DomainTopic => Value::Null,
                     _ => session.get(&self.topic.path("/status")).await?,
                 };
-                let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?;
-                json!({"topic": topic, "status": status, "eventSubscriptions": names(subscriptions)})
+                let subscriptions = list::names(&session, &self.topic.path("/eventSubscriptions")).await?;
+                json!({"topic": topic, "status": status, "eventSubscriptions": subscriptions})
             }
         };
         self.client.print(&answer, format_topic)
@@ -160,32 +165,32 @@ impl TopicArgs {
             )));
         }
         let created: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
-        self.client.print(&created, |created| format!("created {}\n{}", name_of(created), facts(created)))
+        self.client.print(&created, |topic: &TopicResource| format!("created {}\n{}", client::short(&topic.id), facts(topic)))
     }
 
     async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let change = spec.change()?;
         let session = self.client.control.session()?;
         let changed: Value = session.fetch(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
-        self.client.print(&changed, |changed| format!("changed {}\n{}", name_of(changed), facts(changed)))
+        self.client.print(&changed, |topic: &TopicResource| format!("changed {}\n{}", client::short(&topic.id), facts(topic)))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
         let (session, path) = (self.client.control.session()?, self.topic.path(""));
-        let topic: Value = session.get(&path).await?;
-        let name = name_of(&topic);
+        let NamedResource { id, .. } = session.get(&path).await?;
+        let name = client::short(&id);
         let below = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                format!("its {} topics", list::all(&session, &self.topic.path("/topics")).await?.len())
+                format!("its {} topics", list::ids(&session, &self.topic.path("/topics")).await?.len())
             }
             ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic => {
-                let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?.len();
+                let subscriptions = list::ids(&session, &self.topic.path("/eventSubscriptions")).await?.len();
                 format!("its {subscriptions} event subscriptions")
             }
         };
         prompt::confirm(&format!("Delete {name}, its events and {below}?"), yes)?;
         session.fetch::<Value>(Method::DELETE, &path, None::<&Value>).await?;
-        self.client.print(&json!({"deleted": topic["id"]}), |_| format!("deleted {name}"))
+        Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {name}")))
     }
 
     async fn keys(&self, regenerate: Option<KeyName>, yes: bool) -> Result<String, ClientError> {
@@ -205,10 +210,10 @@ impl TopicArgs {
                 session.post(&self.topic.path("/regenerateKey"), &json!({"keyName": name})).await?
             }
         };
-        self.client.print(&keys, |keys| {
+        self.client.print(&keys, |SharedAccessKeys { key1, key2 }| {
             let mut table = TextTable::new(["NAME", "KEY"]);
-            for name in ["key1", "key2"] {
-                table.line([name.to_owned(), format::text(&keys[name])]);
+            for (name, key) in [("key1", key1), ("key2", key2)] {
+                table.line([name.to_owned(), text(key)]);
             }
             table.to_string()
         })
@@ -224,61 +229,63 @@ pub(super) async fn exists(session: &ServerClient, path: &str) -> Result<bool, C
     }
 }
 
-fn name_of(resource: &Value) -> String {
-    client::short(resource["id"].as_str().unwrap_or_default())
-}
-
-fn listed(all: &Value) -> String {
+fn listed(all: &[TopicResource]) -> String {
     let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
-    for topic in all.as_array().into_iter().flatten() {
-        let properties = &topic["properties"];
-        let cell = |key: &str| format::text(&properties[key]);
-        let location = format::text(&topic["location"]);
-        table.line([name_of(topic), cell("inputSchema"), cell("edition"), location, cell("endpoint")]);
+    for TopicResource { id, location, properties, .. } in all {
+        let cell = |value: &Option<String>| optional(value.as_deref(), text);
+        let TopicProperties { input_schema, edition, endpoint, .. } = properties;
+        table.line([client::short(id), cell(input_schema), cell(edition), cell(location), cell(endpoint)]);
     }
     table.to_string()
 }
 
-fn format_topic(answer: &Value) -> String {
-    let namespace = &answer["namespace"];
-    if !namespace.is_null() {
-        let topics = format::text(&answer["topics"]);
-        return format!("{}\n{}\ntopics               {topics}", name_of(namespace), facts(namespace));
-    }
-    let (topic, status) = (&answer["topic"], &answer["status"]);
-    let subscribers = format::text(&answer["eventSubscriptions"]);
-    let mut lines = format!("{}\n{}\nevent subscriptions  {subscribers}", name_of(topic), facts(topic));
-    let backlog = &status["largestBacklog"];
-    if !backlog.is_null() {
-        let (subscription, bytes) = (format::text(&backlog["subscription"]), format::count(&backlog["bytes"]));
-        let full = if status["full"] == true { "full; publishers are refused" } else { "almost full" };
+/// The parts of `topics show`: those of a namespace, or those of another resource.
+#[derive(Deserialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum TopicParts {
+    Namespace { namespace: TopicResource, topics: Vec<String> },
+    Topic { topic: TopicResource, status: Option<TopicStatusView>, event_subscriptions: Vec<String> },
+}
+
+fn format_topic(parts: &TopicParts) -> String {
+    let (topic, status, subscriptions) = match parts {
+        TopicParts::Namespace { namespace, topics } => {
+            let name = client::short(&namespace.id);
+            return format!("{name}\n{}\ntopics               {}", facts(namespace), format::list(topics));
+        }
+        TopicParts::Topic { topic, status, event_subscriptions } => (topic, status, event_subscriptions),
+    };
+    let (name, facts, subscriptions) = (client::short(&topic.id), facts(topic), format::list(subscriptions));
+    let mut lines = format!("{name}\n{facts}\nevent subscriptions  {subscriptions}");
+    if let Some(TopicStatusView { full, largest_backlog: Some(BacklogView { subscription, bytes }), .. }) = status {
+        let (subscription, bytes) = (text(subscription), number(*bytes));
+        let full = if *full { "full; publishers are refused" } else { "almost full" };
         lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes} bytes"));
     }
     lines
 }
 
 /// The configuration of a topic, one property per line.
-fn facts(topic: &Value) -> String {
-    let properties = &topic["properties"];
-    let tags = topic["tags"].as_object().into_iter().flatten();
-    let tags: Vec<_> = tags.map(|(name, value)| format!("{name}={}", format::text(value))).collect();
-    let rules = properties["inboundIpRules"].as_array().into_iter().flatten();
-    let rules: Vec<_> = rules.map(|rule| format::text(&rule["ipMask"])).collect();
-    let local = if properties["disableLocalAuth"] == true { "refused" } else { "accepted" };
-    let all = [
-        ("id", format::text(&topic["id"])),
-        ("endpoint", format::text(&properties["endpoint"])),
-        ("input schema", format::text(&properties["inputSchema"])),
-        ("edition", format::text(&properties["edition"])),
-        ("retention", properties["eventRetentionInDays"].as_u64().map_or(String::new(), |days| format!("{days} days"))),
-        ("location", format::text(&topic["location"])),
-        ("tags", tags.join(", ")),
-        ("access keys", if properties["endpoint"].is_string() { local.to_owned() } else { String::new() }),
-        ("public network", format::text(&properties["publicNetworkAccess"])),
-        ("allowed from", rules.join(", ")),
-    ];
-    let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
-    shown.map(|(name, value)| format!("{name:19}  {value}")).collect::<Vec<_>>().join("\n")
+fn facts(TopicResource { id, location, tags, properties }: &TopicResource) -> String {
+    let tags: Vec<_> = tags.iter().flatten().map(|(name, value)| format!("{name}={}", text(value))).collect();
+    let rules: Vec<_> = properties.inbound_ip_rules.iter().flatten().map(|rule| text(&rule.ip_mask)).collect();
+    let local = if properties.disable_local_auth == Some(true) { "refused" } else { "accepted" };
+    let of = |value: &Option<String>| optional(value.as_deref(), text);
+    format::facts(
+        19,
+        &[
+            ("id", text(id)),
+            ("endpoint", of(&properties.endpoint)),
+            ("input schema", of(&properties.input_schema)),
+            ("edition", of(&properties.edition)),
+            ("retention", optional(properties.event_retention_in_days, |days| format!("{days} days"))),
+            ("location", of(location)),
+            ("tags", tags.join(", ")),
+            ("access keys", optional(properties.endpoint.as_ref(), |_| local.to_owned())),
+            ("public network", of(&properties.public_network_access)),
+            ("allowed from", rules.join(", ")),
+        ],
+    )
 }
 
 impl Command for Topics {
