@@ -2,8 +2,8 @@
 
 use gridhook::{
     event::{PartitionId, Seq, Timestamp},
+    insight::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
     store::chunk::{Chunk, LogTail},
-    subscription::{EventFeed, FeedEvent, FeedSubscriber},
 };
 
 use crate::policy::sealed;

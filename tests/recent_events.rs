@@ -4,8 +4,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use gridhook::{
     event::{Seq, SubscriptionId, Timestamp},
+    fanout::recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
     store::chunk::{Chunk, LogTail},
-    subscription::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
 };
 
 use crate::policy::sealed;

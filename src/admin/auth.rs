@@ -231,7 +231,7 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
 }
 
 /// Authenticates a request for metrics: the metrics token suffices, and no token if `metrics.public` is set.
-pub(crate) async fn require_metrics_access<B: MessageBody + 'static>(
+pub(super) async fn require_metrics_access<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> actix_web::Result<ServiceResponse<B>> {

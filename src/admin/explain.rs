@@ -12,8 +12,9 @@ use crate::{
     api::explain::{
         AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView, StateView,
     },
-    control::registry::{self, EventAccount, EventSelector, ExplainAnswer, SearchedRange},
+    control::registry::{self},
     event::Seq,
+    insight::event_finder::{EventAccount, EventSelector, ExplainAnswer, SearchedRange},
     policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle},
 };
 

@@ -10,7 +10,7 @@ use crate::{
     api::supervision::{
         ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
     },
-    control::registry::QuarantinedEvents,
+    subscription::QuarantinedEvents,
     supervision::{IncarnationEnds, RecoveryTimes, Supervision},
 };
 

@@ -24,9 +24,9 @@ use crate::{
         ledger::LineView,
         tail::{Ended, MissedLines, Published, TailLine},
     },
-    control::registry::{FeedEvent, FeedSubscriber},
     escape,
     event::{Event, PartitionId},
+    insight::event_feed::{FeedEvent, FeedSubscriber},
     policy::record::{LedgerEvent, LedgerLine},
 };
 

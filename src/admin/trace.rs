@@ -18,7 +18,8 @@ use crate::{
         ledger::LineView,
         trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView},
     },
-    control::registry::{self, EventOccurrence, SubscriptionTrace, TraceResult, TraceToken},
+    control::registry::{self, EventOccurrence, TraceResult, TraceToken},
+    insight::trace::SubscriptionTrace,
     policy::{
         delivery_history::{DeadLetterFate, HistoryEnd},
         explain::{EventState, Explanation},

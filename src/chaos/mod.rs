@@ -6,6 +6,7 @@
 //! so the next real panic still counts against the current event.
 
 pub mod response_faults;
+
 use std::{
     pin::Pin,
     sync::{

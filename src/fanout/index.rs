@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::{
     event::{Event, Seq, SubscriptionId},
+    fanout::recent_events::{MatchedChunk, Matches, SubscriptionPositions},
     policy::filter,
-    subscription::{DeliveryPlan, MatchedChunk, Matches, SubscriptionPositions},
+    subscription::DeliveryPlan,
 };
 
 /// The cost of a candidate, in bytes of an event.

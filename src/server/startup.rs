@@ -25,7 +25,7 @@ use crate::{
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::{Config, Secret},
-    control::{expiry, filter_versions, registry::Registry},
+    control::{expiry, filter_versions, registry::Registry, validation::EndpointValidator},
     dead_letter::{self, DeadLetterStores, Redrives},
     declared::Declared,
     deliver::ClientOptions,
@@ -38,7 +38,7 @@ use crate::{
         chunk::Chunk,
         rocks::{RocksOptions, RocksStore, STORE},
     },
-    subscription::{EndpointValidator, ReadBudget, SharedState, SubscriptionContext},
+    subscription::{ReadBudget, SharedState, SubscriptionContext},
     supervision::{Lifeline, SupervisionHistory},
     telemetry::trace::{self, TraceExporter, Tracer},
 };

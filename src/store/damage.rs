@@ -205,7 +205,7 @@ impl KnownDamage {
 }
 
 /// Whether `at` directly follows a gap.
-pub(crate) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) -> bool {
+pub(super) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) -> bool {
     store.damage().is_some_and(|damage| damage.ends_at(partition, at))
 }
 

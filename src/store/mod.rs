@@ -27,6 +27,7 @@ pub mod migrate;
 pub mod records;
 pub mod rocks;
 pub mod watermark;
+
 use std::{ops::ControlFlow, sync::Arc};
 
 use bytes::Bytes;

@@ -21,8 +21,3 @@ pub use self::{
         SubscriptionState, WaitingClient,
     },
 };
-pub use crate::{
-    control::validation::{EndpointValidator, ValidationCode},
-    fanout::recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
-    insight::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
-};

@@ -92,7 +92,7 @@ const REPLAY_HEADER: &str = "aeg-replay-job";
 const REDRIVE_HEADER: &str = "aeg-redrive-job";
 
 /// Maximum events in the answer to one receive request.
-pub(crate) const RECEIVED_MAX: u32 = 100;
+const RECEIVED_MAX: u32 = 100;
 
 /// Maximum bytes of events in such an answer, or one event that is larger.
 const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;

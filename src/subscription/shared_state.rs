@@ -25,16 +25,16 @@ use std::{
 use actix::Addr;
 use tokio::task::AbortHandle;
 
+pub(super) use self::commands::{ActorRequest, WrittenCommands};
+use self::{
+    commands::CommandQueue, late_requests::LateRequests, meter::SubscriptionMeter, pull::PullQueue, suspects::Suspects,
+};
 pub use self::{
     commands::CommandResult,
     meter::{PHASE_NAMES, SubscriptionMeasures},
     pull::{Received, WaitingClient},
     suspects::QuarantinedEvents,
     view::SubscriptionState,
-};
-pub(super) use self::commands::{ActorRequest, WrittenCommands};
-use self::{
-    commands::CommandQueue, late_requests::LateRequests, meter::SubscriptionMeter, pull::PullQueue, suspects::Suspects,
 };
 use crate::{
     event::{Incarnation, Lane, RequestId, Seq, SubscriptionKey},
@@ -308,11 +308,7 @@ impl SharedState {
     pub(super) fn take(&self) -> TakenMessages {
         let mut inner = self.lock();
         inner.woken = false;
-        TakenMessages {
-            end: inner.end,
-            reports: std::mem::take(&mut inner.reports),
-            pulls: inner.queue.take(),
-        }
+        TakenMessages { end: inner.end, reports: std::mem::take(&mut inner.reports), pulls: inner.queue.take() }
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedInner> {

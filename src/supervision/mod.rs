@@ -6,6 +6,7 @@
 //! parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires is not restarted.
 
 pub mod actor_factory;
+
 use std::{
     collections::VecDeque,
     fmt,

@@ -7,11 +7,13 @@ use expect_test::expect;
 use gridhook::{
     admin::ChaosMode,
     clock::{Clock, ManualClock},
-    control::{expiry, validation::ValidationSettings},
+    control::{
+        expiry,
+        validation::{EndpointValidator, ValidationSettings},
+    },
     deliver::{AddressRules, ClientOptions, TlsTrust},
     event::Timestamp,
     policy::validation::HandshakeTimes,
-    subscription::EndpointValidator,
 };
 use serde_json::{Value, json};
 

@@ -16,9 +16,12 @@ use tracing::warn;
 use crate::{
     admin::AdminError,
     api::chaos::{ActiveFaults, ChaosReport, InjectionCounters, ResponseCount},
-    chaos::{Inject, Pause},
+    chaos::{
+        Inject, Pause,
+        response_faults::{FaultCount, FaultCounts, FaultInjection},
+    },
     clock::Skew,
-    control::registry::{self, FaultInjection, Registry},
+    control::registry::{self, Registry},
     event::Timestamp,
     store::faults::StoreFaults,
     supervision::SupervisionHistory,
@@ -87,8 +90,8 @@ impl Fault {
     }
 }
 
-impl From<registry::FaultCount> for ResponseCount {
-    fn from(registry::FaultCount { answers, events }: registry::FaultCount) -> Self {
+impl From<FaultCount> for ResponseCount {
+    fn from(FaultCount { answers, events }: FaultCount) -> Self {
         Self { responses: answers, events }
     }
 }
@@ -175,7 +178,7 @@ impl FaultInjector {
     /// The active faults and the counters.
     pub(super) fn report(&self) -> ChaosReport {
         let ChaosTargets { faults, response_faults: disturbance, .. } = &self.targets;
-        let registry::FaultCounts { dropped, delayed, corrupted } = disturbance.counts();
+        let FaultCounts { dropped, delayed, corrupted } = disturbance.counts();
         let state = self.state();
         // Failing writes are active until all of them have failed.
         let is_on = |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.failing() > 0;

@@ -23,8 +23,11 @@ use crate::{
         ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponsesBody, StallBody, StallTarget,
         VictimKind, WritesBody,
     },
-    chaos::{ActorFault, Inject},
-    control::registry::{ChaosVictim, FaultRule, ResponseFault, TaskKill},
+    chaos::{
+        ActorFault, Inject,
+        response_faults::{FaultRule, ResponseFault},
+    },
+    control::registry::{ChaosVictim, TaskKill},
 };
 
 /// Default duration of a poison event.

@@ -7,12 +7,12 @@ use super::{
     scrape::NamedSubscription,
 };
 use crate::{
-    control::registry::PHASE_NAMES,
     event::Timestamp,
     metrics::{
         HistogramCounts,
         text::{MetricFamily, MetricKind, MetricsText, SampleValue},
     },
+    subscription::PHASE_NAMES,
 };
 
 /// One sample for each event subscription.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    control::registry::{SubscriptionCensus, SubscriptionMeasures, TopicHandle},
+    control::registry::{SubscriptionCensus, TopicHandle},
     dead_letter::totals::DeadLetterTotals,
     event::Timestamp,
     fanout::meter::PublishCounts,
@@ -13,6 +13,7 @@ use crate::{
         record::{Counters, Health, OutcomeCounts, Rate, lease::StepKind},
     },
     store::chunk::LogTail,
+    subscription::SubscriptionMeasures,
     supervision::IncarnationEnds,
 };
 

@@ -10,12 +10,10 @@ use super::{
     figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end},
 };
 use crate::{
-    control::{
-        record::{subscription::SubscriptionRecord, topic::TopicRecord},
-        registry::PHASE_NAMES,
-    },
+    control::record::{subscription::SubscriptionRecord, topic::TopicRecord},
     event::Timestamp,
     metrics::HistogramCounts,
+    subscription::PHASE_NAMES,
 };
 
 /// `GET …/metrics`.

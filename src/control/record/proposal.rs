@@ -10,8 +10,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    control::record::subscription::SubscriptionRecord, event::Timestamp, policy::validation,
-    subscription::ValidationCode,
+    control::{record::subscription::SubscriptionRecord, validation::ValidationCode},
+    event::Timestamp,
+    policy::validation,
 };
 
 /// A subscription that waits for the validation of its endpoint.

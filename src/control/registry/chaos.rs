@@ -5,10 +5,7 @@
 use std::sync::Arc;
 
 use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
-pub use crate::chaos::response_faults::{
-    FaultCount, FaultCounts, FaultInjection, FaultRule, FaultTarget, ResponseFault,
-};
-use crate::chaos::{ActorFault, Inject};
+use crate::chaos::{ActorFault, Inject, response_faults::FaultTarget};
 
 /// The actor that a fault is injected into.
 #[derive(Clone, Debug, PartialEq, Eq)]

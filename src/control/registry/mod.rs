@@ -22,7 +22,7 @@ use tokio::sync::{Notify, mpsc};
 use self::change::NextNumbers;
 pub(crate) use self::change::json;
 pub use self::{
-    chaos::{ChaosVictim, FaultCount, FaultCounts, FaultInjection, FaultRule, FaultTarget, ResponseFault, TaskKill},
+    chaos::{ChaosVictim, TaskKill},
     counts::SubscriptionCensus,
     domain::DomainTopic,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
@@ -31,27 +31,23 @@ pub use self::{
     validation::{ValidationOutcome, ValidationRefusal},
 };
 use crate::{
-    control::record::{
-        filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
-        subscription::SubscriptionRecord, topic::TopicRecord,
+    control::{
+        record::{
+            filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
+            subscription::SubscriptionRecord, topic::TopicRecord,
+        },
+        validation::EndpointValidator,
     },
     event::{PartitionId, Seq, SubscriptionKey},
+    fanout::recent_events::RecentBudget,
+    insight::event_feed::{EventFeed, FeedEvent},
     journal::{self, Journal},
     policy::{
         edition::Edition,
         record::{Command, CommandRefused, Cursor, RedrivePage},
     },
     store::{chunk::Chunk, keys::MetaKind},
-    subscription::{DeliveryContext, DeliveryPlan, EndpointValidator, RecentBudget, SharedState},
-};
-pub use crate::{
-    insight::{
-        event_finder::{EventAccount, EventSelector, ExplainAnswer, SearchedRange},
-        trace::SubscriptionTrace,
-    },
-    subscription::{
-        CommandResult, EventFeed, FeedEvent, FeedSubscriber, PHASE_NAMES, QuarantinedEvents, SubscriptionMeasures,
-    },
+    subscription::{CommandResult, DeliveryContext, DeliveryPlan, SharedState},
 };
 
 /// Why a change was not made.

@@ -18,12 +18,16 @@ use super::{Error, domain};
 use crate::{
     control::record::{proposal::Proposal, subscription::SubscriptionRecord, topic::TopicRecord},
     event::{Event, Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    fanout::{InboxWake, TopicActor, meter::TopicMeter},
+    fanout::{
+        InboxWake, TopicActor,
+        meter::TopicMeter,
+        recent_events::{RecentBudget, RecentEvents},
+    },
     insight::event_finder::{EventSelector, ExplainAnswer, explain},
     journal::{self, CrowdedPartition, Journal},
     policy::record::{Cursor, EndpointView},
     store::chunk::Chunk,
-    subscription::{DeliveryPlan, QuarantinedEvents, RecentBudget, RecentEvents, SharedState},
+    subscription::{DeliveryPlan, QuarantinedEvents, SharedState},
     supervision::{Lifeline, LifelineHeld, Supervision, SupervisionHistory},
 };
 

@@ -6,11 +6,14 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::{EventSelector, TopicHandle};
+use super::TopicHandle;
 use crate::{
     control::record::filter_version::{self, Versions},
     event::{Event, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    insight::trace::{self, SubscriptionTrace, TraceQuery},
+    insight::{
+        event_finder::EventSelector,
+        trace::{self, SubscriptionTrace, TraceQuery},
+    },
     journal,
     policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerLine},
     store::keys,

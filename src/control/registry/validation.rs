@@ -22,13 +22,13 @@ use crate::{
             proposal::{Proposal, Provisioned},
             subscription::SubscriptionRecord,
         },
-        validation::ConfirmationMethod,
+        validation::{ConfirmationMethod, EndpointValidator},
     },
     event::Timestamp,
     journal::MetaChange,
     policy::validation::{Handshake, ValidationFailure, ValidationResult, is_over, rate},
     store::keys::MetaKind,
-    subscription::{DeliveryPlan, EndpointValidator},
+    subscription::DeliveryPlan,
 };
 
 /// A confirmation may arrive before the handshake's own response is processed. It waits in steps of this time …

@@ -52,11 +52,7 @@ pub(super) struct CommandQueue {
 impl CommandQueue {
     fn push(&mut self, request: ActorRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let (reply, answer) = oneshot::channel();
-        self.waiting.push_back(WaitingRequest {
-            request: Some(request),
-            result: CommandResult { job: None },
-            reply,
-        });
+        self.waiting.push_back(WaitingRequest { request: Some(request), result: CommandResult { job: None }, reply });
         answer
     }
 
