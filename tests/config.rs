@@ -8,7 +8,7 @@ use gridhook::{
     config::{Config, DEFAULTS, KeySource, LogFormat, SettingFlag, SettingSources, TrustRoots},
     policy::{
         edition::{Edition, StepOrigin},
-        outcome::Outcome,
+        outcome::Failure,
     },
 };
 
@@ -522,7 +522,7 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
     let config = load(&file, &[], &[]).expect("good settings");
     let quick = config.policy.editions.get(&config.policy.edition).expect("the edition");
     assert_eq!((quick.retry.schedule[0], quick.retry.steps), (Duration::from_millis(20), StepOrigin::Delays));
-    let busy = |name: &str| config.policy.editions.get(name).expect("the edition").probation.durations[&Outcome::Busy];
+    let busy = |name: &str| config.policy.editions.get(name).expect("the edition").probation.durations[&Failure::Busy];
     assert_eq!((busy("quick"), busy("current")), (Duration::from_secs(7), Duration::from_secs(10)));
     assert_eq!(
         config.policy.editions.names().collect::<Vec<_>>(),
@@ -547,7 +547,7 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
             |
         100 | Sleepy = "10s"
             | ^^^^^^
-        unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&shown(&current.replace("Busy = ", "Sleepy = ")));
+        unknown variant `Sleepy`, expected one of `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&shown(&current.replace("Busy = ", "Sleepy = ")));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use gridhook::{
     config::Editions,
     policy::{
         edition::{Edition, SettingRange, StepOrigin},
-        outcome::Outcome,
+        outcome::Failure,
     },
 };
 
@@ -54,7 +54,7 @@ fn the_current_edition_is_that_of_the_specification() {
     assert_eq!(edition.probation.after_failures, 10);
     assert_eq!((edition.probation.failure_share, edition.probation.requests_min), (0.5, 20));
     assert_eq!(edition.probation.window, Duration::from_secs(60));
-    assert_eq!(edition.probation.durations[&Outcome::InvalidAzureFunctionDestination], Duration::from_secs(600));
+    assert_eq!(edition.probation.durations[&Failure::InvalidAzureFunctionDestination], Duration::from_secs(600));
     assert_eq!(edition.probation.durations.len(), 10);
 }
 

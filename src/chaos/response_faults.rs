@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     event::{PartitionId, SubscriptionKey},
-    policy::outcome::{Outcome, RequestResult},
+    policy::outcome::{Failure, RequestResult},
 };
 
 /// A fault of a response.
@@ -150,17 +150,17 @@ impl FaultInjection {
 /// The result in place of a dropped response.
 pub(crate) fn dropped(answer: &RequestResult) -> RequestResult {
     let detail = "chaos dropped the response".to_owned();
-    RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Outcome::SocketError) }
+    RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Failure::SocketError) }
 }
 
 /// The result in place of a corrupted response.
 pub(crate) fn corrupted(answer: &RequestResult) -> RequestResult {
     let detail = "the response is not valid HTTP: chaos corrupted it".to_owned();
-    RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Outcome::GenericError) }
+    RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Failure::GenericError) }
 }
 
 /// The result if a delayed response has not arrived at the timeout.
 pub(crate) fn delayed(wait: Duration) -> RequestResult {
     let detail = format!("no response within {wait:?}: chaos delayed it");
-    RequestResult { detail, latency: wait, ..RequestResult::bare(Outcome::TimedOut) }
+    RequestResult { detail, latency: wait, ..RequestResult::bare(Failure::TimedOut) }
 }

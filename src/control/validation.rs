@@ -29,7 +29,7 @@ use crate::{
     },
     event::Timestamp,
     policy::{
-        outcome::Outcome,
+        outcome::{Failure, Outcome},
         validation::{self, Handshake, HandshakeTimes, TRIES, ValidationFailure, ValidationResponse, ValidationResult},
     },
     subscription::{clients, plan::DeliveryPlan},
@@ -204,12 +204,18 @@ impl EndpointValidator {
         let HandshakeTimes { answer, pause, window: _ } = self.validation.times;
         let client =
             clients::client(&self.client, plan.record.webhook.client_certificate.as_deref()).map_err(|missing| {
-                ValidationFailure::Unanswered { outcome: Outcome::SocketError, detail: missing.to_string() }
+                ValidationFailure::Unanswered {
+                    outcome: Outcome::Failed(Failure::SocketError),
+                    detail: missing.to_string(),
+                }
             })?;
         let _place = client.sockets().take();
         let mut response = client.send_handshake(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
-            if !matches!(&response, Err(ValidationFailure::Unanswered { outcome: Outcome::TimedOut, .. })) {
+            if !matches!(
+                &response,
+                Err(ValidationFailure::Unanswered { outcome: Outcome::Failed(Failure::TimedOut), .. })
+            ) {
                 break;
             }
             tokio::time::sleep(pause).await;

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     event::Timestamp,
-    policy::outcome::{Outcome, RequestResult},
+    policy::outcome::{Failure, Outcome, RequestResult},
 };
 
 type Attempts<'a> = Pin<Box<dyn Future<Output = RequestResult> + 'a>>;
@@ -68,7 +68,7 @@ impl<'a> RequestInFlight<'a> {
     pub async fn answer(mut self, wait: Duration) -> (RequestResult, Option<LateRequest<'a>>) {
         let start = Instant::now();
         if let Err(refused) = self.client.rules().check_url(self.destination.url()) {
-            return (failure(Outcome::SocketError, refused.to_string()), None);
+            return (failure(Failure::SocketError, refused.to_string()), None);
         }
         let [first, second] = &self.request_attempts;
         for request_attempt in [first, second] {
@@ -88,7 +88,7 @@ impl<'a> RequestInFlight<'a> {
             Ok(answer) => (RequestResult { latency: began.elapsed(), phases, ..answer }, None),
             Err(_) => {
                 let phase = current.phase();
-                let answer = failure(Outcome::TimedOut, timeout_detail(phase, self.destination, wait));
+                let answer = failure(Failure::TimedOut, timeout_detail(phase, self.destination, wait));
                 let unreached = matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
                 let answer = RequestResult { latency: began.elapsed(), phases, unreached, ..answer };
                 current.late.set(true);

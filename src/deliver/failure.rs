@@ -11,7 +11,7 @@ use super::{
     request::Destination,
     socket::{RequestAttempt, RequestPhase},
 };
-use crate::policy::outcome::{Outcome, RequestResult};
+use crate::policy::outcome::{Failure, RequestResult};
 
 /// 400 bytes describe the failure. The text of an error may contain data from the endpoint.
 const DETAIL_BYTES_MAX: usize = 400;
@@ -35,31 +35,31 @@ pub(super) fn failed(error: &SendRequestError, phase: RequestPhase, destination:
     let host = destination.url().host_str().unwrap_or_default();
     match error {
         SendRequestError::Connect(ConnectError::Resolver(error)) => {
-            unreached(Outcome::ResolutionError, format!("cannot resolve the name {host}: {error}"))
+            unreached(Failure::ResolutionError, format!("cannot resolve the name {host}: {error}"))
         }
         SendRequestError::Connect(ConnectError::NoRecords) => {
-            unreached(Outcome::ResolutionError, format!("the name {host} has no address"))
+            unreached(Failure::ResolutionError, format!("the name {host} has no address"))
         }
         SendRequestError::Connect(ConnectError::Io(error)) => match (refusal(error), phase) {
-            (Some(why), _) => failure(Outcome::SocketError, why),
-            (None, RequestPhase::Connecting(_)) => unreached(Outcome::SocketError, connect_detail(error, phase)),
-            (None, _) => failure(Outcome::SocketError, connect_detail(error, phase)),
+            (Some(why), _) => failure(Failure::SocketError, why),
+            (None, RequestPhase::Connecting(_)) => unreached(Failure::SocketError, connect_detail(error, phase)),
+            (None, _) => failure(Failure::SocketError, connect_detail(error, phase)),
         },
         SendRequestError::Connect(ConnectError::Disconnected) => {
-            failure(Outcome::SocketError, "the connection was closed without a response".to_owned())
+            failure(Failure::SocketError, "the connection was closed without a response".to_owned())
         }
         SendRequestError::Connect(ConnectError::Timeout) | SendRequestError::Timeout => {
-            failure(Outcome::TimedOut, "no response".to_owned())
+            failure(Failure::TimedOut, "no response".to_owned())
         }
-        SendRequestError::Connect(error) => failure(Outcome::SocketError, format!("no connection: {error}")),
+        SendRequestError::Connect(error) => failure(Failure::SocketError, format!("no connection: {error}")),
         SendRequestError::Send(error) => {
-            failure(Outcome::SocketError, format!("the connection broke while sending the request: {error}"))
+            failure(Failure::SocketError, format!("the connection broke while sending the request: {error}"))
         }
         SendRequestError::Response(error) => match io_cause(error) {
-            Some(error) => failure(Outcome::SocketError, format!("the connection broke before the response: {error}")),
-            None => failure(Outcome::GenericError, format!("the response is not valid HTTP: {error}")),
+            Some(error) => failure(Failure::SocketError, format!("the connection broke before the response: {error}")),
+            None => failure(Failure::GenericError, format!("the response is not valid HTTP: {error}")),
         },
-        error => failure(Outcome::GenericError, format!("cannot make the request: {error}")),
+        error => failure(Failure::GenericError, format!("cannot make the request: {error}")),
     }
 }
 
@@ -96,13 +96,13 @@ pub(super) fn timeout_detail(phase: RequestPhase, destination: &Destination, wai
 }
 
 /// No connection was made because of the network.
-fn unreached(outcome: Outcome, detail: String) -> RequestResult {
-    RequestResult { unreached: true, ..failure(outcome, detail) }
+fn unreached(kind: Failure, detail: String) -> RequestResult {
+    RequestResult { unreached: true, ..failure(kind, detail) }
 }
 
 /// A result without a status.
-pub(super) fn failure(outcome: Outcome, detail: String) -> RequestResult {
-    RequestResult { detail: bounded(detail), ..RequestResult::bare(outcome) }
+pub(super) fn failure(kind: Failure, detail: String) -> RequestResult {
+    RequestResult { detail: bounded(detail), ..RequestResult::bare(kind) }
 }
 
 /// `text`, shortened to the length of a log line.

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     event::{Schema, Timestamp},
     policy::{
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, RequestResult},
         validation::{Handshake, ValidationFailure, ValidationResponse},
     },
 };
@@ -130,7 +130,7 @@ impl WebhookClient {
         wait: Duration,
     ) -> Result<ValidationResponse, ValidationFailure> {
         if let Err(refused) = self.rules().check_url(destination.url()) {
-            return Err(unanswered(failure(Outcome::SocketError, refused.to_string())));
+            return Err(unanswered(failure(Failure::SocketError, refused.to_string())));
         }
         let request_attempt = RequestAttempt::new(true);
         match timeout(wait, self.exchange_handshake(handshake, destination, outgoing, &request_attempt)).await {
@@ -138,7 +138,7 @@ impl WebhookClient {
             Ok(Err(error)) => Err(unanswered(failed(&error, request_attempt.phase(), destination))),
             Err(_) => {
                 let detail = timeout_detail(reached(&request_attempt, outgoing), destination, wait);
-                Err(unanswered(failure(Outcome::TimedOut, detail)))
+                Err(unanswered(failure(Failure::TimedOut, detail)))
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::{
         position::{self, LogPosition},
     },
     policy::{
-        outcome::Outcome,
+        outcome::Failure,
         record::{Cursor, DeadLetterRecord, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
     },
     store::{
@@ -388,7 +388,7 @@ fn rebuild_pending(
     let rebuild = |due| PendingDelivery {
         attempts: 1,
         due,
-        last: Outcome::GenericError,
+        last: Failure::GenericError.into(),
         status: None,
         tried: due,
         received: None,

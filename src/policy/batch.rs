@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::{
     event::{Event, Schema, Timestamp},
-    policy::{SendItem, outcome::Outcome, property::PropertyGroup},
+    policy::{SendItem, outcome::LastOutcome, property::PropertyGroup},
 };
 
 /// Limits of one request.
@@ -47,7 +47,7 @@ pub struct ReadyEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAttempt {
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: LastOutcome,
     /// The HTTP status, if there was one.
     pub status: Option<u16>,
     /// When the attempt was made.

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
-use crate::policy::outcome::Outcome;
+use crate::policy::outcome::{Failure, Outcome};
 
 /// An edition of the delivery policy.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -87,8 +87,8 @@ pub enum EndpointKind {
     Resource,
 }
 
-/// The meaning of a failure for one kind of destination. The lists do not contradict each other, and name neither
-/// successes nor outcomes of gridhook's own making.
+/// The meaning of a failure for one kind of destination. The lists do not contradict each other, and name
+/// failures only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureRules {
@@ -97,8 +97,8 @@ pub struct FailureRules {
     /// Statuses after which an event is given up at once if it becomes a dead letter. Without a dead-letter destination
     /// it is tried again, after the wait of the status.
     pub never_retried_with_dead_letter: Vec<u16>,
-    /// Outcomes without a status after which an event is given up at once.
-    pub never_retried_without_status: Vec<Outcome>,
+    /// Failures without a status after which an event is given up at once.
+    pub never_retried_without_status: Vec<Failure>,
     /// The minimum wait after a status.
     #[serde(deserialize_with = "durations_by")]
     pub waits: BTreeMap<u16, Duration>,
@@ -120,10 +120,10 @@ pub struct ProbationRules {
     pub window: Duration,
     /// … if they are at least this many: at least one.
     pub requests_min: u32,
-    /// The duration by the outcome that caused it; never zero, never for a success.
+    /// The duration by the failure that caused it; never zero.
     #[serde(deserialize_with = "durations_by")]
-    pub durations: BTreeMap<Outcome, Duration>,
-    /// The duration for any other outcome; never zero.
+    pub durations: BTreeMap<Failure, Duration>,
+    /// The duration for any other failure; never zero.
     #[serde(with = "humantime_serde")]
     pub otherwise: Duration,
     /// The maximum that failed probes double it to: at least the longest duration above.
@@ -256,18 +256,17 @@ pub struct SubscriptionTerms<'a> {
 }
 
 impl FailureRules {
-    /// Outcomes without an HTTP status: no response, or a destination without HTTP reports it. All others are of
-    /// gridhook's own making.
-    const WITHOUT_STATUS: [Outcome; 9] = [
-        Outcome::TimedOut,
-        Outcome::SocketError,
-        Outcome::ResolutionError,
-        Outcome::GenericError,
-        Outcome::NotFound,
-        Outcome::Disabled,
-        Outcome::Full,
-        Outcome::SessionQueueNotSupported,
-        Outcome::InvalidAzureFunctionDestination,
+    /// Failures without an HTTP status: no response, or a destination without HTTP reports it.
+    const WITHOUT_STATUS: [Failure; 9] = [
+        Failure::TimedOut,
+        Failure::SocketError,
+        Failure::ResolutionError,
+        Failure::GenericError,
+        Failure::NotFound,
+        Failure::Disabled,
+        Failure::Full,
+        Failure::SessionQueueNotSupported,
+        Failure::InvalidAzureFunctionDestination,
     ];
 
     /// The rules for a subscription with or without a dead-letter destination.
@@ -297,9 +296,9 @@ impl FailureRules {
                 "{key} has status {both} in both lists of what is never retried; allowed is one of them"
             ));
         }
-        if let Some(other) = never_retried_without_status.iter().find(|outcome| !Self::WITHOUT_STATUS.contains(outcome))
+        if let Some(other) = never_retried_without_status.iter().find(|failure| !Self::WITHOUT_STATUS.contains(failure))
         {
-            let allowed = Self::WITHOUT_STATUS.map(|outcome| outcome.to_string()).join(", ");
+            let allowed = Self::WITHOUT_STATUS.map(|failure| failure.to_string()).join(", ");
             return Err(format!("{key}.never_retried_without_status names {other}; allowed are {allowed}"));
         }
         Ok(())
@@ -319,11 +318,8 @@ impl ProbationRules {
             let window = humantime_serde::re::humantime::format_duration(*window);
             return Err(format!("probation.window is {window}; allowed is 1s or more"));
         }
-        if durations.contains_key(&Outcome::Delivered) {
-            return Err("probation.durations names Delivered; allowed are outcomes of a failure".to_owned());
-        }
-        for (outcome, duration) in durations {
-            positive(&format!("probation.durations.{outcome}"), *duration)?;
+        for (failure, duration) in durations {
+            positive(&format!("probation.durations.{failure}"), *duration)?;
         }
         positive("probation.otherwise", *otherwise)?;
         let most = durations.values().chain([otherwise]).max().copied().unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::{
         OutgoingBatch, SendItem, SubscriptionSettings,
         batch::LastAttempt,
         endpoint,
-        outcome::{Outcome, Reason, RequestResult},
+        outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{Cursor, DeadLetterRecord, EndpointView, Health, HeldBy, LaneCursor, PendingDelivery, Rate},
         retry::{self, Failed, Jitter, RetryDecision},
     },
@@ -165,8 +165,8 @@ pub enum Obstacle {
     },
     /// The endpoint is suspended.
     Suspended {
-        /// The outcome that decided the duration.
-        cause: Outcome,
+        /// The failure that decided the duration.
+        cause: Failure,
         /// When the suspension began.
         since: Timestamp,
         /// When a probe may be sent.
@@ -181,8 +181,8 @@ pub enum Obstacle {
     },
     /// A probe is in flight; everything else waits for its outcome.
     Probing {
-        /// The outcome that caused the suspension.
-        cause: Outcome,
+        /// The failure that caused the suspension.
+        cause: Failure,
         /// When the suspension began.
         since: Timestamp,
         /// Number of suspensions in a row.
@@ -323,8 +323,8 @@ enum FirstStep {
 }
 
 /// A forecast without attempts and without an end.
-fn forecast_of_nothing(failure: Outcome) -> Forecast {
-    Forecast { failure, status: None, attempts: Vec::new(), end: None }
+fn forecast_of_nothing(failure: Failure) -> Forecast {
+    Forecast { failure: failure.into(), status: None, attempts: Vec::new(), end: None }
 }
 
 /// Until when due events become dead letters at once.
@@ -341,10 +341,10 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     };
     let opens = opens.max(cursor.pace.not_before.unwrap_or_default());
     let failure = match facts.pending {
-        Some((_, pending)) if pending.attempts > 0 => {
-            RequestResult { status: pending.status, ..RequestResult::bare(pending.last) }
+        Some((_, PendingDelivery { attempts: 1.., last: LastOutcome::Attempted(last), status, .. })) => {
+            RequestResult { status: *status, ..RequestResult::bare(*last) }
         }
-        Some(_) | None => RequestResult::bare(cause.unwrap_or(Outcome::TimedOut)),
+        Some(_) | None => RequestResult::bare(cause.unwrap_or(Failure::TimedOut)),
     };
     let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);
     // When its first attempt was sent, if there was one.

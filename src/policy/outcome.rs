@@ -1,16 +1,17 @@
-//! Outcomes of requests, in Event Grid's terms, and reasons why an event is given up.
+//! How requests end, in Event Grid's terms, and reasons why an event is given up.
+//!
+//! Three types, each a part of the next: a [`Failure`] is why a request failed, an [`Outcome`] is how a request ended,
+//! and a [`LastOutcome`] is what a record says of an event's last attempt. Each value has one stored byte and one name.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-/// The outcome of a request, or why there was none: the values of `lastDeliveryOutcome` (seed 000), and `GenericError`
-/// of the delivery logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Outcome {
-    /// Accepted: a status from 200 to 204.
-    Delivered,
+/// Why a request failed: a status other than 200 to 204, or no response. The values of `lastDeliveryOutcome` that stand
+/// for a failure (seed 000), and `GenericError` of the delivery logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+pub enum Failure {
     /// 404 or 410.
     NotFound,
     /// The destination is disabled at present.
@@ -27,12 +28,6 @@ pub enum Outcome {
     Busy,
     /// 413.
     PayloadTooLarge,
-    /// The endpoint is on probation; no attempt was made.
-    Probation,
-    /// The subscription was deleted meanwhile.
-    Canceled,
-    /// Aborted by gridhook: at shutdown, or because the sending task panicked.
-    Aborted,
     /// No connection, no TLS session, or a reset.
     SocketError,
     /// The endpoint's host name has no address.
@@ -43,30 +38,12 @@ pub enum Outcome {
     Forbidden,
     /// The destination is not a valid Azure Function.
     InvalidAzureFunctionDestination,
-    /// Any other status.
+    /// Any other status, or a response that is not HTTP.
     GenericError,
-    /// A pull client holds the event, or let its lock expire.
-    #[serde(skip_deserializing)]
-    Delivering,
 }
 
-impl Outcome {
-    /// The outcome of an HTTP status from a webhook (`spec`: decision 9).
-    pub fn of_status(status: u16) -> Self {
-        match status {
-            200..=204 => Self::Delivered,
-            400 => Self::BadRequest,
-            401 => Self::Unauthorized,
-            403 => Self::Forbidden,
-            404 | 410 => Self::NotFound,
-            408 => Self::TimedOut,
-            413 => Self::PayloadTooLarge,
-            429 | 503 => Self::Busy,
-            _ => Self::GenericError,
-        }
-    }
-
-    /// Whether it stands for a status that is never retried.
+impl Failure {
+    /// Whether its name stands for an HTTP status, for the reasons of dead letters.
     fn is_http(self) -> bool {
         match self {
             Self::BadRequest
@@ -74,78 +51,144 @@ impl Outcome {
             | Self::Forbidden
             | Self::NotFound
             | Self::PayloadTooLarge
-            | Self::Busy
-            | Self::Delivered => true,
+            | Self::Busy => true,
             Self::TimedOut
             | Self::SocketError
             | Self::ResolutionError
             | Self::GenericError
             | Self::Disabled
             | Self::Full
-            | Self::Probation
-            | Self::Canceled
-            | Self::Aborted
             | Self::SessionQueueNotSupported
-            | Self::InvalidAzureFunctionDestination
-            | Self::Delivering => false,
+            | Self::InvalidAzureFunctionDestination => false,
         }
     }
 }
 
-/// The stored bytes of outcomes, as one list: an outcome without a byte, or two with the same byte, do not compile.
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Accepted: a status from 200 to 204.
+    Delivered,
+    /// Aborted by gridhook: at shutdown, or because the sending task panicked. It says nothing about the endpoint.
+    Aborted,
+    /// It failed.
+    Failed(Failure),
+}
+
+impl Outcome {
+    /// The outcome of an HTTP status from a webhook (`spec`: decision 9).
+    pub fn of_status(status: u16) -> Self {
+        Self::Failed(match status {
+            200..=204 => return Self::Delivered,
+            400 => Failure::BadRequest,
+            401 => Failure::Unauthorized,
+            403 => Failure::Forbidden,
+            404 | 410 => Failure::NotFound,
+            408 => Failure::TimedOut,
+            413 => Failure::PayloadTooLarge,
+            429 | 503 => Failure::Busy,
+            _ => Failure::GenericError,
+        })
+    }
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The outcome of an event's last attempt, or the event's state where no request with it has ended:
+/// `lastDeliveryOutcome`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastOutcome {
+    /// The last request ended with this outcome.
+    Attempted(Outcome),
+    /// The endpoint is on probation; no attempt was made.
+    Probation,
+    /// The subscription was deleted meanwhile.
+    Canceled,
+    /// A pull client holds the event, or let its lock expire.
+    Delivering,
+}
+
+impl<O: Into<Outcome>> From<O> for LastOutcome {
+    fn from(outcome: O) -> Self {
+        Self::Attempted(outcome.into())
+    }
+}
+
+/// The stored bytes and the names of these types, each as one list: a value without a byte, or two with the same byte,
+/// do not compile.
 macro_rules! stored_as {
-    ($($outcome:ident = $byte:literal),+ $(,)?) => {
-        impl Outcome {
-            /// All outcomes.
+    ($type:ty { $($value:ident = $byte:literal),+ $(,)? $(; $part:ident in $inner:ty)? }) => {
+        impl $type {
+            /// All values.
             pub fn all() -> impl Iterator<Item = Self> {
-                [$(Self::$outcome),+].into_iter()
+                [$(Self::$value),+].into_iter()$(.chain(<$inner>::all().map(Self::$part)))?
             }
 
             /// The byte stored for it.
             pub fn byte(self) -> u8 {
                 match self {
-                    $(Self::$outcome => $byte,)+
+                    $(Self::$value => $byte,)+
+                    $(Self::$part(inner) => inner.byte(),)?
                 }
             }
 
-            /// The outcome of a stored byte.
+            /// The value of a stored byte.
             #[deny(unreachable_patterns)]
             pub fn of_byte(byte: u8) -> Option<Self> {
                 match byte {
-                    $($byte => Some(Self::$outcome),)+
-                    _ => None,
+                    $($byte => Some(Self::$value),)+
+                    _ => None$(.or_else(|| <$inner>::of_byte(byte).map(Self::$part)))?,
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$value => f.write_str(stringify!($value)),)+
+                    $(Self::$part(inner) => inner.fmt(f),)?
                 }
             }
         }
     };
 }
 
-// A byte is never reused for another outcome.
+// The three share one range of bytes. A byte is never reused for another value.
 stored_as! {
-    Delivered = 0,
-    NotFound = 1,
-    Disabled = 2,
-    Full = 3,
-    Unauthorized = 4,
-    BadRequest = 5,
-    TimedOut = 6,
-    Busy = 7,
-    PayloadTooLarge = 8,
-    Probation = 9,
-    Canceled = 10,
-    Aborted = 11,
-    SocketError = 12,
-    ResolutionError = 13,
-    SessionQueueNotSupported = 14,
-    Forbidden = 15,
-    InvalidAzureFunctionDestination = 16,
-    GenericError = 17,
-    Delivering = 18,
+    Failure {
+        NotFound = 1,
+        Disabled = 2,
+        Full = 3,
+        Unauthorized = 4,
+        BadRequest = 5,
+        TimedOut = 6,
+        Busy = 7,
+        PayloadTooLarge = 8,
+        SocketError = 12,
+        ResolutionError = 13,
+        SessionQueueNotSupported = 14,
+        Forbidden = 15,
+        InvalidAzureFunctionDestination = 16,
+        GenericError = 17,
+    }
 }
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+stored_as! {
+    Outcome {
+        Delivered = 0,
+        Aborted = 11;
+        Failed in Failure
+    }
+}
+stored_as! {
+    LastOutcome {
+        Probation = 9,
+        Canceled = 10,
+        Delivering = 18;
+        Attempted in Outcome
     }
 }
 
@@ -157,7 +200,7 @@ pub enum Reason {
     /// The next attempt would be after the event's time to live.
     TimeToLiveExceeded,
     /// The endpoint returned a status that is never retried.
-    Undeliverable(Outcome),
+    Undeliverable(Failure),
     /// The endpoint is on probation after a client error, and the subscription is configured not to wait.
     ProbationCausedByClientError,
     /// A poison event: the actor that processed it panicked repeatedly.
@@ -185,16 +228,15 @@ impl Reason {
             Self::Rejected,
             Self::RedriveCanceled,
         ];
-        let failed = Outcome::all().filter(|outcome| *outcome != Outcome::Delivered);
-        alone.into_iter().chain(failed.map(Self::Undeliverable))
+        alone.into_iter().chain(Failure::all().map(Self::Undeliverable))
     }
 
-    /// The two bytes stored for it; the second is an outcome's.
+    /// The two bytes stored for it; the second is a failure's.
     pub fn bytes(self) -> [u8; 2] {
         match self {
             Self::MaxDeliveryAttemptsExceeded => [1, 0],
             Self::TimeToLiveExceeded => [2, 0],
-            Self::Undeliverable(outcome) => [3, outcome.byte()],
+            Self::Undeliverable(failure) => [3, failure.byte()],
             Self::ProbationCausedByClientError => [4, 0],
             Self::Quarantined => [5, 0],
             Self::Missing => [6, 0],
@@ -205,11 +247,11 @@ impl Reason {
     }
 
     /// The reason of two stored bytes.
-    pub fn of_bytes([kind, outcome]: [u8; 2]) -> Option<Self> {
+    pub fn of_bytes([kind, failure]: [u8; 2]) -> Option<Self> {
         match kind {
             1 => Some(Self::MaxDeliveryAttemptsExceeded),
             2 => Some(Self::TimeToLiveExceeded),
-            3 => Outcome::of_byte(outcome).map(Self::Undeliverable),
+            3 => Failure::of_byte(failure).map(Self::Undeliverable),
             4 => Some(Self::ProbationCausedByClientError),
             5 => Some(Self::Quarantined),
             6 => Some(Self::Missing),
@@ -226,8 +268,8 @@ impl fmt::Display for Reason {
         match self {
             Self::MaxDeliveryAttemptsExceeded => f.write_str("MaxDeliveryAttemptsExceeded"),
             Self::TimeToLiveExceeded => f.write_str("TimeToLiveExceeded"),
-            Self::Undeliverable(outcome) if outcome.is_http() => write!(f, "UndeliverableDueToHttp{outcome}"),
-            Self::Undeliverable(outcome) => write!(f, "UndeliverableDueTo{outcome}"),
+            Self::Undeliverable(failure) if failure.is_http() => write!(f, "UndeliverableDueToHttp{failure}"),
+            Self::Undeliverable(failure) => write!(f, "UndeliverableDueTo{failure}"),
             Self::ProbationCausedByClientError => f.write_str("UndeliverableDueToProbationCausedByClientError"),
             Self::Quarantined => f.write_str("Quarantined"),
             Self::Missing => f.write_str("Missing"),
@@ -295,9 +337,9 @@ pub struct RequestResult {
 
 impl RequestResult {
     /// A result with nothing but an outcome.
-    pub fn bare(outcome: Outcome) -> Self {
+    pub fn bare(outcome: impl Into<Outcome>) -> Self {
         Self {
-            outcome,
+            outcome: outcome.into(),
             status: None,
             retry_after: None,
             latency: Duration::ZERO,

@@ -20,7 +20,7 @@ use self::{
 };
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
-    policy::outcome::{Outcome, Reason},
+    policy::outcome::{Failure, LastOutcome, Outcome, Reason},
 };
 
 /// How far a subscription has come: one small record, written once per group of outcomes.
@@ -123,8 +123,8 @@ pub enum Health {
     },
     /// The endpoint is not called until `until`.
     Suspended {
-        /// The outcome that decided the duration.
-        cause: Outcome,
+        /// The failure that decided the duration.
+        cause: Failure,
         /// When the suspension began.
         since: Timestamp,
         /// When one probe may be sent.
@@ -134,8 +134,8 @@ pub enum Health {
     },
     /// One request is in flight as a probe.
     Probing {
-        /// The outcome that caused the suspension.
-        cause: Outcome,
+        /// The failure that caused the suspension.
+        cause: Failure,
         /// When the suspension began.
         since: Timestamp,
         /// Number of suspensions in a row.
@@ -301,7 +301,7 @@ pub struct PendingDelivery {
     /// When the next one is due.
     pub due: Timestamp,
     /// The outcome of the last one.
-    pub last: Outcome,
+    pub last: LastOutcome,
     /// The HTTP status of the last one, if there was one.
     pub status: Option<u16>,
     /// When the last one was made.
@@ -356,7 +356,7 @@ pub struct DeadLetterRecord {
     /// Attempts made.
     pub attempts: u32,
     /// The outcome of the last one.
-    pub outcome: Outcome,
+    pub outcome: LastOutcome,
     /// The HTTP status of the last one, if there was one.
     pub status: Option<u16>,
     /// When the journal appended the event.

@@ -6,7 +6,7 @@ use crate::{
     event::Timestamp,
     policy::{
         edition::{Edition, EndpointKind, RetrySchedule, StepOrigin, SubscriptionTerms},
-        outcome::{Outcome, Reason, RequestResult},
+        outcome::{Failure, Outcome, Reason, RequestResult},
     },
 };
 
@@ -48,8 +48,8 @@ pub fn judge(
     jitter: Jitter,
 ) -> RetryDecision {
     let rules = terms.rules;
-    if is_final(terms, answer) {
-        return RetryDecision::Never(Reason::Undeliverable(answer.outcome));
+    if let Some(failure) = final_failure(terms, answer) {
+        return RetryDecision::Never(Reason::Undeliverable(failure));
     }
     if failed.number >= attempts_max {
         return RetryDecision::Never(Reason::MaxDeliveryAttemptsExceeded);
@@ -73,20 +73,24 @@ pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duratio
 /// Whether a failure is caused by the events of the request and says nothing about the endpoint's health: the endpoint
 /// read and rejected them. An edition whose probation table names the outcome says otherwise.
 pub fn blames_events(edition: &Edition, terms: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
-    let refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
-    let is_about_endpoint = edition.probation.durations.contains_key(&answer.outcome);
-    answer.status.is_some() && (refused || is_final(terms, answer)) && !is_about_endpoint
+    let Outcome::Failed(failure) = answer.outcome else { return false };
+    let refused = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
+    let is_about_endpoint = edition.probation.durations.contains_key(&failure);
+    answer.status.is_some() && (refused || final_failure(terms, answer).is_some()) && !is_about_endpoint
 }
 
-/// Whether the edition excludes further attempts.
-fn is_final(SubscriptionTerms { rules, dead_letter }: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
-    match answer.status {
+/// The failure, if the edition excludes further attempts after it.
+fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option<Failure> {
+    let SubscriptionTerms { rules, dead_letter } = terms;
+    let Outcome::Failed(failure) = answer.outcome else { return None };
+    let is_final = match answer.status {
         Some(status) => {
             rules.never_retried.contains(&status)
                 || dead_letter && rules.never_retried_with_dead_letter.contains(&status)
         }
-        None => rules.never_retried_without_status.contains(&answer.outcome),
-    }
+        None => rules.never_retried_without_status.contains(&failure),
+    };
+    is_final.then_some(failure)
 }
 
 /// The time of the next attempt by the schedule.

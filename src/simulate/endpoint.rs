@@ -12,7 +12,7 @@ use crate::{
     event::{Seq, Timestamp},
     policy::{
         SendItem,
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, Outcome, RequestResult},
     },
     simulate::endpoint_model::{AvailabilityPeriod, EndpointModel},
 };
@@ -61,7 +61,7 @@ impl SimulatedReply {
             status,
             retry_after,
             latency,
-            unreached: outcome == Outcome::SocketError,
+            unreached: outcome == Outcome::Failed(Failure::SocketError),
             ..RequestResult::bare(outcome)
         }
     }
@@ -105,8 +105,12 @@ impl SimulatedEndpoint {
             retry_after: None,
             latency,
         };
-        let silent =
-            SimulatedReply { outcome: Outcome::TimedOut, status: None, retry_after: None, latency: self.response_wait };
+        let silent = SimulatedReply {
+            outcome: Outcome::Failed(Failure::TimedOut),
+            status: None,
+            retry_after: None,
+            latency: self.response_wait,
+        };
         let up = self.availability(now).up;
         match self.model {
             EndpointModel::Healthy => status(200),
@@ -118,7 +122,9 @@ impl SimulatedEndpoint {
             EndpointModel::BlackHole => silent,
             EndpointModel::Flapping(_) => status(if up { 200 } else { 503 }),
             EndpointModel::Outage(_) if up => status(200),
-            EndpointModel::Outage(_) => SimulatedReply { outcome: Outcome::SocketError, status: None, ..status(503) },
+            EndpointModel::Outage(_) => {
+                SimulatedReply { outcome: Outcome::Failed(Failure::SocketError), status: None, ..status(503) }
+            }
             EndpointModel::Overloaded(capacity) => match self.wait_for_room(capacity, now) {
                 None => status(200),
                 wait => SimulatedReply { retry_after: wait, ..status(429) },

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{LastOutcome, Outcome, Reason},
         record::{DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, PendingDelivery, lease::LeaseStep},
     },
 };
@@ -137,7 +137,7 @@ impl RecordLayout for PendingDelivery {
         Some(Self {
             attempts: take_u32(reader)?,
             due: take_time(reader)?,
-            last: take_outcome(reader)?,
+            last: take_last_outcome(reader)?,
             status: take_status(reader)?,
             tried: take_time(reader)?,
             received: take_time_or_none(reader)?,
@@ -162,7 +162,7 @@ impl RecordLayout for DeadLetterRecord {
         Some(Self {
             reason: take_reason(reader)?,
             attempts: take_u32(reader)?,
-            outcome: take_outcome(reader)?,
+            outcome: take_last_outcome(reader)?,
             status: take_status(reader)?,
             published: take_time(reader)?,
             tried: take_time_or_none(reader)?,
@@ -362,6 +362,10 @@ fn take_u32(reader: &mut RecordReader<'_>) -> Option<u32> {
 
 fn take_outcome(reader: &mut RecordReader<'_>) -> Option<Outcome> {
     reader.u8().and_then(Outcome::of_byte)
+}
+
+fn take_last_outcome(reader: &mut RecordReader<'_>) -> Option<LastOutcome> {
+    reader.u8().and_then(LastOutcome::of_byte)
 }
 
 fn take_reason(reader: &mut RecordReader<'_>) -> Option<Reason> {

@@ -15,7 +15,7 @@ use crate::{
     event::{Event, Lane, RequestId, Timestamp},
     policy::{
         OutgoingBatch,
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, Outcome, RequestResult},
         record::job::JobKind,
     },
     subscription::{clients::MissingCertificate, plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan},
@@ -93,8 +93,8 @@ fn ready(
 ) -> Result<(Rc<WebhookClient>, OutgoingRequest), RequestResult> {
     let refused = |outcome, why: String| RequestResult { detail: why, ..RequestResult::bare(outcome) };
     let outgoing = plan.request(events, job, attempts, now);
-    let outgoing = outgoing.map_err(|error| refused(Outcome::GenericError, error.to_string()))?;
-    let client = client.map_err(|missing| refused(Outcome::SocketError, missing.to_string()))?;
+    let outgoing = outgoing.map_err(|error| refused(Outcome::Failed(Failure::GenericError), error.to_string()))?;
+    let client = client.map_err(|missing| refused(Outcome::Failed(Failure::SocketError), missing.to_string()))?;
     Ok((client, outgoing))
 }
 

@@ -8,7 +8,7 @@ use gridhook::{
     deliver::convert::delivered,
     event::{Event, Lane, Schema, Seq, Timestamp},
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, LastOutcome, Reason},
         record::DeadLetterRecord,
     },
     publish::{
@@ -65,15 +65,15 @@ fn an_event_grid_event_is_written_as_in_the_sample() {
 #[test]
 fn a_status_is_written_and_a_missing_attempt_is_not() {
     let refused = DeadLetterRecord {
-        reason: Reason::Undeliverable(Outcome::BadRequest),
-        outcome: Outcome::BadRequest,
+        reason: Reason::Undeliverable(Failure::BadRequest),
+        outcome: Failure::BadRequest.into(),
         status: Some(400),
         ..dead()
     };
     let untried = DeadLetterRecord {
         reason: Reason::ProbationCausedByClientError,
         attempts: 0,
-        outcome: Outcome::Probation,
+        outcome: LastOutcome::Probation,
         tried: None,
         ..dead()
     };

@@ -23,7 +23,7 @@ use gridhook::{
     policy::{
         dead_letter_store::FOLDER,
         edition::FileForm,
-        outcome::{Outcome, Reason},
+        outcome::{Failure, Reason},
         record::DeadLetterRecord,
     },
     store::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
@@ -82,7 +82,7 @@ fn dead() -> DeadLetterRecord {
     DeadLetterRecord {
         reason: Reason::MaxDeliveryAttemptsExceeded,
         attempts: 1,
-        outcome: Outcome::NotFound,
+        outcome: Failure::NotFound.into(),
         status: None,
         published: PUBLISHED,
         tried: Some(Timestamp(PUBLISHED.0 + 20_000)),

@@ -12,7 +12,7 @@ use gridhook::{
     event::{Event, Lane, Schema, Timestamp},
     policy::{
         edition::FileForm,
-        outcome::{Outcome, Reason},
+        outcome::{Failure, LastOutcome, Reason},
         property::{self, DeliveryProperty},
         record::DeadLetterRecord,
     },
@@ -51,9 +51,9 @@ fn headers() -> Vec<DeliveryProperty> {
 /// The result in the examples, without the attempt that is before the publication.
 fn unauthorized() -> DeadLetterRecord {
     DeadLetterRecord {
-        reason: Reason::Undeliverable(Outcome::Unauthorized),
+        reason: Reason::Undeliverable(Failure::Unauthorized),
         attempts: 3,
-        outcome: Outcome::Unauthorized,
+        outcome: Failure::Unauthorized.into(),
         status: Some(401),
         published: PUBLISHED,
         tried: Some(PUBLISHED.after(Duration::from_millis(16))),
@@ -116,7 +116,7 @@ fn without_headers_there_is_no_object_for_them_and_no_attempt_where_none_was_mad
     let dead = DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 0,
-        outcome: Outcome::Probation,
+        outcome: LastOutcome::Probation,
         status: None,
         tried: None,
         ..unauthorized()
@@ -145,7 +145,7 @@ fn every_reason_is_a_sentence() {
         read[0]["deadletterProperties"]["deadletterreason"].as_str().expect("a reason").to_owned()
     };
     let of = |outcome| sentence(Reason::Undeliverable(outcome));
-    for outcome in [Outcome::BadRequest, Outcome::Unauthorized, Outcome::Forbidden, Outcome::NotFound] {
+    for outcome in [Failure::BadRequest, Failure::Unauthorized, Failure::Forbidden, Failure::NotFound] {
         assert_eq!(of(outcome), "Undeliverable due to client error");
     }
     assert_eq!(sentence(Reason::ProbationCausedByClientError), "Undeliverable due to client error");
@@ -153,7 +153,7 @@ fn every_reason_is_a_sentence() {
     assert_eq!(sentence(Reason::TimeToLiveExceeded), "Time to live was exceeded.");
     assert_eq!(sentence(Reason::Rejected), "Event was rejected.");
     assert_eq!(sentence(Reason::Quarantined), "Event is a poison message.");
-    assert_eq!(of(Outcome::TimedOut), "Undeliverable due to TimedOut");
+    assert_eq!(of(Failure::TimedOut), "Undeliverable due to TimedOut");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn an_event_that_clients_pulled_without_acknowledgement_says_so() {
         (Reason::MaxDeliveryAttemptsExceeded, "Event was not acknowledged nor rejected."),
         (Reason::TimeToLiveExceeded, "Event was not acknowledged nor rejected."),
     ] {
-        let dead = DeadLetterRecord { reason, outcome: Outcome::Delivering, status: None, ..unauthorized() };
+        let dead = DeadLetterRecord { reason, outcome: LastOutcome::Delivering, status: None, ..unauthorized() };
         let file = file(&[], &cloud(STRUCTURED), &dead);
         assert!(file.contains(&format!(r#""deliveryresult":"{says}""#)), "{file}");
     }

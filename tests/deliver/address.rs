@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr};
 
 use gridhook::{
     deliver::{AddressRules, ClientOptions, WebhookClient},
-    policy::outcome::Outcome,
+    policy::outcome::{Failure, Outcome},
 };
 use url::Url;
 
@@ -100,7 +100,7 @@ async fn a_literal_address_is_checked_without_a_lookup() {
     let strict = AddressRules { allow_http: true, ..AddressRules::default() };
     let client = WebhookClient::new(ClientOptions { rules: strict, ..options() });
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::SocketError);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
     assert!(answer.detail.contains("127.0.0.1 is private or reserved"), "{}", answer.detail);
     assert_eq!(endpoint.connections(), 0);
 }
@@ -113,7 +113,7 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
     for found in [vec![metadata], vec![allowed, metadata], vec![metadata, allowed]] {
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let answer = post_to(&client, "http://mixed.test/", AMPLE).await;
-        assert_eq!(answer.outcome, Outcome::SocketError);
+        assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
         assert!(answer.detail.contains("mixed.test resolves to 169.254.169.254"), "{}", answer.detail);
     }
     assert_eq!(endpoint.connections(), 0);
@@ -144,8 +144,8 @@ async fn a_name_without_an_address_is_a_resolution_error() {
     let _rows = crate::spec::shows(&["S000-150"]);
     let unknown = WebhookClient::new(with_names(|_, _| Some(Err(io::Error::other("no such host")))));
     let answer = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::ResolutionError);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::ResolutionError));
     assert!(answer.detail.contains("cannot resolve the name nowhere.test: no such host"), "{}", answer.detail);
     let empty = WebhookClient::new(with_names(|_, _| Some(Ok(Vec::new()))));
-    assert_eq!(post_to(&empty, "http://nowhere.test/", AMPLE).await.outcome, Outcome::ResolutionError);
+    assert_eq!(post_to(&empty, "http://nowhere.test/", AMPLE).await.outcome, Outcome::Failed(Failure::ResolutionError));
 }

@@ -12,7 +12,7 @@ use std::{
 use gridhook::{
     deliver::{AddressRules, ClientOptions, Destination, RequestTimeouts, WebhookClient},
     event::{Schema, Timestamp},
-    policy::outcome::Outcome,
+    policy::outcome::{Failure, Outcome},
 };
 
 use super::{AMPLE, options, outgoing, post_to, with_names};
@@ -79,7 +79,11 @@ async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed()
         let before = endpoint.connections();
         let refused = post_to(&strict, &url, AMPLE).await;
         show(name, host, &refused.detail);
-        assert_eq!((refused.outcome, endpoint.connections()), (Outcome::SocketError, before), "{host}");
+        assert_eq!(
+            (refused.outcome, endpoint.connections()),
+            (Outcome::Failed(Failure::SocketError), before),
+            "{host}"
+        );
         assert!(refused.detail.contains("is private or reserved"), "{host}: {}", refused.detail);
         // Only the network matters: if it is allowed, the same URL works.
         assert_eq!(post_to(&open, &url, AMPLE).await.outcome, Outcome::Delivered, "{host}");
@@ -212,7 +216,11 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
             vec![say(head), Step::Trickle(vec![b'x'; 100], Duration::from_secs(60))],
             &[Outcome::Delivered],
         ),
-        ("half a head, then nothing", vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Hang], &[Outcome::TimedOut]),
+        (
+            "half a head, then nothing",
+            vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Hang],
+            &[Outcome::Failed(Failure::TimedOut)],
+        ),
         (
             "a body that does not end",
             vec![say("HTTP/1.1 200 OK\r\ncontent-length: 1099511627776\r\n\r\n"), Step::Forever(vec![b'x'; 4096])],
@@ -230,37 +238,45 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         (
             "a header that does not end",
             vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'a'; 4096])],
-            &[Outcome::GenericError, Outcome::SocketError],
+            &[Outcome::Failed(Failure::GenericError), Outcome::Failed(Failure::SocketError)],
         ),
         (
             "headers that do not end",
             vec![say("HTTP/1.1 200 OK\r\n"), Step::Forever(b"x: a\r\n".repeat(500))],
-            &[Outcome::GenericError, Outcome::SocketError],
+            &[Outcome::Failed(Failure::GenericError), Outcome::Failed(Failure::SocketError)],
         ),
         (
             "interim answers that do not end",
             vec![Step::Forever(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec())],
-            &[Outcome::GenericError, Outcome::SocketError, Outcome::Busy],
+            &[
+                Outcome::Failed(Failure::GenericError),
+                Outcome::Failed(Failure::SocketError),
+                Outcome::Failed(Failure::Busy),
+            ],
         ),
         (
             "two lengths",
             vec![say("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"), Step::Close],
-            &[Outcome::GenericError],
+            &[Outcome::Failed(Failure::GenericError)],
         ),
         (
             "a negative length",
             vec![say("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"), Step::Close],
-            &[Outcome::GenericError],
+            &[Outcome::Failed(Failure::GenericError)],
         ),
         (
             "a status of five digits",
             vec![say("HTTP/1.1 20000 OK\r\ncontent-length: 0\r\n\r\n"), Step::Close],
-            &[Outcome::GenericError],
+            &[Outcome::Failed(Failure::GenericError)],
         ),
         (
             "a tunnel",
             answer(101, "upgrade: x\r\nconnection: upgrade\r\n", ""),
-            &[Outcome::GenericError, Outcome::SocketError, Outcome::TimedOut],
+            &[
+                Outcome::Failed(Failure::GenericError),
+                Outcome::Failed(Failure::SocketError),
+                Outcome::Failed(Failure::TimedOut),
+            ],
         ),
     ];
     println!("endpoint → what it got");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridhook::{
     deliver::{ClientOptions, WebhookClient},
-    policy::outcome::Outcome,
+    policy::outcome::{Failure, Outcome},
 };
 
 use super::{AMPLE, BRIEF, eventually, options, post_to, with_names};
@@ -113,7 +113,7 @@ async fn a_stale_request_is_repeated_once_on_a_new_connection() {
         .await;
     assert_eq!(endpoint.connections(), 2);
     let third = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!(third.outcome, Outcome::SocketError);
+    assert_eq!(third.outcome, Outcome::Failed(Failure::SocketError));
     assert_eq!((endpoint.requests().len(), endpoint.connections()), (4, 3));
 }
 
@@ -124,7 +124,7 @@ async fn a_request_is_not_repeated_once_a_response_began() {
     let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
     let second = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!(second.outcome, Outcome::SocketError, "{}", second.detail);
+    assert_eq!(second.outcome, Outcome::Failed(Failure::SocketError), "{}", second.detail);
     assert_eq!(endpoint.requests().len(), 2);
 }
 
@@ -133,7 +133,7 @@ async fn a_timeout_on_a_reused_connection_is_not_repeated() {
     let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![Step::Hang]]);
     let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!(post_to(&client, &endpoint.url(), BRIEF).await.outcome, Outcome::TimedOut);
+    assert_eq!(post_to(&client, &endpoint.url(), BRIEF).await.outcome, Outcome::Failed(Failure::TimedOut));
     assert_eq!(endpoint.requests().len(), 2);
     assert!(eventually(|| endpoint.closed() == 1).await, "the connection is closed with the request");
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gridhook::{
     deliver::{Destination, OutgoingRequest, RequestTimeouts, WebhookClient},
     event::{Schema, Timestamp},
-    policy::outcome::{Outcome, RequestResult},
+    policy::outcome::{Failure, Outcome, RequestResult},
 };
 
 use super::{AMPLE, BRIEF, options, post_to, with_names};
@@ -21,7 +21,7 @@ async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &s
     let endpoint = Endpoint::start(vec![script]);
     let client = WebhookClient::new(options());
     // Only tests of the timeout itself use a short one.
-    let waits = if outcome == Outcome::TimedOut { BRIEF } else { AMPLE };
+    let waits = if outcome == Outcome::Failed(Failure::TimedOut) { BRIEF } else { AMPLE };
     let start = Instant::now();
     let answer = post_to(&client, &endpoint.url(), waits).await;
     assert_eq!((answer.outcome, answer.status), (outcome, status), "{}", answer.detail);
@@ -36,15 +36,17 @@ async fn silence_in_any_phase_is_a_timeout() {
         crate::spec::shows(&["S000-021", "S000-022", "S000-141", "S002-007", "S002-008", "S003-041", "S003-042"]);
     let pause = Duration::from_millis(20);
     let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();
-    check(vec![Step::Hang], Outcome::TimedOut, None, "no response within 200ms").await;
-    check(vec![Step::Trickle(slow_head, pause)], Outcome::TimedOut, None, "no response within").await;
+    check(vec![Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within 200ms").await;
+    check(vec![Step::Trickle(slow_head, pause)], Outcome::Failed(Failure::TimedOut), None, "no response within").await;
     let interim = Step::Trickle(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec(), pause);
-    check(vec![interim, Step::Hang], Outcome::TimedOut, None, "no response within").await;
+    check(vec![interim, Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within").await;
 }
 
 #[actix_rt::test]
 async fn a_status_decides_whatever_the_body_does_and_a_slow_body_costs_the_connection() {
-    for (status, outcome) in [(200, Outcome::Delivered), (503, Outcome::Busy), (400, Outcome::BadRequest)] {
+    for (status, outcome) in
+        [(200, Outcome::Delivered), (503, Outcome::Failed(Failure::Busy)), (400, Outcome::Failed(Failure::BadRequest))]
+    {
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 100000\r\n\r\nabc");
         let chunked = format!("HTTP/1.1 {status} X\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
         let trickle = Step::Trickle(vec![b'x'; 1_000], Duration::from_millis(20));
@@ -86,7 +88,7 @@ async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
 async fn a_large_request_that_is_not_read_is_a_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
     let answer = post_large(&endpoint.url(), BRIEF).await;
-    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
 }
 
@@ -97,7 +99,12 @@ async fn a_rejection_is_read_while_the_request_is_still_being_written() {
         let refusal = [answer(413, "", "too much"), vec![Step::Pause(Duration::from_millis(200)), end]].concat();
         let endpoint = Endpoint::start_impatient(vec![refusal]);
         let answer = post_large(&endpoint.url(), AMPLE).await;
-        assert_eq!((answer.outcome, answer.status), (Outcome::PayloadTooLarge, Some(413)), "{}", answer.detail);
+        assert_eq!(
+            (answer.outcome, answer.status),
+            (Outcome::Failed(Failure::PayloadTooLarge), Some(413)),
+            "{}",
+            answer.detail
+        );
         assert_eq!(answer.body, "too much");
     }
 }
@@ -107,22 +114,28 @@ async fn a_success_before_the_request_is_complete_does_not_count() {
     let early = [answer(200, "", ""), vec![Step::Pause(Duration::from_millis(200)), Step::Close]].concat();
     let endpoint = Endpoint::start_impatient(vec![early]);
     let answer = post_large(&endpoint.url(), AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::SocketError, "{:?} {}", answer.status, answer.detail);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError), "{:?} {}", answer.status, answer.detail);
 }
 
 #[actix_rt::test]
 async fn a_name_service_that_hangs_is_a_timeout_that_says_so() {
     let client = WebhookClient::new(with_names(|_, _| None));
     let answer = post_to(&client, "http://slow.test/", BRIEF).await;
-    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(answer.detail.contains("no address for slow.test within"), "{}", answer.detail);
 }
 
 #[actix_rt::test]
 async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
-    check(vec![Step::Close], Outcome::SocketError, None, "closed without a response").await;
-    check(vec![Step::Reset], Outcome::SocketError, None, "broke before the response").await;
-    check(vec![say("HTTP/1.1 20"), Step::Close], Outcome::SocketError, None, "broke before the response").await;
+    check(vec![Step::Close], Outcome::Failed(Failure::SocketError), None, "closed without a response").await;
+    check(vec![Step::Reset], Outcome::Failed(Failure::SocketError), None, "broke before the response").await;
+    check(
+        vec![say("HTTP/1.1 20"), Step::Close],
+        Outcome::Failed(Failure::SocketError),
+        None,
+        "broke before the response",
+    )
+    .await;
 }
 
 #[actix_rt::test]
@@ -131,7 +144,10 @@ async fn a_refused_connection_is_a_socket_error_with_its_address() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let client = WebhookClient::new(options());
     let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
-    assert_eq!((answer.outcome, answer.outcome.to_string().as_str()), (Outcome::SocketError, "SocketError"));
+    assert_eq!(
+        (answer.outcome, answer.outcome.to_string().as_str()),
+        (Outcome::Failed(Failure::SocketError), "SocketError")
+    );
     assert!(answer.detail.contains(&format!("no connection to {gone}: Connection refused")), "{}", answer.detail);
 }
 
@@ -145,18 +161,30 @@ async fn a_body_that_breaks_off_after_a_success_is_a_success() {
 
 #[actix_rt::test]
 async fn a_response_that_is_not_http_is_reported_as_such() {
-    check(vec![say("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not valid HTTP").await;
-    check(vec![say("HTTP/1.1 9999 X\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not valid HTTP").await;
+    check(
+        vec![say("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Step::Hang],
+        Outcome::Failed(Failure::GenericError),
+        None,
+        "not valid HTTP",
+    )
+    .await;
+    check(
+        vec![say("HTTP/1.1 9999 X\r\n\r\n"), Step::Hang],
+        Outcome::Failed(Failure::GenericError),
+        None,
+        "not valid HTTP",
+    )
+    .await;
     let endless = vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'x'; 4_096])];
-    check(endless, Outcome::GenericError, None, "not valid HTTP").await;
+    check(endless, Outcome::Failed(Failure::GenericError), None, "not valid HTTP").await;
     let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
     let many = say(&format!("HTTP/1.1 200 OK\r\n{many}content-length: 0\r\n\r\n"));
-    check(vec![many, Step::Hang], Outcome::GenericError, None, "not valid HTTP").await;
+    check(vec![many, Step::Hang], Outcome::Failed(Failure::GenericError), None, "not valid HTTP").await;
 }
 
 #[actix_rt::test]
 async fn a_status_without_a_body_does_not_wait_for_one() {
-    for (status, outcome) in [(204, Outcome::Delivered), (304, Outcome::GenericError)] {
+    for (status, outcome) in [(204, Outcome::Delivered), (304, Outcome::Failed(Failure::GenericError))] {
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 5\r\n\r\n");
         check(vec![say(&head), Step::Hang], outcome, Some(status), "").await;
     }

@@ -10,7 +10,7 @@ use gridhook::{
     },
     event::{Schema, Timestamp},
     policy::{
-        outcome::Outcome,
+        outcome::{Failure, Outcome},
         validation::{Handshake, ValidationFailure, ValidationResponse},
     },
 };
@@ -140,13 +140,20 @@ async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outco
 async fn every_handshake_failure_has_a_name() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let refused = format!("no connection to {gone}: Connection refused");
-    check(options(), &format!("http://{gone}/"), AMPLE, Outcome::SocketError, &refused).await;
+    check(options(), &format!("http://{gone}/"), AMPLE, Outcome::Failed(Failure::SocketError), &refused).await;
 
     let unknown = with_names(|_, _| Some(Err(io::Error::other("no such name"))));
     let expected = "cannot resolve the name nowhere.test: no such name";
-    check(unknown, "http://nowhere.test/", AMPLE, Outcome::ResolutionError, expected).await;
+    check(unknown, "http://nowhere.test/", AMPLE, Outcome::Failed(Failure::ResolutionError), expected).await;
     let empty = with_names(|_, _| Some(Ok(Vec::new())));
-    check(empty, "http://empty.test/", AMPLE, Outcome::ResolutionError, "the name empty.test has no address").await;
+    check(
+        empty,
+        "http://empty.test/",
+        AMPLE,
+        Outcome::Failed(Failure::ResolutionError),
+        "the name empty.test has no address",
+    )
+    .await;
 
     let inner: SocketAddr = "10.1.2.3:80".parse().expect("an address");
     let trick = with_names(move |_, _| Some(Ok(vec![inner])));
@@ -154,26 +161,33 @@ async fn every_handshake_failure_has_a_name() {
         trick,
         "http://trick.test/",
         AMPLE,
-        Outcome::SocketError,
+        Outcome::Failed(Failure::SocketError),
         "trick.test resolves to 10.1.2.3, which is private",
     )
     .await;
-    check(options(), "http://10.1.2.3/", AMPLE, Outcome::SocketError, "the address 10.1.2.3 is private").await;
+    check(
+        options(),
+        "http://10.1.2.3/",
+        AMPLE,
+        Outcome::Failed(Failure::SocketError),
+        "the address 10.1.2.3 is private",
+    )
+    .await;
     let strict = ClientOptions { rules: AddressRules { allow_http: false, ..AddressRules::loopback() }, ..options() };
-    check(strict, "http://127.0.0.1/", AMPLE, Outcome::SocketError, "http is not allowed").await;
+    check(strict, "http://127.0.0.1/", AMPLE, Outcome::Failed(Failure::SocketError), "http is not allowed").await;
 
     let start = |step: Step| Endpoint::start(vec![vec![step]] as Vec<Script>);
     let plain = start(Step::Say(b"HTTP/1.1 400 No\r\n\r\n".to_vec()));
     let tls = format!("https://127.0.0.1:{}/", plain.address().port());
-    check(options(), &tls, BRIEF, Outcome::TimedOut, "no TLS with 127.0.0.1").await;
+    check(options(), &tls, BRIEF, Outcome::Failed(Failure::TimedOut), "no TLS with 127.0.0.1").await;
     let silent = start(Step::Hang);
-    check(options(), &silent.url(), BRIEF, Outcome::TimedOut, "no response within 200ms").await;
+    check(options(), &silent.url(), BRIEF, Outcome::Failed(Failure::TimedOut), "no response within 200ms").await;
     let rude = start(Step::Close);
-    check(options(), &rude.url(), AMPLE, Outcome::SocketError, "closed without a response").await;
+    check(options(), &rude.url(), AMPLE, Outcome::Failed(Failure::SocketError), "closed without a response").await;
     let reset = start(Step::Reset);
-    check(options(), &reset.url(), AMPLE, Outcome::SocketError, "broke before the response").await;
+    check(options(), &reset.url(), AMPLE, Outcome::Failed(Failure::SocketError), "broke before the response").await;
     let other = Endpoint::start(vec![vec![Step::Say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), Step::Hang]]);
-    check(options(), &other.url(), AMPLE, Outcome::GenericError, "not valid HTTP").await;
+    check(options(), &other.url(), AMPLE, Outcome::Failed(Failure::GenericError), "not valid HTTP").await;
 }
 
 #[actix_rt::test]

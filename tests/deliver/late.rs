@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gridhook::{
     deliver::{ClientOptions, Destination, LateRequest, OutgoingRequest, WebhookClient},
     event::{Schema, Timestamp},
-    policy::outcome::{Outcome, RequestResult},
+    policy::outcome::{Failure, Outcome, RequestResult},
 };
 
 use super::{AMPLE, eventually, options, outgoing, post_to, with_names};
@@ -40,7 +40,7 @@ async fn check(script: Script, expected: Option<bool>) {
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
     let (answer, late_request) = call(&client, &destination).await;
-    assert_eq!((answer.outcome, answer.status), (Outcome::TimedOut, None), "{}", answer.detail);
+    assert_eq!((answer.outcome, answer.status), (Outcome::Failed(Failure::TimedOut), None), "{}", answer.detail);
     let taken = match late_request {
         Some(late_request) => Some(late_request.is_taken(AMPLE.response).await),
         None => None,
@@ -75,7 +75,7 @@ async fn the_body_of_a_late_response_is_not_read() {
 
 #[actix_rt::test]
 async fn a_response_with_an_unfinished_body_is_not_late() {
-    for (status, outcome) in [(202, Outcome::Delivered), (503, Outcome::Busy)] {
+    for (status, outcome) in [(202, Outcome::Delivered), (503, Outcome::Failed(Failure::Busy))] {
         let head = say(&format!("HTTP/1.1 {status} X\r\ncontent-length: 10\r\n\r\n"));
         let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
         let client = WebhookClient::new(options());
@@ -114,7 +114,7 @@ async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
     let client = WebhookClient::new(with_names(|_, _| None));
     let to = destination("http://nobody.knows.test/");
     let (answer, late_request) = call(&client, &to).await;
-    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(late_request.is_none());
 }
 

@@ -13,7 +13,7 @@ use gridhook::{
         ClientOptions, WebhookClient,
         names::{NameResolver, Resolver},
     },
-    policy::outcome::Outcome,
+    policy::outcome::{Failure, Outcome},
 };
 
 use super::{AMPLE, options, post_to, with_names};
@@ -139,7 +139,7 @@ async fn an_unanswered_name_fails_with_its_cause() {
     let client = WebhookClient::new(ClientOptions { names: std::sync::Arc::new(resolver(&server)), ..options() });
     for (name, detail) in [("broken.test", "cannot resolve the name broken.test"), ("no.test", "has no address")] {
         let answer = post_to(&client, &format!("http://{name}/"), AMPLE).await;
-        assert_eq!(answer.outcome, Outcome::ResolutionError, "{}", answer.detail);
+        assert_eq!(answer.outcome, Outcome::Failed(Failure::ResolutionError), "{}", answer.detail);
         assert!(answer.detail.contains(detail), "{}", answer.detail);
     }
 }
@@ -192,6 +192,6 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
     let (first, last) = (refused(), refused4());
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
     let answer = post_to(&client, "http://none.test/", AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::SocketError);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
     assert!(answer.detail.contains(&format!("no connection to {last}: Connection refused")), "{}", answer.detail);
 }

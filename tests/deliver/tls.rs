@@ -7,7 +7,7 @@ use gridhook::{
         ClientCertificates, ClientOptions, TlsTrust, WebhookClient,
         trust::{MinimumTlsVersion, TrustRoots},
     },
-    policy::outcome::Outcome,
+    policy::outcome::{Failure, Outcome},
 };
 use rustls::ServerConfig;
 use tempfile::TempDir;
@@ -45,7 +45,7 @@ async fn an_operator_s_authority_is_trusted_and_connections_are_reused() {
         assert_eq!(answer.body, body);
     }
     assert_eq!(endpoint.connections(), 1);
-    assert_eq!(post_to(&client, &url(&endpoint, "localhost"), BRIEF).await.outcome, Outcome::TimedOut);
+    assert_eq!(post_to(&client, &url(&endpoint, "localhost"), BRIEF).await.outcome, Outcome::Failed(Failure::TimedOut));
 }
 
 #[actix_rt::test]
@@ -53,12 +53,12 @@ async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
     let (folder, tls) = authority("elsewhere.test");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
     let untrusted = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), AMPLE).await;
-    assert_eq!(untrusted.outcome, Outcome::SocketError);
+    assert_eq!(untrusted.outcome, Outcome::Failed(Failure::SocketError));
     assert!(untrusted.detail.contains("no TLS with 127.0.0.1"), "{}", untrusted.detail);
     assert!(untrusted.detail.contains("UnknownIssuer"), "{}", untrusted.detail);
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     let misnamed = post_to(&client, &url(&endpoint, "127.0.0.1"), AMPLE).await;
-    assert_eq!(misnamed.outcome, Outcome::SocketError);
+    assert_eq!(misnamed.outcome, Outcome::Failed(Failure::SocketError));
     assert!(misnamed.detail.contains("not valid for"), "{}", misnamed.detail);
     assert_eq!(endpoint.requests().len(), 0);
 }
@@ -67,7 +67,7 @@ async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
 async fn an_unanswered_tls_handshake_is_a_timeout_with_its_cause() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let answer = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), BRIEF).await;
-    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(answer.detail.contains("no TLS with 127.0.0.1"), "{}", answer.detail);
 }
 
@@ -118,7 +118,7 @@ async fn an_old_version_of_tls_is_refused() {
     };
     assert_eq!(post(MinimumTlsVersion::Tls12).await.outcome, Outcome::Delivered);
     let refused = post(MinimumTlsVersion::Tls13).await;
-    assert_eq!(refused.outcome, Outcome::SocketError);
+    assert_eq!(refused.outcome, Outcome::Failed(Failure::SocketError));
     assert!(refused.detail.contains("no TLS with"), "{}", refused.detail);
 }
 
@@ -140,7 +140,7 @@ async fn an_endpoint_that_requests_a_certificate_gets_the_configured_one() {
     assert_eq!(post(&identities.get("shop").expect("it is there")).await.outcome, Outcome::Delivered);
     for refused in [trust.clone(), identities.get("stranger").expect("it is there")] {
         let answer = post(&refused).await;
-        assert_eq!(answer.outcome, Outcome::SocketError, "{}", answer.detail);
+        assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError), "{}", answer.detail);
         assert!(answer.detail.contains("alert"), "{}", answer.detail);
     }
     assert_eq!(endpoint.requests().len(), 1);

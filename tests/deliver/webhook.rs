@@ -9,7 +9,7 @@ use gridhook::{
         webhook::{BODY_BYTES_MAX, DRAINED_BYTES_MAX},
     },
     event::{Schema, Timestamp},
-    policy::outcome::Outcome,
+    policy::outcome::{Failure, Outcome},
 };
 
 use super::{AMPLE, options, post_to, with_names};
@@ -66,17 +66,17 @@ async fn a_status_maps_to_its_outcome() {
     let table = [
         (200, Outcome::Delivered),
         (204, Outcome::Delivered),
-        (205, Outcome::GenericError),
-        (400, Outcome::BadRequest),
-        (401, Outcome::Unauthorized),
-        (403, Outcome::Forbidden),
-        (404, Outcome::NotFound),
-        (408, Outcome::TimedOut),
-        (410, Outcome::NotFound),
-        (413, Outcome::PayloadTooLarge),
-        (429, Outcome::Busy),
-        (500, Outcome::GenericError),
-        (503, Outcome::Busy),
+        (205, Outcome::Failed(Failure::GenericError)),
+        (400, Outcome::Failed(Failure::BadRequest)),
+        (401, Outcome::Failed(Failure::Unauthorized)),
+        (403, Outcome::Failed(Failure::Forbidden)),
+        (404, Outcome::Failed(Failure::NotFound)),
+        (408, Outcome::Failed(Failure::TimedOut)),
+        (410, Outcome::Failed(Failure::NotFound)),
+        (413, Outcome::Failed(Failure::PayloadTooLarge)),
+        (429, Outcome::Failed(Failure::Busy)),
+        (500, Outcome::Failed(Failure::GenericError)),
+        (503, Outcome::Failed(Failure::Busy)),
     ];
     let endpoint = Endpoint::start(table.iter().map(|(status, _)| answer(*status, "", "")).collect());
     let client = WebhookClient::new(options());
@@ -96,7 +96,7 @@ async fn redirects_are_failures_and_are_not_followed() {
     let client = WebhookClient::new(options());
     for status in statuses {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-        assert_eq!((answer.status, answer.outcome), (Some(status), Outcome::GenericError));
+        assert_eq!((answer.status, answer.outcome), (Some(status), Outcome::Failed(Failure::GenericError)));
     }
     assert_eq!(elsewhere.connections(), 0);
 }
@@ -129,7 +129,9 @@ async fn a_body_is_kept_up_to_its_limit() {
     assert_eq!((fits.body.len(), fits.detail.as_str()), (BODY_BYTES_MAX, ""));
     let cut = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!((cut.body.len(), cut.detail.as_str()), (BODY_BYTES_MAX, ""));
-    for (status, outcome) in [(200, Outcome::Delivered), (500, Outcome::GenericError), (200, Outcome::Delivered)] {
+    for (status, outcome) in
+        [(200, Outcome::Delivered), (500, Outcome::Failed(Failure::GenericError)), (200, Outcome::Delivered)]
+    {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
         assert_eq!(answer.body.len(), BODY_BYTES_MAX);

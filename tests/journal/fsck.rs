@@ -12,7 +12,7 @@ use gridhook::{
         BacklogLimits, DeadKey, DeadLetterWrite, Journal, JournalOptions, MetaChange, PendingResult, WriterThread,
     },
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, Reason},
         record::{
             Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
         },
@@ -95,8 +95,14 @@ fn cursor(read: u64, counters: Counters) -> RecordChange {
 }
 
 fn owe(seq: u64) -> RecordChange {
-    let owed =
-        PendingDelivery { attempts: 1, due: DUE, last: Outcome::Busy, status: None, tried: START, received: None };
+    let owed = PendingDelivery {
+        attempts: 1,
+        due: DUE,
+        last: Failure::Busy.into(),
+        status: None,
+        tried: START,
+        received: None,
+    };
     RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed, was_due: None }
 }
 
@@ -104,7 +110,7 @@ fn put_aside(seq: u64) -> RecordChange {
     let dead = DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
-        outcome: Outcome::Busy,
+        outcome: Failure::Busy.into(),
         status: None,
         published: START,
         tried: None,

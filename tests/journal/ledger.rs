@@ -7,7 +7,7 @@ use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{BacklogLimits, Journal, JournalOptions, MetaChange},
     policy::{
-        outcome::Outcome,
+        outcome::{Failure, Outcome},
         record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange},
         runs::SeqRuns,
     },
@@ -25,7 +25,7 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
     prop_oneof![
         (1u32..4).prop_map(|version| LedgerEvent::Filtered { version }),
         Just(LedgerEvent::Attempted {
-            outcome: Outcome::Busy,
+            outcome: Outcome::Failed(Failure::Busy),
             status: Some(503),
             latency: Duration::from_millis(3),
             next: Some(Timestamp(7)),

@@ -3,7 +3,7 @@ use std::{fmt::Debug, time::Duration};
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
             Counters, Cursor, DeadLetterRecord, Excerpt, FilteredOut, Health, HeldBy, LaneCursor, LedgerEntry,
             LedgerEvent, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
@@ -31,11 +31,19 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     any::<u8>().prop_filter_map("a byte of an outcome", Outcome::of_byte)
 }
 
+fn failure() -> impl Strategy<Value = Failure> {
+    any::<u8>().prop_filter_map("a byte of a failure", Failure::of_byte)
+}
+
+fn last_outcome() -> impl Strategy<Value = LastOutcome> {
+    any::<u8>().prop_filter_map("a byte of a last outcome", LastOutcome::of_byte)
+}
+
 fn reason() -> impl Strategy<Value = Reason> {
     prop_oneof![
         Just(Reason::MaxDeliveryAttemptsExceeded),
         Just(Reason::TimeToLiveExceeded),
-        outcome().prop_map(Reason::Undeliverable),
+        failure().prop_map(Reason::Undeliverable),
         Just(Reason::ProbationCausedByClientError),
         Just(Reason::Quarantined),
         Just(Reason::Missing),
@@ -44,13 +52,26 @@ fn reason() -> impl Strategy<Value = Reason> {
     ]
 }
 
+/// Stores of earlier versions have these bytes.
+#[test]
+fn each_outcome_keeps_its_byte() {
+    let names = "Delivered NotFound Disabled Full Unauthorized BadRequest TimedOut Busy PayloadTooLarge Probation \
+        Canceled Aborted SocketError ResolutionError SessionQueueNotSupported Forbidden \
+        InvalidAzureFunctionDestination GenericError Delivering";
+    let read: Vec<_> = (0..=u8::MAX).filter_map(|byte| Some((byte, LastOutcome::of_byte(byte)?))).collect();
+    assert_eq!(read.iter().map(|(_, last)| last.to_string()).collect::<Vec<_>>().join(" "), names);
+    assert!(read.iter().enumerate().all(|(index, (byte, last))| (index, last.byte()) == (usize::from(*byte), *byte)));
+    assert_eq!((0..19).filter(|byte| Outcome::of_byte(*byte).is_none()).collect::<Vec<_>>(), [9, 10, 18]);
+    assert_eq!((0..19).filter(|byte| Failure::of_byte(*byte).is_none()).collect::<Vec<_>>(), [0, 9, 10, 11, 18]);
+}
+
 fn health() -> impl Strategy<Value = Health> {
     prop_oneof![
         any::<u32>().prop_map(|failures| Health::Healthy { failures }),
-        (outcome(), at(), at(), any::<u32>()).prop_map(|(cause, since, until, consecutive_suspensions)| {
+        (failure(), at(), at(), any::<u32>()).prop_map(|(cause, since, until, consecutive_suspensions)| {
             Health::Suspended { cause, since, until, consecutive_suspensions }
         }),
-        (outcome(), at(), any::<u32>()).prop_map(|(cause, since, consecutive_suspensions)| Health::Probing {
+        (failure(), at(), any::<u32>()).prop_map(|(cause, since, consecutive_suspensions)| Health::Probing {
             cause,
             since,
             consecutive_suspensions
@@ -157,7 +178,7 @@ pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
 }
 
 pub(super) fn owed() -> impl Strategy<Value = PendingDelivery> {
-    (any::<u32>(), at(), outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
+    (any::<u32>(), at(), last_outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
         |(attempts, due, last, status, tried, received)| PendingDelivery {
             attempts,
             due,
@@ -170,7 +191,7 @@ pub(super) fn owed() -> impl Strategy<Value = PendingDelivery> {
 }
 
 pub(super) fn dead() -> impl Strategy<Value = DeadLetterRecord> {
-    (reason(), any::<u32>(), outcome(), option::of(any::<u16>()), at(), option::of(at()), at()).prop_map(
+    (reason(), any::<u32>(), last_outcome(), option::of(any::<u16>()), at(), option::of(at()), at()).prop_map(
         |(reason, attempts, outcome, status, published, tried, given_up)| DeadLetterRecord {
             reason,
             attempts,
@@ -338,7 +359,7 @@ fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
 
 #[test]
 fn the_bytes_of_the_ledger_are_those_that_were_given() {
-    let (outcome, latency) = (Outcome::Busy, Duration::ZERO);
+    let (outcome, latency) = (Outcome::Failed(Failure::Busy), Duration::ZERO);
     let all = [
         LedgerEvent::Filtered { version: 1 },
         LedgerEvent::Attempted { outcome, status: None, latency, next: None, excerpt: None },

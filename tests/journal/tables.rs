@@ -13,7 +13,7 @@ use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{BacklogLimits, Journal, JournalOptions, MetaChange},
     policy::{
-        outcome::Outcome,
+        outcome::Failure,
         record::{DueKey, PendingDelivery},
     },
     store::{
@@ -239,7 +239,7 @@ fn owed(seq: u64) -> PendingDelivery {
     PendingDelivery {
         attempts: 3,
         due,
-        last: Outcome::Busy,
+        last: Failure::Busy.into(),
         status: Some(503),
         tried: Timestamp(9_000),
         received: None,

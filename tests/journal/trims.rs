@@ -12,7 +12,7 @@ use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{DeadKey, DeadLetterWrite, LogHold, MetaChange, SubscriptionOwner},
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, Reason},
         record::{Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent},
     },
     store::{Batch, Family, Store, StoreError, Visit},
@@ -182,14 +182,14 @@ struct Scene {
 }
 
 fn owed(due: Timestamp) -> PendingDelivery {
-    PendingDelivery { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None }
+    PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None }
 }
 
 fn dead() -> DeadLetterRecord {
     DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
-        outcome: Outcome::Busy,
+        outcome: Failure::Busy.into(),
         status: None,
         published: START,
         tried: None,

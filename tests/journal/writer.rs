@@ -20,7 +20,7 @@ use gridhook::{
         OpenedSubscription, PendingResult, PublishReceipt, SubscriptionOwner, WriterThread,
     },
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, Reason},
         record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
     },
     store::{
@@ -165,7 +165,8 @@ pub(super) fn cursor(read: u64) -> RecordChange {
 
 fn owe(seq: u64, was_due: Option<Timestamp>) -> RecordChange {
     let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
-    let owed = PendingDelivery { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None };
+    let owed =
+        PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None };
     RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed, was_due }
 }
 
@@ -177,7 +178,7 @@ fn put_aside(seq: u64) -> RecordChange {
     let dead = DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
-        outcome: Outcome::Busy,
+        outcome: Failure::Busy.into(),
         status: None,
         published: START,
         tried: None,

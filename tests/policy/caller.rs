@@ -7,7 +7,7 @@ use gridhook::{
     policy::{
         SubscriptionSettings,
         endpoint::{Endpoint, RequestReport},
-        outcome::Outcome,
+        outcome::{Failure, Outcome},
         record::{Cursor, Health},
     },
 };
@@ -40,7 +40,7 @@ pub(super) fn well(_: Timestamp, _: usize) -> (Outcome, Duration) {
 
 /// It fails at once.
 pub(super) fn busy(_: Timestamp, _: usize) -> (Outcome, Duration) {
-    (Outcome::Busy, Duration::from_millis(10))
+    (Outcome::Failed(Failure::Busy), Duration::from_millis(10))
 }
 
 impl Caller {

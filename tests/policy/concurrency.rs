@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use gridhook::policy::{SubscriptionSettings, outcome::Outcome};
+use gridhook::policy::{
+    SubscriptionSettings,
+    outcome::{Failure, Outcome},
+};
 
 use super::{
     caller::{Caller, SECOND, busy, well},
@@ -44,7 +47,7 @@ fn a_volley_of_failures_takes_the_limit_down_once_and_it_never_falls_below_one()
     let mut left = 16;
     let mut behavior = |_, _| {
         left -= 1;
-        (if left >= 0 { Outcome::GenericError } else { Outcome::Aborted }, 10 * MS)
+        (if left >= 0 { Outcome::Failed(Failure::GenericError) } else { Outcome::Aborted }, 10 * MS)
     };
     volley.call_all(15 * MS, &mut behavior);
     assert_eq!(limit(&volley), 11, "seven tenths of 16");
@@ -98,7 +101,7 @@ fn failures_and_our_own_aborts_teach_nothing_of_latency() {
         (0..150).map(lowest).min().expect("some")
     };
     assert_eq!(run(Outcome::Aborted), 16);
-    assert!(run(Outcome::TimedOut) < 16, "but a failure is a failure");
+    assert!(run(Outcome::Failed(Failure::TimedOut)) < 16, "but a failure is a failure");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use gridhook::{
         delivery_history::{DeadLetterFate, HistoryEnd, HistoryInput, delivery_history},
         explain::EventState,
         filter,
-        outcome::{Outcome, Reason},
+        outcome::{Failure, Outcome, Reason},
         record::{Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine},
     },
 };
@@ -64,13 +64,13 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
     let mut lines: Vec<LedgerLine> = (1..=failures)
         .map(|attempt| {
             let at = u64::from(attempt) * 10;
-            attempted(at, Lane::LIVE, attempt, Outcome::Busy, Some(at + 10))
+            attempted(at, Lane::LIVE, attempt, Outcome::Failed(Failure::Busy), Some(at + 10))
         })
         .collect();
     let (last, at) = (failures + 1, u64::from(failures + 1) * 10);
     let reason = Reason::MaxDeliveryAttemptsExceeded;
     let given_up = |dead_lettered| {
-        let attempt = attempted(at, Lane::LIVE, last, Outcome::Busy, None);
+        let attempt = attempted(at, Lane::LIVE, last, Outcome::Failed(Failure::Busy), None);
         [attempt, line(at, Lane::LIVE, last, LedgerEvent::GivenUp { reason, dead_lettered })]
     };
     let verdict = match end {
@@ -79,7 +79,7 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
             HistoryEnd::Delivered { at: Timestamp(at), attempt: last, late: false }
         }
         End::Late => {
-            lines.push(attempted(at, Lane::LIVE, last, Outcome::TimedOut, Some(at + 10)));
+            lines.push(attempted(at, Lane::LIVE, last, Outcome::Failed(Failure::TimedOut), Some(at + 10)));
             lines.push(line(at + 5, Lane::LIVE, last, LedgerEvent::Late { settled: true }));
             HistoryEnd::Delivered { at: Timestamp(at + 5), attempt: last, late: true }
         }
@@ -111,8 +111,8 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
                 lines.push(attempted(at + 9, into, 1, Outcome::Delivered, None));
                 HistoryEnd::Delivered { at: Timestamp(at + 9), attempt: 1, late: false }
             } else {
-                lines.push(attempted(at + 9, into, 1, Outcome::BadRequest, None));
-                let reason = Reason::Undeliverable(Outcome::BadRequest);
+                lines.push(attempted(at + 9, into, 1, Outcome::Failed(Failure::BadRequest), None));
+                let reason = Reason::Undeliverable(Failure::BadRequest);
                 lines.push(line(at + 9, into, 1, LedgerEvent::GivenUp { reason, dead_lettered: false }));
                 HistoryEnd::GivenUp { reason, then: DeadLetterFate::Dropped }
             }

@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         SubscriptionSettings,
         edition::{Edition, EndpointKind, FileForm, SettingRange},
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, RequestResult},
     },
 };
 
@@ -51,7 +51,7 @@ fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
 
 /// What each status means, every one from 200 on: where it differs, without and with a place for dead letters.
 fn statuses(name: &str, expected: Expect) {
-    let [timeout, reset] = [Outcome::TimedOut, Outcome::SocketError].map(RequestResult::bare);
+    let [timeout, reset] = [Failure::TimedOut, Failure::SocketError].map(RequestResult::bare);
     let mut all: Vec<(String, RequestResult)> = vec![("timeout".to_owned(), timeout), ("reset".to_owned(), reset)];
     all.extend((200..=599).map(|code| (code.to_string(), status(code))));
     let row = |destination, dead_letter| {
@@ -244,14 +244,14 @@ fn a_store_that_fails_must_be_tried_again() {
 #[test]
 fn a_switch_makes_timeouts_final() {
     let mut edition = (*edition("namespace")).clone();
-    edition.webhook.never_retried_without_status = vec![Outcome::TimedOut];
+    edition.webhook.never_retried_without_status = vec![Failure::TimedOut];
     assert_eq!(edition.check(), Ok(()));
     let settings = SubscriptionSettings { edition: Arc::new(edition.clone()), ..plain() };
     let answer = |outcome| again(settings.clone(), &RequestResult::bare(outcome));
-    assert_eq!([Outcome::TimedOut, Outcome::SocketError].map(answer), ["never", "10s"]);
-    edition.webhook.never_retried_without_status = vec![Outcome::Aborted];
-    expect!["webhook.never_retried_without_status names Aborted; allowed are TimedOut, SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, SessionQueueNotSupported, InvalidAzureFunctionDestination"]
-        .assert_eq(&edition.check().expect_err("what we ended ourselves is not final"));
+    assert_eq!([Failure::TimedOut, Failure::SocketError].map(answer), ["never", "10s"]);
+    edition.webhook.never_retried_without_status = vec![Failure::BadRequest];
+    expect!["webhook.never_retried_without_status names BadRequest; allowed are TimedOut, SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, SessionQueueNotSupported, InvalidAzureFunctionDestination"]
+        .assert_eq(&edition.check().expect_err("it has a status"));
     edition.webhook.never_retried_without_status.clear();
     edition.webhook.never_retried_with_dead_letter = vec![414];
     expect!["webhook has status 414 in both lists of what is never retried; allowed is one of them"]
@@ -305,7 +305,7 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
         let edition = edition(name);
         let suspend_after = edition.probation.after_failures;
         let settings = SubscriptionSettings { edition, suspend_after, concurrency_max: 10, ..plain() };
-        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Outcome::SocketError)]));
+        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Failure::SocketError)]));
         driver.publish(&[("yes", 10); 10]);
         driver.run_for(Duration::from_secs(1));
         driver.publish(&[("yes", 10); 10]);
@@ -316,7 +316,7 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
         // Nine failures delay nothing new.
         let settings =
             SubscriptionSettings { edition: self::edition(name), suspend_after, concurrency_max: 10, ..plain() };
-        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Outcome::SocketError)]));
+        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Failure::SocketError)]));
         driver.publish(&[("yes", 10); 9]);
         driver.run_for(Duration::from_secs(1));
         driver.publish(&[("yes", 10)]);

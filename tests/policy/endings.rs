@@ -8,7 +8,7 @@ use gridhook::policy::{
     SubscriptionSettings,
     batch::BatchLimits,
     edition::{Edition, EndpointKind},
-    outcome::{Outcome, Reason, RequestResult},
+    outcome::{Failure, Outcome, Reason, RequestResult},
 };
 
 use super::{
@@ -105,13 +105,17 @@ fn events_never_retried_are_dropped_or_dead_lettered_after_one_attempt() {
                     let mut driver = Driver::new(settings, answers(vec![status(*code)]));
                     driver.publish(&[("yes", 10)]);
                     let lines = driver.run();
-                    let outcome = Outcome::of_status(*code);
-                    assert_eq!(lines, format!("0s x · 0s UndeliverableDueToHttp{outcome}"), "{name}: {code}");
+                    let Outcome::Failed(failure) = Outcome::of_status(*code) else { panic!("{code} is a success") };
+                    assert_eq!(lines, format!("0s x · 0s UndeliverableDueToHttp{failure}"), "{name}: {code}");
                     let counters = driver.disk.cursor.counters;
                     let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
                     assert_eq!((counters.dead_lettered, counters.dropped), (dead, dropped), "{name}: {code}");
                     let dead = driver.disk.dead.values().next().map(|dead| (dead.reason, dead.outcome, dead.attempts));
-                    assert_eq!(dead, dead_letter.then_some((Reason::Undeliverable(outcome), outcome, 1)), "{name}");
+                    assert_eq!(
+                        dead,
+                        dead_letter.then_some((Reason::Undeliverable(failure), failure.into(), 1)),
+                        "{name}"
+                    );
                 }
             }
         }
@@ -125,7 +129,7 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
         for dead_letter in [true, false] {
             let settings =
                 SubscriptionSettings { destination: EndpointKind::Resource, dead_letter, ..following(edition(name)) };
-            let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Outcome::NotFound)]));
+            let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Failure::NotFound)]));
             driver.publish(&[("yes", 10)]);
             assert_eq!(driver.run(), "0s x · 0s UndeliverableDueToHttpNotFound", "{name}");
             let counters = driver.disk.cursor.counters;
@@ -139,24 +143,24 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
 fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dead_letter() {
     let _rows = crate::spec::shows(&["S000-135", "S000-137", "S000-152", "S000-155"]);
     let reported = [
-        Outcome::Disabled,
-        Outcome::Full,
-        Outcome::TimedOut,
-        Outcome::SocketError,
-        Outcome::ResolutionError,
-        Outcome::SessionQueueNotSupported,
-        Outcome::InvalidAzureFunctionDestination,
-        Outcome::GenericError,
+        Failure::Disabled,
+        Failure::Full,
+        Failure::TimedOut,
+        Failure::SocketError,
+        Failure::ResolutionError,
+        Failure::SessionQueueNotSupported,
+        Failure::InvalidAzureFunctionDestination,
+        Failure::GenericError,
     ];
-    for outcome in reported {
+    for failure in reported {
         let settings =
             SubscriptionSettings { destination: EndpointKind::Resource, attempts_max: 2, ..following(edition("2023")) };
-        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(outcome)]));
+        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(failure)]));
         driver.publish(&[("yes", 10)]);
-        assert_eq!(driver.run(), "0s x · 10s x · 10s MaxDeliveryAttemptsExceeded", "{outcome}");
+        assert_eq!(driver.run(), "0s x · 10s x · 10s MaxDeliveryAttemptsExceeded", "{failure}");
         let dead = driver.disk.dead.values().next().expect("it was put aside");
-        assert_eq!((dead.outcome, dead.status, dead.attempts), (outcome, None, 2));
-        assert_eq!(dead.outcome.to_string(), format!("{outcome:?}"));
+        assert_eq!((dead.outcome, dead.status, dead.attempts), (failure.into(), None, 2));
+        assert_eq!(dead.outcome.to_string(), format!("{failure:?}"));
     }
 }
 

@@ -14,7 +14,7 @@ use gridhook::{
             EventState, ExplainInput, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle, StoredEvent,
             WaitingDeadLetter, explain,
         },
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, RequestResult},
         record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
     },
 };
@@ -355,7 +355,7 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
     };
     let cursor = Cursor {
         lanes: vec![lane(&[3], &[6])],
-        health: Health::Probing { cause: Outcome::Busy, since: START, consecutive_suspensions: 2 },
+        health: Health::Probing { cause: Failure::Busy, since: START, consecutive_suspensions: 2 },
         ..Cursor::default()
     };
     let shown = |seq| {

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use gridhook::policy::{
     SubscriptionSettings,
     edition::EndpointKind,
-    outcome::{Outcome, Reason, RequestResult},
+    outcome::{Failure, Reason, RequestResult},
     record::Health,
 };
 use serde_json::json;
@@ -19,7 +19,7 @@ use super::{
 use crate::spec::{fact, shows};
 
 /// Which outcome suspends an endpoint that always answers so, and for how many seconds.
-fn probation(name: &str, answer: RequestResult) -> (Outcome, u64) {
+fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
     let edition = edition(name);
     let suspend_after = edition.probation.after_failures;
     let settings = SubscriptionSettings { edition, suspend_after, concurrency_max: 12, ..plain() };
@@ -58,14 +58,14 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
     let rows = [
         ("S000-160", status(503)),
         ("S000-161", status(404)),
-        ("S000-162", RequestResult::bare(Outcome::SocketError)),
-        ("S000-163", RequestResult::bare(Outcome::ResolutionError)),
-        ("S000-164", RequestResult::bare(Outcome::Disabled)),
-        ("S000-165", RequestResult::bare(Outcome::Full)),
-        ("S000-166", RequestResult::bare(Outcome::TimedOut)),
+        ("S000-162", RequestResult::bare(Failure::SocketError)),
+        ("S000-163", RequestResult::bare(Failure::ResolutionError)),
+        ("S000-164", RequestResult::bare(Failure::Disabled)),
+        ("S000-165", RequestResult::bare(Failure::Full)),
+        ("S000-166", RequestResult::bare(Failure::TimedOut)),
         ("S000-167", status(401)),
         ("S000-168", status(403)),
-        ("S000-169", RequestResult::bare(Outcome::InvalidAzureFunctionDestination)),
+        ("S000-169", RequestResult::bare(Failure::InvalidAzureFunctionDestination)),
     ];
     let mut different = BTreeSet::new();
     for (id, answer) in rows {

@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, RequestResult},
         record::{Cursor, Health, LedgerEvent},
     },
 };
@@ -32,7 +32,7 @@ fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
         turn += 1;
         Some(match script[turn.min(script.len()) - 1] {
             Some(code) => (Duration::ZERO, status(code)),
-            None => (WAIT, RequestResult::bare(Outcome::TimedOut)),
+            None => (WAIT, RequestResult::bare(Failure::TimedOut)),
         })
     })
 }
@@ -68,8 +68,8 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
         let mut turn = 0;
         let endpoint = Box::new(move |_: &OutgoingBatch| {
             turn += 1;
-            let second = second.map_or_else(|| RequestResult::bare(Outcome::TimedOut), status);
-            Some((WAIT, if turn == 1 { RequestResult::bare(Outcome::TimedOut) } else { second }))
+            let second = second.map_or_else(|| RequestResult::bare(Failure::TimedOut), status);
+            Some((WAIT, if turn == 1 { RequestResult::bare(Failure::TimedOut) } else { second }))
         });
         let mut driver = Driver::new(plain(), endpoint);
         driver.publish(&[("yes", 10)]);
@@ -121,7 +121,7 @@ fn a_late_success_of_a_batch_settles_only_pending_events() {
     // After the first three time out together, what goes out next alone is taken.
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        Some(if turn == 1 { (WAIT, RequestResult::bare(Outcome::TimedOut)) } else { (Duration::ZERO, status(200)) })
+        Some(if turn == 1 { (WAIT, RequestResult::bare(Failure::TimedOut)) } else { (Duration::ZERO, status(200)) })
     });
     let mut driver = Driver::new(settings, endpoint);
     driver.publish(&[("yes", 10), ("no", 10), ("yes", 10), ("yes", 10)]);
@@ -150,7 +150,7 @@ fn a_batch_that_was_too_large_was_so_whatever_a_late_answer_has_taken_from_it() 
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         Some(match turn {
-            1 | 2 => (WAIT, RequestResult::bare(Outcome::TimedOut)),
+            1 | 2 => (WAIT, RequestResult::bare(Failure::TimedOut)),
             3 => (WAIT, status(413)),
             _ => (Duration::ZERO, status(200)),
         })
@@ -222,7 +222,7 @@ fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
         let mut turn = 0;
         let endpoint = Box::new(move |_: &OutgoingBatch| {
             turn += 1;
-            Some((WAIT, if turn == 1 { RequestResult::bare(Outcome::TimedOut) } else { second.clone() }))
+            Some((WAIT, if turn == 1 { RequestResult::bare(Failure::TimedOut) } else { second.clone() }))
         });
         let mut driver = Driver::new(plain(), endpoint);
         driver.publish(&[("yes", 10)]);

@@ -30,7 +30,7 @@ use gridhook::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
         edition::{Edition, StepOrigin},
         filter::{Filter, key::FilterKey},
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, Outcome, RequestResult},
         record::{
             Command, Cursor, Health, LedgerEvent, Rate, RecordChange,
             job::{Job, JobCommand, JobKind, JobState},
@@ -431,8 +431,8 @@ impl Scenario {
                 5 => status([404, 404, 410][self.dice.below(3)]),
                 6 => status(400),
                 7 => status(413),
-                8..10 => RequestResult::bare(Outcome::TimedOut),
-                10 => RequestResult { unreached: true, ..RequestResult::bare(Outcome::SocketError) },
+                8..10 => RequestResult::bare(Failure::TimedOut),
+                10 => RequestResult { unreached: true, ..RequestResult::bare(Failure::SocketError) },
                 11 => RequestResult::bare(Outcome::Aborted),
                 12 => {
                     let wait = [1, 90, 3000, 1_000_000][self.dice.below(4)];
@@ -446,7 +446,7 @@ impl Scenario {
         };
         let shared = self.slots.get_mut(&id).expect("it waits");
         shared.answer = Some(answer.clone());
-        if answer.outcome == Outcome::TimedOut {
+        if answer.outcome == Outcome::Failed(Failure::TimedOut) {
             self.lingering.push(Arc::clone(&shared.request));
         }
         self.coming.push(Coming::Input(Input::Finished { request: id, answer }));
@@ -542,7 +542,7 @@ impl Scenario {
             && !shared.over
         {
             shared.over = true;
-            let too_large = answer.outcome == Outcome::PayloadTooLarge && shared.request.events > 1;
+            let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && shared.request.events > 1;
             if too_large && !shared.taken_off {
                 shared.taken_off = true;
                 for item in &shared.request.items {
@@ -555,7 +555,10 @@ impl Scenario {
                 let longest = self.settings.edition.retry.retry_after_max;
                 self.not_before = self.not_before.max(now.after(wait.min(longest)));
             }
-            refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
+            refused = matches!(
+                answer.outcome,
+                Outcome::Failed(Failure::BadRequest) | Outcome::Failed(Failure::PayloadTooLarge)
+            );
         }
         let before = self.core.cursor().health;
         let jitter = Jitter(self.dice.below(1000) as f64 / 1000.0);

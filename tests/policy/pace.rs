@@ -7,7 +7,7 @@ use gridhook::{
     event::Timestamp,
     policy::{
         OutgoingBatch, SubscriptionSettings,
-        outcome::Outcome,
+        outcome::{Failure, Outcome},
         record::{Health, Rate},
     },
 };
@@ -27,7 +27,7 @@ fn takes(per_second: usize) -> impl FnMut(Timestamp, usize) -> (Outcome, Duratio
     let mut taken: VecDeque<Timestamp> = VecDeque::new();
     move |now, _| {
         taken.retain(|at| now.since(*at) < SECOND);
-        let outcome = if taken.len() < per_second { Outcome::Delivered } else { Outcome::Busy };
+        let outcome = if taken.len() < per_second { Outcome::Delivered } else { Outcome::Failed(Failure::Busy) };
         if outcome == Outcome::Delivered {
             taken.push_back(now);
         }
@@ -89,7 +89,7 @@ fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     caller.fall_and_return(50);
     caller.call_all(10 * SECOND, &mut well);
     let before = caller.rate().expect("a pace");
-    let mut once = Some(Outcome::Busy);
+    let mut once = Some(Outcome::Failed(Failure::Busy));
     caller.call_all(SECOND / 4, &mut |_, _| (once.take().unwrap_or(Outcome::Delivered), Duration::from_millis(10)));
     let after = caller.rate().expect("a pace");
     assert!((0.6..0.73).contains(&(after / before)), "{before} and then {after}");
@@ -101,7 +101,7 @@ fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     let mut left = 4;
     let mut behavior = |_, _| {
         left -= 1;
-        (if left >= 0 { Outcome::Busy } else { Outcome::Delivered }, Duration::from_millis(10))
+        (if left >= 0 { Outcome::Failed(Failure::Busy) } else { Outcome::Delivered }, Duration::from_millis(10))
     };
     volley.call_all(SECOND / 4, &mut behavior);
     let after = volley.rate().expect("a pace");
@@ -123,8 +123,8 @@ fn a_failure_in_twenty_requests_slows_nothing_down_unless_the_endpoint_is_busy()
         caller.call_all(10 * SECOND, &mut behavior);
         caller.rate().expect("a pace") / before
     };
-    assert!(run(Outcome::GenericError) >= 1.0);
-    assert!(run(Outcome::Busy) < 0.8);
+    assert!(run(Outcome::Failed(Failure::GenericError)) >= 1.0);
+    assert!(run(Outcome::Failed(Failure::Busy)) < 0.8);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use gridhook::{
         SubscriptionSettings,
         edition::ProbationRules,
         endpoint::{Endpoint, RequestReport, duration},
-        outcome::{Outcome, Reason, RequestResult},
+        outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{Command, CommandRefused, Cursor, Health, HeldBy},
     },
 };
@@ -41,13 +41,13 @@ fn ten_failures_suspend_for_the_tables_duration_then_one_probe_goes_out() {
             "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 30s x · 50s x · 1m 30s x · 2m 50s x"
         ],
     );
-    assert!(matches!(driver.core.cursor().health, Health::Suspended { cause: Outcome::Busy, .. }));
+    assert!(matches!(driver.core.cursor().health, Health::Suspended { cause: Failure::Busy, .. }));
 }
 
 #[test]
 fn each_probe_that_fails_doubles_the_wait_by_its_own_outcome() {
     check(
-        vec![RequestResult::bare(Outcome::ResolutionError)],
+        vec![RequestResult::bare(Failure::ResolutionError)],
         6 * HOUR,
         expect![
             "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 5m x · 15m x · 35m x · 1h 15m x · 2h 35m x · 5h 15m x"
@@ -119,9 +119,9 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
 fn the_suspension_doubles_each_time_up_to_the_maximum() {
     let table: ProbationRules = current().probation.clone();
     let minutes = |cause, strikes| duration(&table, cause, strikes).as_secs_f64() / 60.0;
-    assert_eq!([1, 2, 3, 6, 7].map(|strikes| minutes(Outcome::NotFound, strikes)), [5.0, 10.0, 20.0, 160.0, 180.0]);
-    assert_eq!(minutes(Outcome::GenericError, 2), 20.0 / 60.0);
-    assert_eq!(minutes(Outcome::Busy, u32::MAX), 180.0);
+    assert_eq!([1, 2, 3, 6, 7].map(|strikes| minutes(Failure::NotFound, strikes)), [5.0, 10.0, 20.0, 160.0, 180.0]);
+    assert_eq!(minutes(Failure::GenericError, 2), 20.0 / 60.0);
+    assert_eq!(minutes(Failure::Busy, u32::MAX), 180.0);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn strict() -> SubscriptionSettings {
 
 #[test]
 fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line() {
-    let (ok, bad) = (Outcome::Delivered, Outcome::TimedOut);
+    let (ok, bad) = (Outcome::Delivered, Outcome::Failed(Failure::TimedOut));
     let rows: [(&str, Vec<Outcome>, bool); 5] = [
         ("every second one of twenty", [ok, bad].repeat(10), true),
         ("of nineteen", [bad, ok].repeat(10)[..19].to_vec(), false),
@@ -187,14 +187,14 @@ fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line
     ];
     for (reported, outcomes, expected) in rows {
         let (endpoint, _) = after(&strict(), &outcomes);
-        let suspended = matches!(endpoint.health(), Health::Suspended { cause: Outcome::TimedOut, .. });
+        let suspended = matches!(endpoint.health(), Health::Suspended { cause: Failure::TimedOut, .. });
         assert_eq!(suspended, expected, "{reported}: {:?}", endpoint.health());
     }
 }
 
 #[test]
 fn failures_before_a_probation_do_not_count_after_it() {
-    let (ok, bad) = (Outcome::Delivered, Outcome::Busy);
+    let (ok, bad) = (Outcome::Delivered, Outcome::Failed(Failure::Busy));
     let mut outcomes = [ok, bad].repeat(10);
     // Ten seconds of Busy, then the probe.
     outcomes.extend(vec![Outcome::Aborted; 10]);
@@ -221,25 +221,25 @@ fn failures_before_a_probation_do_not_count_after_it() {
 #[test]
 fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
     let rows = [
-        (Outcome::Busy, 10),
-        (Outcome::NotFound, 300),
-        (Outcome::SocketError, 30),
-        (Outcome::ResolutionError, 300),
-        (Outcome::Disabled, 300),
-        (Outcome::Full, 300),
-        (Outcome::TimedOut, 10),
-        (Outcome::Unauthorized, 300),
-        (Outcome::Forbidden, 300),
-        (Outcome::InvalidAzureFunctionDestination, 600),
-        (Outcome::GenericError, 10),
+        (Failure::Busy, 10),
+        (Failure::NotFound, 300),
+        (Failure::SocketError, 30),
+        (Failure::ResolutionError, 300),
+        (Failure::Disabled, 300),
+        (Failure::Full, 300),
+        (Failure::TimedOut, 10),
+        (Failure::Unauthorized, 300),
+        (Failure::Forbidden, 300),
+        (Failure::InvalidAzureFunctionDestination, 600),
+        (Failure::GenericError, 10),
     ];
-    for (outcome, seconds) in rows {
-        let (endpoint, now) = after(&strict(), &[outcome; 10]);
+    for (failure, seconds) in rows {
+        let (endpoint, now) = after(&strict(), &[Outcome::Failed(failure); 10]);
         let last = now.before(Duration::from_secs(1));
         let Health::Suspended { cause, since, until, consecutive_suspensions: 1 } = endpoint.health() else {
-            panic!("{outcome}: {:?}", endpoint.health());
+            panic!("{failure}: {:?}", endpoint.health());
         };
-        assert_eq!((cause, since, until.since(since).as_secs()), (outcome, last, seconds));
+        assert_eq!((cause, since, until.since(since).as_secs()), (failure, last, seconds));
         assert_eq!(endpoint.free_requests(0, until.before(Duration::from_micros(1))), 0, "nobody calls before its end");
         assert_eq!((endpoint.free_requests(0, until), endpoint.opens()), (1, Some(until)), "then one probe goes out");
     }
@@ -250,7 +250,7 @@ fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
     let year = Duration::from_secs(365 * 24 * 60 * 60);
     let (since, until) = (START.after(year), START.after(year).after(Duration::from_secs(20)));
     for (strikes, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
-        let health = Health::Suspended { cause: Outcome::Busy, since, until, consecutive_suspensions: strikes };
+        let health = Health::Suspended { cause: Failure::Busy, since, until, consecutive_suspensions: strikes };
         let cursor = Cursor { health, ..Cursor::default() };
         let endpoint = Endpoint::recover(&strict(), &cursor, std::iter::empty(), START);
         assert_eq!(endpoint.opens(), Some(START.after(Duration::from_secs(seconds))), "{strikes} strikes");
@@ -314,7 +314,7 @@ fn impatient() -> SubscriptionSettings {
 }
 
 /// Outcome and attempts of every dead letter caused by probation, in order.
-fn dead(driver: &Driver) -> Vec<(Outcome, u32)> {
+fn dead(driver: &Driver) -> Vec<(LastOutcome, u32)> {
     let dead = driver.disk.dead.values();
     dead.filter(|dead| dead.reason == Reason::ProbationCausedByClientError)
         .map(|dead| (dead.outcome, dead.attempts))
@@ -328,7 +328,7 @@ fn events_due_in_a_probation_after_a_client_error_become_dead_letters_at_once() 
     let mut driver = Driver::new(impatient(), answers(vec![status(404)]));
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10), ("no", 1), ("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
-    let probation = (Outcome::Probation, 0);
+    let probation = (LastOutcome::Probation, 0);
     assert_eq!(dead(&driver), [probation; 2], "those that were not tried yet");
     driver.publish(&[("yes", 10); 300]);
     driver.run_for(Duration::from_secs(1));
@@ -337,7 +337,7 @@ fn events_due_in_a_probation_after_a_client_error_become_dead_letters_at_once() 
     driver.run_for(Duration::from_secs(10 * 60));
     assert_eq!(driver.disk.pending.len(), 0);
     let tried: Vec<_> = dead(&driver).into_iter().filter(|(_, attempts)| *attempts > 0).collect();
-    assert_eq!(tried, [(Outcome::Probation, 2), (Outcome::Probation, 1)]);
+    assert_eq!(tried, [(LastOutcome::Probation, 2), (LastOutcome::Probation, 1)]);
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.matched, counters.dead_lettered, counters.requests), (304, 304, 3));
 }

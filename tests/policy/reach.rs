@@ -6,7 +6,7 @@ use gridhook::{
     event::{Lane, Seq},
     policy::{
         SubscriptionSettings,
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, RequestResult},
         record::{Command, Health},
     },
 };
@@ -23,16 +23,16 @@ fn looking() -> SubscriptionSettings {
 }
 
 /// A request for which no connection was made.
-fn unreached(outcome: Outcome) -> RequestResult {
-    RequestResult { unreached: true, ..RequestResult::bare(outcome) }
+fn unreached(failure: Failure) -> RequestResult {
+    RequestResult { unreached: true, ..RequestResult::bare(failure) }
 }
 
 /// An endpoint that is silent until it recovers, and 1,000 events for it.
-fn down(settings: SubscriptionSettings, outcome: Outcome) -> (Driver, Rc<Cell<bool>>) {
+fn down(settings: SubscriptionSettings, failure: Failure) -> (Driver, Rc<Cell<bool>>) {
     let well = Rc::new(Cell::new(false));
     let (answers, reaches) = (Rc::clone(&well), Rc::clone(&well));
     let endpoint = Box::new(move |_: &_| {
-        Some((Duration::from_millis(10), if answers.get() { status(200) } else { unreached(outcome) }))
+        Some((Duration::from_millis(10), if answers.get() { status(200) } else { unreached(failure) }))
     });
     let mut driver = Driver::new(settings, endpoint);
     driver.reach = Box::new(move || reaches.get());
@@ -42,21 +42,21 @@ fn down(settings: SubscriptionSettings, outcome: Outcome) -> (Driver, Rc<Cell<bo
 
 #[test]
 fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_spent_on_looking() {
-    for outcome in [Outcome::SocketError, Outcome::ResolutionError, Outcome::TimedOut] {
+    for failure in [Failure::SocketError, Failure::ResolutionError, Failure::TimedOut] {
         for jitter in [0.0, 0.5, 1.0] {
-            let (mut driver, well) = down(looking(), outcome);
+            let (mut driver, well) = down(looking(), failure);
             driver.jitter = jitter;
             driver.run_for(50 * SECOND);
-            assert!((40..=65).contains(&driver.connects.len()), "{outcome}: {}", driver.connects.len());
-            assert!(driver.left.len() <= 6, "{outcome}: {} requests", driver.left.len());
+            assert!((40..=65).contains(&driver.connects.len()), "{failure}: {}", driver.connects.len());
+            assert!(driver.left.len() <= 6, "{failure}: {} requests", driver.left.len());
             well.set(true);
             let (back, tried) = (driver.now, driver.left.len());
             driver.publish(&[("yes", 10)]);
             driver.run_for(2 * SECOND);
             let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
             let after = driver.left[fresh].since(back);
-            assert!(after <= Duration::from_millis(1300), "{outcome}: the fresh event left {after:?} after the return");
-            assert!(fresh - tried <= 5, "{outcome}: {} went before it", fresh - tried);
+            assert!(after <= Duration::from_millis(1300), "{failure}: the fresh event left {after:?} after the return");
+            assert!(fresh - tried <= 5, "{failure}: {} went before it", fresh - tried);
             let found = driver.connects.len();
             driver.run_for(60 * SECOND);
             assert_eq!(driver.connects.len(), found, "there is nothing more to look for");
@@ -67,7 +67,7 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_sp
 #[test]
 fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting() {
     for jitter in [0.0, 0.5, 1.0] {
-        let (mut driver, _) = down(looking(), Outcome::SocketError);
+        let (mut driver, _) = down(looking(), Failure::SocketError);
         driver.jitter = jitter;
         driver.run_for(1800 * SECOND);
         let spread = 1.0 + 0.2 * (2.0 * jitter - 1.0);
@@ -83,8 +83,8 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
 
 #[test]
 fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_is_off() {
-    let tls = RequestResult::bare(Outcome::SocketError);
-    for answer in [status(503), status(404), status(500), RequestResult::bare(Outcome::TimedOut), tls] {
+    let tls = RequestResult::bare(Failure::SocketError);
+    for answer in [status(503), status(404), status(500), RequestResult::bare(Failure::TimedOut), tls] {
         let mut driver = Driver::new(looking(), answers(vec![answer]));
         driver.publish(&[("yes", 10); 100]);
         driver.run_for(600 * SECOND);
@@ -92,10 +92,10 @@ fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_i
         assert_eq!(driver.connects, []);
     }
     let (mut driver, _) =
-        down(SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() }, Outcome::SocketError);
+        down(SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() }, Failure::SocketError);
     driver.run_for(600 * SECOND);
     assert_eq!(driver.connects, []);
-    let (mut driver, _) = down(looking(), Outcome::SocketError);
+    let (mut driver, _) = down(looking(), Failure::SocketError);
     driver.run_for(10 * SECOND);
     driver.command(Command::Hold);
     let tried = driver.connects.len();
@@ -105,7 +105,7 @@ fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_i
 
 #[test]
 fn an_endpoint_that_accepts_only_connections_is_probed_no_faster_and_not_suspended_longer() {
-    let mut driver = Driver::new(looking(), answers(vec![unreached(Outcome::SocketError)]));
+    let mut driver = Driver::new(looking(), answers(vec![unreached(Failure::SocketError)]));
     driver.reach = Box::new(|| true);
     driver.publish(&[("yes", 10); 1000]);
     driver.run_for(600 * SECOND);
@@ -120,7 +120,7 @@ fn an_endpoint_that_accepts_only_connections_is_probed_no_faster_and_not_suspend
 
 #[test]
 fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_have_their_turns() {
-    for cause in [status(404), status(503), unreached(Outcome::SocketError)] {
+    for cause in [status(404), status(503), unreached(Failure::SocketError)] {
         let failures = vec![cause.clone(), cause.clone(), cause, status(200)];
         let settings = SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() };
         let mut driver = Driver::new(settings.clone(), answers(failures));

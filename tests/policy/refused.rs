@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
-        outcome::{Outcome, RequestResult},
+        outcome::{Failure, RequestResult},
         record::{Command, Health},
     },
 };
@@ -59,7 +59,7 @@ fn a_refusal_neither_adds_to_the_failures_of_an_endpoint_nor_forgives_them() {
     driver.run_for(Duration::from_secs(1));
     assert!(matches!(
         driver.disk.cursor.health,
-        Health::Suspended { cause: Outcome::GenericError, consecutive_suspensions: 1, .. }
+        Health::Suspended { cause: Failure::GenericError, consecutive_suspensions: 1, .. }
     ));
 }
 
@@ -96,12 +96,12 @@ fn a_final_client_error_still_suspends() {
 #[test]
 fn an_edition_may_say_that_a_refusal_is_the_endpoints() {
     let mut edition = (*plain().edition).clone();
-    edition.probation.durations.insert(Outcome::BadRequest, Duration::from_secs(60));
+    edition.probation.durations.insert(Failure::BadRequest, Duration::from_secs(60));
     let settings = SubscriptionSettings { edition: Arc::new(edition), suspend_after: 3, ..plain() };
     let mut driver = Driver::new(settings, answers(vec![status(400)]));
     driver.publish(&[("yes", 10); 5]);
     driver.run_for(Duration::from_secs(1));
-    assert!(matches!(driver.disk.cursor.health, Health::Suspended { cause: Outcome::BadRequest, .. }));
+    assert!(matches!(driver.disk.cursor.health, Health::Suspended { cause: Failure::BadRequest, .. }));
 }
 
 // --- Retry-After ---

@@ -7,7 +7,7 @@ use gridhook::policy::{
     SubscriptionSettings,
     batch::BatchLimits,
     edition::Edition,
-    outcome::{Outcome, Reason, RequestResult},
+    outcome::{Failure, Reason, RequestResult},
     record::{Command, LedgerEvent},
 };
 
@@ -47,7 +47,7 @@ fn a_success_ends_the_schedule() {
         crate::spec::shows(&["S000-004", "S000-005", "S000-200", "S002-004", "S002-056", "S003-004", "S003-142"]);
     check(
         plain(),
-        vec![status(500), RequestResult::bare(Outcome::SocketError), status(204)],
+        vec![status(500), RequestResult::bare(Failure::SocketError), status(204)],
         expect!["0s x · 10s x · 40s ok"],
     );
 }
@@ -150,7 +150,7 @@ fn a_dead_letter_says_how_the_last_attempt_ended_however_the_event_ended() {
     driver.run();
     let dead = driver.disk.dead.values().next().expect("it was put aside");
     assert_eq!((dead.reason, dead.attempts), (Reason::TimeToLiveExceeded, 2));
-    assert_eq!((dead.outcome, dead.status), (Outcome::Busy, Some(503)));
+    assert_eq!((dead.outcome, dead.status), (Failure::Busy.into(), Some(503)));
     assert_eq!(dead.tried, Some(START.after(Duration::from_secs(30))));
 }
 

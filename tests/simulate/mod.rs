@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use gridhook::{
     config::Editions,
     event::Timestamp,
-    policy::{edition::Edition, endpoint::duration, outcome::Outcome},
+    policy::{edition::Edition, endpoint::duration, outcome::Failure},
     simulate::{Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, draw, run},
 };
 
@@ -98,7 +98,7 @@ fn most_attempts(plan: &SimulationPlan, span: Duration) -> u64 {
     let first = u64::from(probation.after_failures + plan.concurrency - 1);
     let mut passed = plan.response_wait;
     for strikes in 1.. {
-        passed += duration(probation, Outcome::TimedOut, strikes);
+        passed += duration(probation, Failure::TimedOut, strikes);
         if passed >= span {
             return first + u64::from(strikes) - 1;
         }

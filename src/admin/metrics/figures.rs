@@ -9,7 +9,7 @@ use crate::{
     fanout::meter::PublishCounts,
     metrics::HistogramCounts,
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, Outcome, Reason},
         record::{Counters, Health, OutcomeCounts, Rate, lease::StepKind},
     },
     store::chunk::LogTail,
@@ -103,7 +103,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) suspended: u64,
     pub(super) probing: u64,
     pub(super) held: u64,
-    pub(super) cause: Option<Outcome>,
+    pub(super) cause: Option<Failure>,
     pub(super) since: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
     pub(super) consecutive_suspensions: u32,
@@ -360,12 +360,12 @@ fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)
 /// Azure Monitor's `ErrorType`: client errors are those that do not go away with time.
 pub(super) fn error_type(outcome: &str) -> &'static str {
     let client = [
-        Outcome::NotFound,
-        Outcome::Unauthorized,
-        Outcome::BadRequest,
-        Outcome::PayloadTooLarge,
-        Outcome::Forbidden,
-        Outcome::Disabled,
+        Failure::NotFound,
+        Failure::Unauthorized,
+        Failure::BadRequest,
+        Failure::PayloadTooLarge,
+        Failure::Forbidden,
+        Failure::Disabled,
     ];
     if client.iter().any(|known| known.to_string() == outcome) { "ClientError" } else { "ServerError" }
 }

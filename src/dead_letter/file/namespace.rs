@@ -17,7 +17,7 @@ use super::{
 use crate::{
     event::{self, Event, Schema},
     policy::{
-        outcome::{Outcome, Reason},
+        outcome::{Failure, LastOutcome, Reason},
         property,
         record::DeadLetterRecord,
     },
@@ -72,8 +72,8 @@ impl DeliveryFate<'_> {
 /// How delivery ended: by an outcome, or, with pull delivery, in the words of the documentation.
 fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
     match (dead.outcome, dead.reason) {
-        (Outcome::Delivering, Reason::Rejected) => "Event was rejected.".into(),
-        (Outcome::Delivering, _) => "Event was not acknowledged nor rejected.".into(),
+        (LastOutcome::Delivering, Reason::Rejected) => "Event was rejected.".into(),
+        (LastOutcome::Delivering, _) => "Event was not acknowledged nor rejected.".into(),
         (outcome, _) => outcome.to_string().into(),
     }
 }
@@ -82,12 +82,12 @@ fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
 fn sentence(reason: Reason) -> Cow<'static, str> {
     let sentence = match reason {
         Reason::Undeliverable(
-            Outcome::BadRequest
-            | Outcome::Unauthorized
-            | Outcome::Forbidden
-            | Outcome::NotFound
-            | Outcome::PayloadTooLarge
-            | Outcome::GenericError,
+            Failure::BadRequest
+            | Failure::Unauthorized
+            | Failure::Forbidden
+            | Failure::NotFound
+            | Failure::PayloadTooLarge
+            | Failure::GenericError,
         )
         | Reason::ProbationCausedByClientError => "Undeliverable due to client error",
         Reason::MaxDeliveryAttemptsExceeded => "Maximum delivery attempts was exceeded.",

@@ -1,10 +1,10 @@
 //! The health of an endpoint: Healthy → Suspended → Probing → Healthy.
 //!
 //! An endpoint is suspended after a number of consecutive failed requests, or when the share of failures in a window is
-//! too high. The outcome that crossed the limit decides for how long. Each failed probe doubles the next suspension,
-//! counted from the duration of its own outcome.
+//! too high. The failure that crossed the limit decides for how long. Each failed probe doubles the next suspension,
+//! counted from the duration of its own failure.
 //!
-//! What it does not do: it keeps no state. These are functions of a state and an outcome; [`super::Endpoint`] holds the
+//! What it does not do: it keeps no state. These are functions of a state and a failure; [`super::Endpoint`] holds the
 //! state.
 
 use std::time::Duration;
@@ -12,7 +12,11 @@ use std::time::Duration;
 use super::meter::RequestCounts;
 use crate::{
     event::Timestamp,
-    policy::{edition::ProbationRules, outcome::Outcome, record::Health},
+    policy::{
+        edition::ProbationRules,
+        outcome::{Failure, Outcome},
+        record::Health,
+    },
 };
 
 /// What an outcome says about an endpoint's health.
@@ -21,60 +25,26 @@ pub(super) enum HealthSignal {
     /// It accepted the request.
     Accepted,
     /// It failed.
-    Failed,
+    Failed(Failure),
     /// It rejected the events; its health is not concerned.
     Refused,
     /// Nothing: gridhook aborted the request.
     Nothing,
 }
 
-impl HealthSignal {
-    /// The signal of `outcome`.
-    pub(super) fn of(outcome: Outcome) -> Self {
+impl From<Outcome> for HealthSignal {
+    fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Delivered => Self::Accepted,
-            Outcome::Aborted | Outcome::Delivering => Self::Nothing,
-            Outcome::NotFound
-            | Outcome::Disabled
-            | Outcome::Full
-            | Outcome::Unauthorized
-            | Outcome::BadRequest
-            | Outcome::TimedOut
-            | Outcome::Busy
-            | Outcome::PayloadTooLarge
-            | Outcome::Probation
-            | Outcome::Canceled
-            | Outcome::SocketError
-            | Outcome::ResolutionError
-            | Outcome::SessionQueueNotSupported
-            | Outcome::Forbidden
-            | Outcome::InvalidAzureFunctionDestination
-            | Outcome::GenericError => Self::Failed,
+            Outcome::Failed(failure) => Self::Failed(failure),
+            Outcome::Aborted => Self::Nothing,
         }
     }
 }
 
 /// Whether the probation was caused by a client error: it lasts until someone corrects the configuration (decision 15).
-fn is_client_error(cause: Outcome) -> bool {
-    match cause {
-        Outcome::NotFound | Outcome::Unauthorized | Outcome::Forbidden => true,
-        Outcome::Delivered
-        | Outcome::Disabled
-        | Outcome::Full
-        | Outcome::BadRequest
-        | Outcome::TimedOut
-        | Outcome::Busy
-        | Outcome::PayloadTooLarge
-        | Outcome::Probation
-        | Outcome::Canceled
-        | Outcome::Aborted
-        | Outcome::SocketError
-        | Outcome::ResolutionError
-        | Outcome::SessionQueueNotSupported
-        | Outcome::InvalidAzureFunctionDestination
-        | Outcome::GenericError
-        | Outcome::Delivering => false,
-    }
+fn is_client_error(cause: Failure) -> bool {
+    matches!(cause, Failure::NotFound | Failure::Unauthorized | Failure::Forbidden)
 }
 
 /// The end of a suspension after a client error.
@@ -90,7 +60,7 @@ pub(super) fn failed(
     failures: u32,
     suspend_after: u32,
     recent: RequestCounts,
-    outcome: Outcome,
+    failure: Failure,
     table: &ProbationRules,
     now: Timestamp,
 ) -> Health {
@@ -99,13 +69,13 @@ pub(super) fn failed(
     if failures < suspend_after && !too_many {
         return Health::Healthy { failures };
     }
-    suspended(outcome, 1, now, table, now)
+    suspended(failure, 1, now, table, now)
 }
 
 /// The state of an endpoint suspended now, for the duration of suspension number `consecutive_suspensions` in a row;
 /// the first began at `since`.
 pub(super) fn suspended(
-    cause: Outcome,
+    cause: Failure,
     consecutive_suspensions: u32,
     since: Timestamp,
     table: &ProbationRules,
@@ -134,7 +104,7 @@ pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) ->
 }
 
 /// The duration of a suspension: that of the table, doubled for each suspension in a row after the first.
-pub fn duration(table: &ProbationRules, cause: Outcome, consecutive_suspensions: u32) -> Duration {
+pub fn duration(table: &ProbationRules, cause: Failure, consecutive_suspensions: u32) -> Duration {
     let once = table.durations.get(&cause).copied().unwrap_or(table.otherwise);
     // Beyond 2^20 every duration is years, and a larger exponent would overflow.
     once.saturating_mul(1 << consecutive_suspensions.saturating_sub(1).min(20)).min(table.longest)

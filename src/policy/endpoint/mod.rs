@@ -40,7 +40,7 @@ use crate::{
     policy::{
         SubscriptionSettings,
         edition::Edition,
-        outcome::Outcome,
+        outcome::{Failure, Outcome},
         record::{Command, CommandRefused, Cursor, EndpointView, Health, HeldBy, PaceRecord, Rate},
         retry::{self, Jitter},
     },
@@ -330,8 +330,8 @@ impl Endpoint {
 
     /// Notes the outcome of a request.
     pub fn on_response(&mut self, report: RequestReport, now: Timestamp) {
-        let signal = if report.refused { HealthSignal::Refused } else { HealthSignal::of(report.outcome) };
-        if signal == HealthSignal::Failed {
+        let signal = if report.refused { HealthSignal::Refused } else { report.outcome.into() };
+        if let HealthSignal::Failed(_) = signal {
             self.pace.failed = Some(now);
         }
         let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Accepted);
@@ -339,7 +339,9 @@ impl Endpoint {
         self.pace.not_before = self.pace.not_before.max(not_before);
         match (self.health, signal) {
             (Health::Healthy { .. }, HealthSignal::Accepted) => self.accepted(report, now),
-            (Health::Healthy { failures }, HealthSignal::Failed) => self.failed(failures + 1, report, now),
+            (Health::Healthy { failures }, HealthSignal::Failed(failure)) => {
+                self.failed(failures + 1, failure, report.sent, now)
+            }
             (Health::Probing { cause, since, consecutive_suspensions }, signal)
                 if self.probe == Some(report.request) =>
             {
@@ -348,10 +350,10 @@ impl Endpoint {
                 match signal {
                     HealthSignal::Accepted | HealthSignal::Refused => self.recovered(now),
                     // The same suspension continues for longer. A probe that was due early does not lengthen it.
-                    HealthSignal::Failed => {
+                    HealthSignal::Failed(failure) => {
                         let consecutive_suspensions =
                             consecutive_suspensions.saturating_add(u32::from(!self.reach.take_early()));
-                        self.health = health::suspended(report.outcome, consecutive_suspensions, since, table, now);
+                        self.health = health::suspended(failure, consecutive_suspensions, since, table, now);
                     }
                     // The probe is no longer awaited.
                     HealthSignal::Nothing => {
@@ -438,15 +440,14 @@ impl Endpoint {
         }
     }
 
-    fn failed(&mut self, failures: u32, report: RequestReport, now: Timestamp) {
-        let RequestReport { outcome, sent, .. } = report;
+    fn failed(&mut self, failures: u32, failure: Failure, sent: Timestamp, now: Timestamp) {
         let recent = self.meter.failed(now);
         self.limit.failed(sent, now);
         if let Some(bucket) = &mut self.bucket {
-            bucket.failed(outcome, sent, &self.edition.pace, now);
+            bucket.failed(failure, sent, &self.edition.pace, now);
         }
         let table = &self.edition.probation;
-        self.health = health::failed(failures, self.suspend_after, recent, outcome, table, now);
+        self.health = health::failed(failures, self.suspend_after, recent, failure, table, now);
     }
 
     /// Returns to healthy: failures are forgotten, the rate is kept.

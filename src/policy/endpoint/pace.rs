@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::{
     event::Timestamp,
-    policy::{edition::PaceRules, outcome::Outcome, record::Rate},
+    policy::{edition::PaceRules, outcome::Failure, record::Rate},
 };
 
 /// How much of the rate accumulates while nothing is sent. More would cause bursts; less would be lost to timer
@@ -140,11 +140,11 @@ impl TokenBucket {
     }
 
     /// Notes that a request sent at `sent` failed.
-    pub(super) fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
+    pub(super) fn failed(&mut self, failure: Failure, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.fill(now);
         if let Some(course) = &mut self.course {
             course.turn(table, now);
-            course.failed(outcome, sent, table, now);
+            course.failed(failure, sent, table, now);
         }
     }
 
@@ -199,10 +199,10 @@ impl RecoveryCourse {
         }
     }
 
-    fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
+    fn failed(&mut self, failure: Failure, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.second.failed += 1;
         let recent = f64::from(self.before + self.second.accepted + self.second.failed);
-        if outcome != Outcome::Busy && f64::from(self.second.failed) <= recent * table.tolerated_share {
+        if failure != Failure::Busy && f64::from(self.second.failed) <= recent * table.tolerated_share {
             return;
         }
         self.second.clean = false;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{
     event::Timestamp,
-    policy::{outcome::Outcome, retry::Jitter},
+    policy::{outcome::Failure, retry::Jitter},
 };
 
 /// The pause is this fraction of the outage, so it starts to grow after a minute.
@@ -35,8 +35,8 @@ pub(super) struct ConnectionProbe {
 
 impl ConnectionProbe {
     /// For an endpoint suspended for `cause`, if it was. Whether it was reachable is not stored and is found out again.
-    pub(super) fn recover(pause: Duration, cause: Option<Outcome>, now: Timestamp) -> Self {
-        let network = matches!(cause, Some(Outcome::SocketError | Outcome::ResolutionError));
+    pub(super) fn recover(pause: Duration, cause: Option<Failure>, now: Timestamp) -> Self {
+        let network = matches!(cause, Some(Failure::SocketError | Failure::ResolutionError));
         Self { pause, next: (network && !pause.is_zero()).then_some(now), early: false }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     policy::{
         PullSettings,
         batch::LastAttempt,
-        outcome::{Outcome, Reason},
+        outcome::{Failure, LastOutcome, Reason},
         record::{PendingDelivery, lease::RENEWED_FOR},
     },
 };
@@ -17,13 +17,13 @@ use crate::{
 /// The state of a pending delivery: leased, or waiting after a lease.
 pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventState {
     let PendingDelivery { attempts, due, last, status, tried, received } = *pending;
-    let is_locked = last == Outcome::Delivering;
+    let is_locked = last == LastOutcome::Delivering;
     if is_locked && now < due {
         let renewable = received.unwrap_or(tried).after(RENEWED_FOR);
         return EventState::Locked { attempt: attempts, received: tried, until: due, renewable };
     }
     // A lock that has just expired is about to be taken up.
-    let outcome = if is_locked { Outcome::TimedOut } else { last };
+    let outcome = if is_locked { Failure::TimedOut.into() } else { last };
     let last = LastAttempt { outcome, status, tried };
     match now < due {
         true => EventState::Released { until: due, attempts, last },
@@ -75,5 +75,5 @@ fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
         }
         None => ForecastEnd { reason: Reason::Missing, at: free },
     };
-    Some(Forecast { end: Some(end), ..forecast_of_nothing(Outcome::TimedOut) })
+    Some(Forecast { end: Some(end), ..forecast_of_nothing(Failure::TimedOut) })
 }

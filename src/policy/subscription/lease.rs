@@ -32,7 +32,7 @@ use crate::{
         Effect, PullSettings, SendItem,
         batch::{LastAttempt, ReadyEvent},
         lane::LaneReader,
-        outcome::{Outcome, Reason},
+        outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
             DueKey, LedgerEntry, LedgerEvent, PendingDelivery,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
@@ -156,7 +156,7 @@ impl Subscription {
             let attempt = item.attempts + 1;
             let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
             let leased = SendItem { attempts: attempt, since: Some(received), ..item };
-            self.defer(leased, until, (Outcome::Delivering, None), now);
+            self.defer(leased, until, (LastOutcome::Delivering, None), now);
             self.leases.known.insert((lane, seq), HeldLock { attempt, until, received, tried: now });
             self.leases.served_bytes += event.wire_len() as u64;
             self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
@@ -230,9 +230,9 @@ impl Subscription {
     pub(super) fn take_up(&mut self, ready: ReadyEvent, now: Timestamp) {
         let ReadyEvent { item, .. } = ready;
         let key = item.key();
-        let expired = ready.last.is_some_and(|last| last.outcome == Outcome::Delivering);
+        let expired = ready.last.is_some_and(|last| last.outcome == LastOutcome::Delivering);
         // A dead letter contains the outcome of the last attempt, which is always the same for pull delivery.
-        let last = ready.last.map(|last| LastAttempt { outcome: Outcome::Delivering, ..last });
+        let last = ready.last.map(|last| LastAttempt { outcome: LastOutcome::Delivering, ..last });
         // An untrusted clock may end a lock early. That usually costs another attempt, which at-least-once delivery
         // allows. At the last attempt it would cost the event, so the lock is extended until the clock is trusted
         // again.
@@ -241,7 +241,7 @@ impl Subscription {
         {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);
-            self.defer(item, until, (Outcome::Delivering, None), tried);
+            self.defer(item, until, (LastOutcome::Delivering, None), tried);
             self.leases.known.insert(key, HeldLock { attempt: item.attempts, until, received, tried });
             return;
         }
@@ -249,7 +249,7 @@ impl Subscription {
             self.leases.known.remove(&key);
             self.note_lease((item.lane, item.attempts), vec![(item.seq, 1)], LeaseStep::Expired, now);
             self.count(item.lane, |counters| counters.requests_failed += 1);
-            self.counts.fail(Outcome::TimedOut);
+            self.counts.fail(Failure::TimedOut.into());
         }
         if item.attempts >= self.settings.attempts_max {
             return self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
@@ -259,7 +259,7 @@ impl Subscription {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
         match (expired, item.due, last) {
-            (true, Some(due), Some(last)) => self.defer(item, due, (Outcome::TimedOut, None), last.tried),
+            (true, Some(due), Some(last)) => self.defer(item, due, (Failure::TimedOut.into(), None), last.tried),
             _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).retries.push_back(ready),
             _ => self.park(item),
         }
@@ -285,7 +285,7 @@ impl Subscription {
         for (lane, seq, pending) in found {
             let key = (*lane, *seq);
             let Some(pending) =
-                pending.as_ref().filter(|pending| pending.last == Outcome::Delivering && now < pending.due)
+                pending.as_ref().filter(|pending| pending.last == LastOutcome::Delivering && now < pending.due)
             else {
                 continue;
             };
@@ -367,7 +367,7 @@ impl Subscription {
             *self.leases.known.get(&key).filter(good).ok_or(LeaseResult::Lost)?;
         let Lease { lane, seq, appended, .. } = lease;
         let item = SendItem { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
-        let last = Some(LastAttempt { outcome: Outcome::Delivering, status: None, tried });
+        let last = Some(LastAttempt { outcome: LastOutcome::Delivering, status: None, tried });
         let renewed = received.after(RENEWED_FOR);
         match action {
             LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
@@ -375,7 +375,7 @@ impl Subscription {
                 let lock = self.settings.pull.map_or_else(Default::default, |pull| pull.lock);
                 let longer = now.after(lock).min(renewed).max(until);
                 if longer > until {
-                    self.defer(item, longer, (Outcome::Delivering, None), tried);
+                    self.defer(item, longer, (LastOutcome::Delivering, None), tried);
                     self.leases.known.insert(key, HeldLock { attempt, until: longer, received, tried });
                 }
                 return Ok(longer);
@@ -391,14 +391,14 @@ impl Subscription {
             }
             LeaseAction::Release(delay) => {
                 let due = avoid_due(until, now.after(delay));
-                self.defer(item, due, (Outcome::Aborted, None), tried);
+                self.defer(item, due, (Outcome::Aborted.into(), None), tried);
                 return Ok(due);
             }
             LeaseAction::Return => {
                 let attempts = attempt.saturating_sub(1);
                 let item = SendItem { attempts, since: item.since.filter(|_| attempts > 0), ..item };
                 let due = avoid_due(until, now);
-                self.defer(item, due, (Outcome::Aborted, None), tried);
+                self.defer(item, due, (Outcome::Aborted.into(), None), tried);
                 return Ok(due);
             }
         }

@@ -63,7 +63,7 @@ impl Subscription {
             counters.pending += letters;
         });
         for seq in places {
-            let (last, status) = (Outcome::Aborted, None);
+            let (last, status) = (Outcome::Aborted.into(), None);
             let pending = PendingDelivery { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
             self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: None });
             self.queue(lane).due.insert(DueKey { due: now, lane, seq });

@@ -17,7 +17,7 @@ use crate::{
         batch::LastAttempt,
         edition::StepOrigin,
         endpoint::RequestReport,
-        outcome::{Outcome, Reason, RequestResult},
+        outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{DeadLetterRecord, DueKey, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
         retry::{self, Jitter, RetryDecision},
         runs::SeqRuns,
@@ -33,7 +33,7 @@ impl Subscription {
         let Some(request) = self.requests.remove(&id) else { return };
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
-        let too_large = answer.outcome == Outcome::PayloadTooLarge && request.events > 1;
+        let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && request.events > 1;
         let OutgoingBatch { sent, events, .. } = *request;
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
         let heard = RequestReport {
@@ -97,10 +97,12 @@ impl Subscription {
         for (next, items) in nexts {
             self.note_attempt(&items, answer, next, now);
         }
-        let last = LastAttempt { outcome: answer.outcome, status: answer.status, tried: request.sent };
+        let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: request.sent };
         for (tried, verdict) in judged {
             match verdict {
-                RetryDecision::Again(due) => self.defer(tried, due, (answer.outcome, answer.status), request.sent),
+                RetryDecision::Again(due) => {
+                    self.defer(tried, due, (answer.outcome.into(), answer.status), request.sent)
+                }
                 RetryDecision::Never(reason) => self.give_up(tried, reason, Some(last), now),
             }
         }
@@ -194,8 +196,8 @@ impl Subscription {
     }
 
     /// The outcome of an event that ends without an attempt.
-    fn unattempted(&self) -> Outcome {
-        if self.is_pulled() { Outcome::Delivering } else { Outcome::Probation }
+    fn unattempted(&self) -> LastOutcome {
+        if self.is_pulled() { LastOutcome::Delivering } else { LastOutcome::Probation }
     }
 
     /// Whether an event given up for this reason becomes a dead letter. An unreadable event has no content to keep.
@@ -214,7 +216,7 @@ impl Subscription {
         &mut self,
         item: SendItem,
         due: Timestamp,
-        (last, status): (Outcome, Option<u16>),
+        (last, status): (LastOutcome, Option<u16>),
         tried: Timestamp,
     ) {
         let SendItem { lane, seq, attempts, due: was_due, .. } = item;

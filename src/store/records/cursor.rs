@@ -16,11 +16,14 @@
 use super::{
     RecordLayout,
     counts::{put_counts, take_counts},
-    put_time, put_time_or_none, take_outcome, take_time, take_time_or_none, take_u32,
+    put_time, put_time_or_none, take_time, take_time_or_none, take_u32,
 };
 use crate::{
     event::{Lane, Seq},
-    policy::record::{Counters, Cursor, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, job::Job},
+    policy::{
+        outcome::Failure,
+        record::{Counters, Cursor, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, job::Job},
+    },
     store::codec::{RecordReader, put_varint},
 };
 
@@ -198,13 +201,13 @@ fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
     match kind {
         0 => Some(Health::Healthy { failures: take_u32(reader)? }),
         1 => Some(Health::Suspended {
-            cause: take_outcome(reader)?,
+            cause: reader.u8().and_then(Failure::of_byte)?,
             since: take_time(reader)?,
             until: take_time(reader)?,
             consecutive_suspensions: take_u32(reader)?,
         }),
         2 => Some(Health::Probing {
-            cause: take_outcome(reader)?,
+            cause: reader.u8().and_then(Failure::of_byte)?,
             since: take_time(reader)?,
             consecutive_suspensions: take_u32(reader)?,
         }),

@@ -8,7 +8,7 @@ use gridhook::{
     policy::{
         PullSettings, SubscriptionSettings,
         explain::{ExplainInput, StoredEvent, explain},
-        outcome::Outcome,
+        outcome::{LastOutcome, Outcome},
         record::{Counters, Cursor, EndpointView, HeldBy, LaneCursor, PendingDelivery},
     },
 };
@@ -20,7 +20,12 @@ const QUIET: (usize, bool, u64) = (1, false, 1);
 
 /// What `explain` shows at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
 /// at most. The last one was in second 5, the first in second 3.
-fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): (usize, bool, u64), expected: Expect) {
+fn check(
+    owed: Option<(u32, u64, LastOutcome)>,
+    now: u64,
+    (clients, held, pending): (usize, bool, u64),
+    expected: Expect,
+) {
     let settings = SubscriptionSettings {
         attempts_max: 2,
         time_to_live: Duration::from_secs(600),
@@ -61,19 +66,19 @@ fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): 
 #[test]
 fn a_locked_event_is_explained_with_its_lock_and_its_end() {
     check(
-        Some((1, 65, Outcome::Delivering)),
+        Some((1, 65, LastOutcome::Delivering)),
         20,
         QUIET,
         expect!["1 received at 5s until 1m 5s, renewed until 1h 3s · TimedOut · 10m TimeToLiveExceeded"],
     );
     check(
-        Some((1, 640, Outcome::Delivering)),
+        Some((1, 640, LastOutcome::Delivering)),
         20,
         (0, false, 1),
         expect!["1 received at 5s until 10m 40s, renewed until 1h 3s · TimedOut · 10m 40s TimeToLiveExceeded"],
     );
     check(
-        Some((2, 65, Outcome::Delivering)),
+        Some((2, 65, LastOutcome::Delivering)),
         20,
         QUIET,
         expect!["2 received at 5s until 1m 5s, renewed until 1h 3s · TimedOut · 1m 5s MaxDeliveryAttemptsExceeded"],
@@ -83,20 +88,20 @@ fn a_locked_event_is_explained_with_its_lock_and_its_end() {
 #[test]
 fn a_released_event_waits_for_its_delay_and_then_for_a_client() {
     check(
-        Some((1, 60, Outcome::Aborted)),
+        Some((1, 60, Outcome::Aborted.into())),
         20,
         QUIET,
         expect!["released until 1m after 1, Aborted at 5s · TimedOut · 10m TimeToLiveExceeded"],
     );
     check(
-        Some((1, 60, Outcome::Aborted)),
+        Some((1, 60, Outcome::Aborted.into())),
         60,
         (0, false, 1),
         expect!["available since 1m after 1, Aborted at 5s · nobody waits · TimedOut · 10m TimeToLiveExceeded"],
     );
     // Its lock has just expired, and nobody has written that down yet.
     check(
-        Some((1, 65, Outcome::Delivering)),
+        Some((1, 65, LastOutcome::Delivering)),
         65,
         (0, true, 1),
         expect![

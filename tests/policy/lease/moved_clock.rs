@@ -6,7 +6,7 @@ use gridhook::{
     event::{Event, Lane, RequestId, Seq, Timestamp},
     policy::{
         Effect, Input, PullSettings, Subscription, SubscriptionSettings,
-        outcome::Outcome,
+        outcome::LastOutcome,
         record::{
             Counters, Cursor, DueKey, FetchedPending, LaneCursor, PendingDelivery, RecordChange, Traffic,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, RELEASED_FOR},
@@ -44,7 +44,7 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
     let owed = PendingDelivery {
         attempts: 1,
         due: until,
-        last: Outcome::Delivering,
+        last: LastOutcome::Delivering,
         status: None,
         tried: START,
         received: Some(START),
@@ -82,7 +82,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     let owed = |until| PendingDelivery {
         attempts: 1,
         due: until,
-        last: Outcome::Delivering,
+        last: LastOutcome::Delivering,
         status: None,
         tried: START,
         received: Some(START),

@@ -9,7 +9,7 @@ use gridhook::{
     event::{Seq, Timestamp},
     policy::{
         SubscriptionSettings,
-        outcome::{Outcome, Reason},
+        outcome::{LastOutcome, Reason},
         record::{
             LedgerEntry, LedgerEvent, RecordChange,
             lease::{Lease, LeaseAction, LeaseResult, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind},
@@ -160,10 +160,10 @@ impl Truths {
             assert_eq!(owed.map_or(0, |owed| owed.attempts), if truth.end.is_some() { 0 } else { truth.attempts });
             match (owed, truth.lock) {
                 (Some(owed), Some((attempt, until))) => {
-                    assert_eq!((owed.attempts, owed.last), (attempt, Outcome::Delivering), "{seq:?} {truth:?}");
+                    assert_eq!((owed.attempts, owed.last), (attempt, LastOutcome::Delivering), "{seq:?} {truth:?}");
                     assert!(owed.due >= until, "{seq:?} {truth:?} {owed:?}");
                 }
-                (Some(owed), None) => assert_ne!(owed.last, Outcome::Delivering, "{seq:?} {truth:?}"),
+                (Some(owed), None) => assert_ne!(owed.last, LastOutcome::Delivering, "{seq:?} {truth:?}"),
                 (None, lock) => assert_eq!(lock, None, "{seq:?} is forgotten: {truth:?}"),
             }
             let ended = disk.has_passed(*seq) && truth.matches && owed.is_none();
