@@ -97,7 +97,9 @@ pub async fn explain(
             Err(searched) => return Ok(ExplainAnswer::NotFound(searched)),
         },
     };
-    let records = reads.event_records(shared.subscription_key, seq).await?;
+    let mut records = reads.event_records(shared.subscription_key, seq).await?;
+    // The cursor has the wait requested of another subscription once the actor has run.
+    records.cursor.pace.not_before = records.cursor.pace.not_before.max(plan.requested_wait());
     let stored = |event: &Event| StoredEvent { appended: event.appended, matches: plan.filter().matches(event) };
     let record = records.dead.as_ref().map(|(dead, due)| (dead, *due));
     let explanation = explain::explain(ExplainInput {

@@ -61,6 +61,7 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
         client_certificates: identities.clone(),
         places: config.dead_letter.places.clone(),
         leases_max: config.limits.leases_per_subscription,
+        waits: Arc::default(),
     };
     RegistryRules {
         editions,

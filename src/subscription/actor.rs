@@ -23,8 +23,10 @@ use crate::{
     insight::event_feed::{EventFeed, FeedEvent},
     journal::{self, Journal, LogPosition, LogSlice, OpenedSubscription, PendingResult, SubscriptionOwner},
     policy::{
-        CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionWrite, record::RecordChange,
-        retry::Jitter, retry_window,
+        CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionWrite,
+        record::{Command, RecordChange},
+        retry::Jitter,
+        retry_window,
     },
     subscription::{
         clients, delivery,
@@ -142,7 +144,11 @@ impl SubscriptionActor {
             let jitter = Jitter(fastrand::f64());
             self.core.hold_expiry(self.context.clock.holds_expiry());
             self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
+            self.hold_back();
             let CoreStep { write, effects } = self.core.absorb(input, self.context.clock.now(), jitter);
+            if let (Some(wait), Some(until)) = (&self.plan.endpoint_wait, self.core.take_requested_wait()) {
+                wait.extend(until);
+            }
             if let Some(write) = write {
                 self.write(write);
             }
@@ -151,6 +157,11 @@ impl SubscriptionActor {
             }
         }
         self.wait_for_room();
+    }
+
+    /// Passes on the wait that the endpoint requested of another subscription.
+    fn hold_back(&mut self) {
+        self.core.hold_back(self.plan.requested_wait(), self.context.clock.now());
     }
 
     /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free place on
@@ -178,6 +189,7 @@ impl SubscriptionActor {
         if self.shared.is_closing() {
             self.core.close();
         }
+        self.hold_back();
         while let Some(request) = self.shared.next_request() {
             let refused = match &request {
                 ActorRequest::Command(command) => self.core.refuses(*command),
@@ -187,6 +199,7 @@ impl SubscriptionActor {
                 self.shared.refuse(why);
                 continue;
             }
+            let is_ending_wait = matches!(request, ActorRequest::Command(Command::Probe | Command::Release));
             let input = match request {
                 ActorRequest::Command(command) => {
                     // The job begins before the core says what is to be written.
@@ -196,6 +209,9 @@ impl SubscriptionActor {
                 ActorRequest::Page(page) => Input::Redrive(page),
             };
             self.absorb(input);
+            if let Some(wait) = self.plan.endpoint_wait.as_ref().filter(|_| is_ending_wait) {
+                wait.end();
+            }
         }
         for input in pulls {
             self.absorb(input);

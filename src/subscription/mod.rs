@@ -7,6 +7,7 @@
 mod actor;
 pub(crate) mod clients;
 mod delivery;
+pub(crate) mod endpoint_wait;
 pub(crate) mod plan;
 mod read_budget;
 pub(crate) mod shared_state;
@@ -14,6 +15,7 @@ mod spans;
 
 pub use self::{
     actor::{DeadLetterDue, RecoveryDone, SubscriptionActor, SubscriptionContext, Wake},
+    endpoint_wait::EndpointWaits,
     plan::{DeliveryContext, DeliveryPlan},
     read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant, ReleaseCallback},
     shared_state::{

@@ -20,6 +20,7 @@ use crate::{
         property,
         record::{Rate, job::JobKind},
     },
+    subscription::endpoint_wait::{EndpointWait, EndpointWaits},
 };
 
 /// Why a subscription cannot be delivered as its record says.
@@ -67,6 +68,8 @@ pub struct DeliveryContext {
     pub client_certificates: ClientCertificates,
     /// Destinations for dead letters.
     pub places: NamedStores,
+    /// The waits that endpoints requested.
+    pub waits: Arc<EndpointWaits>,
 }
 
 /// How a subscription is delivered.
@@ -78,6 +81,8 @@ pub struct DeliveryPlan {
     pub settings: SubscriptionSettings,
     /// The endpoint; [`None`] with pull delivery.
     pub destination: Option<Destination>,
+    /// The wait that the endpoint requested of any subscription; [`None`] with pull delivery.
+    pub endpoint_wait: Option<Arc<EndpointWait>>,
     /// Time limit for the response.
     pub response_wait: Duration,
     /// Time limit, from the start of the request, in which a late success still counts.
@@ -117,6 +122,7 @@ impl DeliveryPlan {
                     .with_properties(&webhook.delivery_properties),
             ),
         };
+        let endpoint_wait = destination.as_ref().map(|destination| delivery.waits.of(destination.url()));
         // With one event per request, delivery properties need not be equal.
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
         let batch = match record.queue {
@@ -156,7 +162,7 @@ impl DeliveryPlan {
         let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
         let signer = secrets.map(Signer::new).transpose()?;
         let DeliveryContext { response_wait, late_wait, .. } = *delivery;
-        Ok(Self { record, settings, destination, response_wait, late_wait, signer })
+        Ok(Self { record, settings, destination, endpoint_wait, response_wait, late_wait, signer })
     }
 
     /// The request that delivers `events` of a lane, and of that lane's job, after `attempts_before` earlier attempts.
@@ -209,6 +215,11 @@ impl DeliveryPlan {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// The end of the wait that the endpoint requested of any subscription. It may have passed.
+    pub fn requested_wait(&self) -> Option<Timestamp> {
+        self.endpoint_wait.as_ref()?.until()
     }
 
     /// The filter of the subscription.

@@ -132,6 +132,9 @@ impl SharedState {
     /// The shared state of a subscription with this cursor.
     pub fn new(subscription_key: SubscriptionKey, plan: Arc<DeliveryPlan>, cursor: Cursor, end: Seq) -> Self {
         let SubscriptionSettings { concurrency_max: concurrency, batch, .. } = plan.settings;
+        if let (Some(wait), Some(until)) = (&plan.endpoint_wait, cursor.pace.not_before) {
+            wait.extend(until);
+        }
         // Until the first incarnation runs, these are the limits of the plan.
         let endpoint = EndpointView { concurrency, events_max: batch.events_max, ..EndpointView::default() };
         let inner = SharedInner {

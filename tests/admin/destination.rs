@@ -83,6 +83,7 @@ fn served(given: &Value) -> (BatchLimits, String) {
         leases_max: 100,
         client_certificates: gridhook::deliver::ClientCertificates::default(),
         places: NamedStores::default(),
+        waits: Arc::default(),
     };
     let edition = Editions::load(None, None).expect("they are sound").get("current").expect("it has this one");
     let plan = DeliveryPlan::new(Arc::new(record), Schema::CloudEvents, edition, &delivery).expect("it can be served");

@@ -186,6 +186,54 @@ fn a_straggler_may_ask_for_more_time_while_the_endpoint_is_suspended_or_probed()
 }
 
 #[test]
+fn a_wait_requested_of_one_subscription_holds_the_others_of_the_endpoint_back() {
+    let mut asked = Driver::new(plain(), answers(vec![asks(429, 120), status(200)]));
+    asked.publish(&[("yes", 10)]);
+    asked.run_for(Duration::from_secs(1));
+    let until = asked.core.take_requested_wait();
+    assert_eq!(until, Some(START.after(Duration::from_secs(120))));
+    assert_eq!(asked.core.take_requested_wait(), None, "it is passed on once");
+    // With a delivery that is due before the end of the wait, and with new events.
+    let mut other = Driver::new(plain(), answers(vec![status(500), status(200)]));
+    other.publish(&[("yes", 10)]);
+    other.run_for(Duration::from_secs(1));
+    other.core.hold_back(until, other.now);
+    other.publish(&[("yes", 10); 2]);
+    other.run_for(Duration::from_secs(1));
+    assert_eq!(other.disk.cursor.pace.not_before, until, "a restart keeps it");
+    expect!["0s x · 2m ok · 2m ok · 2m ok"].assert_eq(&other.run());
+    // The same report holds nothing back again.
+    other.core.hold_back(until, other.now);
+    other.publish(&[("yes", 10)]);
+    other.run_for(Duration::from_secs(1));
+    assert_eq!(other.disk.cursor.counters.delivered, 4);
+}
+
+#[test]
+fn a_wait_requested_of_another_subscription_is_capped_by_the_own_edition_and_ended_by_an_operator() {
+    let mut edition = (*plain().edition).clone();
+    edition.retry.retry_after_max = Duration::from_secs(45);
+    let settings = SubscriptionSettings { edition: Arc::new(edition), ..plain() };
+    let until = Some(START.after(Duration::from_secs(1_000_000)));
+    let mut driver = Driver::new(settings, answers(vec![status(200)]));
+    for seconds in [0, 30] {
+        driver.run_for(Duration::from_secs(seconds));
+        driver.core.hold_back(until, driver.now);
+        driver.publish(&[("yes", 10)]);
+    }
+    expect!["45s ok · 45s ok"].assert_eq(&driver.run());
+    let mut driver = Driver::new(plain(), answers(vec![status(200)]));
+    driver.core.hold_back(Some(START.after(Duration::from_secs(600))), driver.now);
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    driver.command(Command::Release);
+    driver.core.hold_back(Some(START.after(Duration::from_secs(600))), driver.now);
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    assert_eq!(driver.disk.cursor.counters.delivered, 2, "{:?}", driver.lines);
+}
+
+#[test]
 fn an_operator_who_probes_or_releases_the_endpoint_does_not_wait() {
     for command in [Command::Probe, Command::Release] {
         let mut driver = Driver::new(plain(), answers(vec![asks(429, 600), status(200)]));

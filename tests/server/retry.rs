@@ -2,11 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use serde_json::Value;
+
 use super::{LONG, wait_until_settled};
 use crate::support::{
     edition::{JITTER, STEPS},
     load,
-    server::{Server, SubscriptionSpec, wait_for},
+    server::{Server, SubscriptionSpec, subscription, wait_for},
     sink::{Behavior, Sink},
 };
 
@@ -85,6 +87,34 @@ fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included(
             assert!(waited >= Duration::from_millis(2900), "{id} came after {waited:?}");
         }
     }
+}
+
+#[test]
+fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_host() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let [orders, bills] = ["orders", "bills"].map(|topic| server.topic(topic, "EventGridSchema"));
+    server.subscribe("orders", "asked", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("bills", "other", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.subscribe("bills", "neighbour", &SubscriptionSpec::of(&sink.url("/neighbour")));
+    sink.set("/hook", Behavior::RetryAfter(503, 3600));
+    server.publish("orders", &orders, &load::body(&["first".to_owned()], "/a"));
+    let is_held = |server: &Server, topic: &str, name: &str, id: &str| {
+        let path = format!("{}/explain?id={id}", subscription(topic, name));
+        server.command("GET", &path, &Value::Null).text().contains("retryAfter")
+    };
+    wait_for("its outcome", LONG, || is_held(&server, "orders", "asked", "first"));
+    server.publish("bills", &bills, &load::body(&["second".to_owned()], "/a"));
+    assert!(is_held(&server, "bills", "other", "second"), "although it never called the endpoint");
+    wait_for("the other URL", LONG, || sink.taken("/neighbour") == 1);
+    server.kill_9();
+    server.restart();
+    assert!(is_held(&server, "bills", "other", "second"), "the next process knows the wait");
+    server.publish("bills", &bills, &load::body(&["third".to_owned()], "/a"));
+    wait_for("the other URL", LONG, || sink.taken("/neighbour") == 2);
+    assert_eq!(sink.look("/hook", |ledger| ledger.values().flatten().count()), 1, "{:?}", sink.ledger("/hook"));
+    server.operate("bills", "other", "release");
+    wait_for("the events of the released subscription", LONG, || sink.taken("/hook") == 2);
+    assert_eq!(sink.ledger("/hook")["first"].len(), 1, "the subscription that was asked still waits");
 }
 
 #[test]

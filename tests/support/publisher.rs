@@ -90,6 +90,7 @@ pub(crate) fn rules() -> RegistryRules {
             leases_max: 100,
             client_certificates: gridhook::deliver::ClientCertificates::default(),
             places: config.dead_letter.places.clone(),
+            waits: Arc::default(),
         },
         domain_topics_max: DOMAIN_TOPICS,
         topics_max: 100,

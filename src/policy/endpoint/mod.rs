@@ -12,7 +12,8 @@
 //! Each part learns when a request is sent and when it ends, in O(1) time and memory.
 //!
 //! Invariants:
-//! - Nothing is sent while the endpoint is suspended, nor before the time it requested with `Retry-After`.
+//! - Nothing is sent while the endpoint is suspended, nor before the time that it requested with `Retry-After` of
+//!   this or of another subscription.
 //! - While probing, exactly one request is in flight, and only its outcome ends probing. Other outcomes are of requests
 //!   sent before.
 //! - A request that gridhook aborted changes nothing. A rejection of events is neither a success nor a failure, but it
@@ -67,6 +68,10 @@ pub struct Endpoint {
     limit: AdaptiveLimit,
     cap: ConcurrencyCap,
     reach: ConnectionProbe,
+    /// The end of the wait that the endpoint requested of this subscription, until it is passed on.
+    requested_wait: Option<Timestamp>,
+    /// The end of the wait that it requested of another subscription, as last reported.
+    reported_wait: Option<Timestamp>,
 }
 
 /// A finished request, as far as it says something about the endpoint.
@@ -142,6 +147,8 @@ impl Endpoint {
             limit: AdaptiveLimit::new(settings.concurrency_max),
             cap: ConcurrencyCap::default(),
             reach: ConnectionProbe::recover(settings.reconnect_wait, cause, now),
+            requested_wait: None,
+            reported_wait: None,
         };
         let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| paced);
@@ -337,6 +344,7 @@ impl Endpoint {
         let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Accepted);
         let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
+        self.requested_wait = self.requested_wait.max(not_before);
         match (self.health, signal) {
             (Health::Healthy { .. }, HealthSignal::Accepted) => self.accepted(report, now),
             (Health::Healthy { failures }, HealthSignal::Failed(failure)) => {
@@ -365,6 +373,28 @@ impl Endpoint {
             (Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. }, _) => {}
         }
         self.leave_alone();
+    }
+
+    /// Notes the wait that the endpoint requested of another subscription, capped by the own edition. Whether it is
+    /// longer than the own one.
+    pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) -> bool {
+        if self.reported_wait == until {
+            return false;
+        }
+        self.reported_wait = until;
+        let longest = now.after(self.edition.retry.retry_after_max);
+        let until = until.map(|until| until.min(longest)).filter(|until| *until > now);
+        if until <= self.pace.not_before {
+            return false;
+        }
+        self.pace.not_before = until;
+        self.leave_alone();
+        true
+    }
+
+    /// The end of the wait that the endpoint requested since the last call.
+    pub fn take_requested_wait(&mut self) -> Option<Timestamp> {
+        self.requested_wait.take()
     }
 
     /// Notes that a request reached the endpoint, or that no connection was made because of the network. Called after

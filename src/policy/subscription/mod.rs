@@ -260,6 +260,20 @@ impl Subscription {
         self.expiry_held = held;
     }
 
+    /// Sends nothing before `until`: the endpoint requested that of another subscription. The same value counts once, so
+    /// that an operator can end the wait.
+    pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) {
+        if self.endpoint.hold_back(until, now) {
+            self.pending_write.cursor_now();
+        }
+    }
+
+    /// The end of the wait that the endpoint requested since the last call. It concerns every subscription of the
+    /// endpoint.
+    pub fn take_requested_wait(&mut self) -> Option<Timestamp> {
+        self.endpoint.take_requested_wait()
+    }
+
     /// Whether a request could leave now if the request limit allowed it. The caller ticks it again once there is room.
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
         !self.may_add_request() && !self.is_pulled() && self.endpoint.free_requests(self.requests.len(), now) > 0
