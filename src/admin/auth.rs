@@ -6,7 +6,7 @@
 //! - a file that others may *read* gets mode 0600 and a warning, because the token may be known;
 //! - a file that others may *write* is refused, because the token may have been replaced.
 //!
-//! Not implemented: users, and roles with a part of the permissions. An operator may do everything.
+//! Each operation needs a [`Role`]. The admin token and access tokens with the admin role have all of them.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use std::{
 
 use actix_web::{
     HttpMessage, HttpRequest,
-    body::MessageBody,
+    body::BoxBody,
     dev::{ServiceRequest, ServiceResponse},
     http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue},
     middleware::Next,
@@ -49,6 +49,48 @@ const PRIVATE: u32 = 0o600;
 
 /// Mode of files that the group may read, too.
 const SHARED: u32 = 0o640;
+
+/// Permissions of a token. Each role has the permissions of the roles before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Read the metrics of the server.
+    Metrics,
+    /// Read everything except secrets.
+    Read,
+    /// Operate event subscriptions and the store: hold, replay, redrive, check.
+    Operate,
+    /// Change resources, read secrets and inject faults.
+    Admin,
+}
+
+impl Role {
+    /// The name in settings, messages and the OpenAPI document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// The role that an operation needs; [`None`] if it needs no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Access(pub Option<Role>);
+
+impl Access {
+    pub(super) const OPEN: Self = Self(None);
+    pub(super) const METRICS: Self = Self(Some(Role::Metrics));
+    pub(super) const READ: Self = Self(Some(Role::Read));
+    pub(super) const OPERATE: Self = Self(Some(Role::Operate));
+    pub(super) const ADMIN: Self = Self(Some(Role::Admin));
+
+    /// Whether the holder of a token with this role may use the operation; [`None`] is a caller without a token.
+    pub fn admits(self, role: Option<Role>) -> bool {
+        role >= self.0
+    }
+}
 
 /// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,18 +272,6 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
 }
 
-/// Authenticates a request for metrics: the metrics token suffices, and no token if `metrics.public` is set.
-pub(super) async fn require_metrics_access<B: MessageBody + 'static>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> actix_web::Result<ServiceResponse<B>> {
-    let control = request.app_data::<web::Data<Control>>();
-    if control.is_some_and(|control| control.exposition.may_read(bearer(request.request()))) {
-        return next.call(request).await;
-    }
-    require(request, next).await
-}
-
 /// The request was made with a session of the dashboard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BySession {
@@ -249,34 +279,48 @@ pub(super) struct BySession {
     pub(super) expires: Timestamp,
 }
 
-/// Authenticates a request by the admin token, by an access token with the admin role, or by a session that stands for
-/// one of them, before the body is read. The request's extensions then have the [`AdminCaller`]. No cache may store the
-/// response.
-pub(crate) async fn require<B: MessageBody + 'static>(
+/// Checks that the caller of a request may use an operation, before the body is read. The request's extensions then have
+/// the [`AdminCaller`], except for an operation that needs no role. No cache may store the response of one that does.
+pub(super) async fn authorize(
+    access: Access,
     request: ServiceRequest,
-    next: Next<B>,
-) -> actix_web::Result<ServiceResponse<B>> {
-    let caller = authenticate(request.request()).await?;
+    next: Next<BoxBody>,
+) -> actix_web::Result<ServiceResponse<BoxBody>> {
+    let Access(Some(needed)) = access else { return next.call(request).await };
+    let control = request.app_data::<web::Data<Control>>();
+    let control = control.ok_or(AdminError::Broken("no control plane is set up"))?;
+    let given = bearer(request.request());
+    if needed == Role::Metrics && control.exposition.may_read(given) {
+        return next.call(request).await;
+    }
+    let (caller, role) = authenticate(request.request(), control, given.ok_or(AdminError::NoToken)?).await?;
+    if !access.admits(Some(role)) {
+        return Err(AdminError::WeakRole { role, needed }.into());
+    }
     request.extensions_mut().insert(caller);
     let mut response = next.call(request).await?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
-async fn authenticate(request: &HttpRequest) -> Result<AdminCaller, AdminError> {
+/// The holder of a token, and the role of the token. A session has the role of the token that it stands for.
+async fn authenticate(
+    request: &HttpRequest,
+    control: &Control,
+    given: &str,
+) -> Result<(AdminCaller, Role), AdminError> {
     let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
-    let given = bearer(request).ok_or(AdminError::NoToken)?;
-    if token.is(given) {
-        return Ok(AdminCaller::Admin);
-    }
-    let control = request.app_data::<web::Data<Control>>().ok_or(AdminError::WrongToken)?;
     let now = control.clock.now();
+    let holder = |given: &str| match token.is(given) {
+        true => Ok((AdminCaller::Admin, Role::Admin)),
+        false => control.holder(given, now),
+    };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
         let (given, expires) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
         request.extensions_mut().insert(BySession { expires });
-        return if token.is(&given) { Ok(AdminCaller::Admin) } else { control.holder(&given, now) };
+        return holder(&given);
     }
-    let holder = control.holder(given, now);
+    let holder = holder(given);
     if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = holder {
         control.failed_auth.refuse(request, now).await;
     }
@@ -285,9 +329,9 @@ async fn authenticate(request: &HttpRequest) -> Result<AdminCaller, AdminError> 
 
 impl Control {
     /// The holder of an access token with the admin role.
-    fn holder(&self, token: &str, now: Timestamp) -> Result<AdminCaller, AdminError> {
+    fn holder(&self, token: &str, now: Timestamp) -> Result<(AdminCaller, Role), AdminError> {
         match self.operators.as_ref().map(|operators| operators.check(token, now)) {
-            Some(Ok(Some(holder))) => Ok(AdminCaller::Holder(holder)),
+            Some(Ok(Some(holder))) => Ok((AdminCaller::Holder(holder), Role::Admin)),
             Some(Ok(None)) => Err(AdminError::NoRole),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
             Some(Err(BearerProblem::Unreadable)) | None => Err(AdminError::WrongToken),

@@ -1,16 +1,12 @@
 //! `/clock`: the time of the server, and the operator's confirmation that the machine's clock is right.
 
-use actix_web::{HttpResponse, http::Method, web};
+use actix_web::{HttpResponse, web};
 
 use super::Control;
 use crate::api::clock::ClockView;
 
-/// `GET /clock`, and `POST /clock`, which confirms the machine's clock.
-pub(super) async fn answer(method: Method, control: web::Data<Control>) -> HttpResponse {
-    if method == Method::POST {
-        control.clock.confirm();
-        tracing::info!("clock confirmed by an operator");
-    }
+/// `GET /clock`.
+pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
     let (time, wall) = (control.clock.now(), control.clock.wall());
     let ahead = wall.since(time).as_secs_f64() - time.since(wall).as_secs_f64();
     HttpResponse::Ok().json(ClockView {
@@ -19,4 +15,11 @@ pub(super) async fn answer(method: Method, control: web::Data<Control>) -> HttpR
         wall_clock_ahead_seconds: ahead,
         expiry_held: control.clock.holds_expiry(),
     })
+}
+
+/// `POST /clock`: confirms the machine's clock.
+pub(super) async fn confirm(control: web::Data<Control>) -> HttpResponse {
+    control.clock.confirm();
+    tracing::info!("clock confirmed by an operator");
+    report(control).await
 }

@@ -12,7 +12,7 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::model::InvalidRequest;
+use super::{auth::Role, model::InvalidRequest};
 use crate::control::registry::ValidationRefusal;
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
@@ -44,6 +44,14 @@ pub enum AdminError {
     /// The access token is valid and lacks the admin role.
     #[error("The access token does not have the role that the setting auth.admin_role names.")]
     NoRole,
+    /// The role of the token does not include the operation.
+    #[error("The token has the role '{}'; this operation needs the role '{}'.", .role.name(), .needed.name())]
+    WeakRole {
+        /// The role of the token.
+        role: Role,
+        /// The role of the operation.
+        needed: Role,
+    },
     /// No resource is in this Azure subscription.
     #[error("The subscription '{0}' could not be found.")]
     NoSubscription(String),
@@ -62,7 +70,7 @@ pub enum AdminError {
         /// The method of the request.
         method: String,
         /// The methods of the path.
-        allowed: &'static [Method],
+        allowed: Vec<Method>,
     },
     /// The change conflicts with the present state.
     #[error("{0}")]
@@ -124,7 +132,7 @@ impl AdminError {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
             Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => "InvalidAuthenticationToken",
-            Self::NoRole => "AuthorizationFailed",
+            Self::NoRole | Self::WeakRole { .. } => "AuthorizationFailed",
             Self::NoSubscription(_) => "SubscriptionNotFound",
             Self::NoResourceGroup(_) => "ResourceGroupNotFound",
             Self::NoSuchPath(_) => "NotFound",
@@ -150,7 +158,7 @@ impl ResponseError for AdminError {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
             Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => StatusCode::UNAUTHORIZED,
-            Self::NoRole => StatusCode::FORBIDDEN,
+            Self::NoRole | Self::WeakRole { .. } => StatusCode::FORBIDDEN,
             Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
                 StatusCode::NOT_FOUND
             }

@@ -15,7 +15,7 @@
 //! - [`health`]: liveness and readiness;
 //! - `validate`: manual validation of endpoints;
 //! - [`openapi`]: the OpenAPI document;
-//! - [`auth`]: the admin token, or a token of the issuer with the admin role, for all but health, validation and OpenAPI.
+//! - [`auth`]: tokens and their roles; `routes`: the table of paths, each with the role that it needs.
 //!
 //! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
 //! appears only in the response of the operation that returns it, and never in the log.
@@ -28,7 +28,6 @@ mod dead_letters;
 mod declare;
 mod error;
 mod explain;
-mod gridhook_path;
 pub mod health;
 mod ledger;
 mod ledger_line;
@@ -37,6 +36,7 @@ pub mod model;
 pub mod openapi;
 pub mod operate;
 mod replay;
+mod routes;
 mod session;
 mod store;
 mod supervision;
@@ -51,7 +51,12 @@ use std::{
     sync::Arc,
 };
 
-use actix_web::{HttpRequest, HttpResponse, guard, middleware::from_fn, web};
+use actix_web::{
+    body::BoxBody,
+    dev::ServiceRequest,
+    middleware::{Next, from_fn},
+    web,
+};
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::{
@@ -65,7 +70,7 @@ pub use self::{
     chaos::injector::{ChaosTargets, DeadLetterHandle},
     declare::{ApplyError, declare},
     error::AdminError,
-    gridhook_path::GridhookPath,
+    routes::{GridhookRoute, Operation},
 };
 use crate::{
     clock::Clock,
@@ -221,8 +226,8 @@ pub fn configure(
 /// Adds the probes while the server starts; every other request gets 503.
 pub fn configure_starting(cfg: &mut web::ServiceConfig, health: web::Data<ServerHealth>) {
     cfg.app_data(health)
-        .service(web::resource(GridhookPath::Healthz.template()).to(health::healthz))
-        .service(web::resource(GridhookPath::Readyz.template()).to(health::readyz))
+        .service(web::resource("/healthz").to(health::healthz))
+        .service(web::resource("/readyz").to(health::readyz))
         .default_service(web::to(health::not_yet));
 }
 
@@ -239,64 +244,16 @@ pub fn configure_side(
         .app_data(token)
         .app_data(health)
         .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)));
-    for path in GridhookPath::all(chaos).filter(|path| path.is_at(side)) {
-        let resource =
-            web::resource(path.template()).default_service(web::to(move |request: HttpRequest| async move {
-                let method = request.method().to_string();
-                Err::<HttpResponse, _>(AdminError::Method { method, allowed: path.methods() })
-            }));
-        let route = web::route().guard(guard::fn_guard(move |request| path.methods().contains(&request.head().method)));
-        match path {
-            GridhookPath::Healthz => cfg.service(resource.route(route.to(health::healthz))),
-            GridhookPath::Readyz => cfg.service(resource.route(route.to(health::readyz))),
-            GridhookPath::Document => cfg.service(resource.route(route.to(openapi::answer))),
-            GridhookPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
-            GridhookPath::CheckStore => {
-                cfg.service(resource.route(route.to(store::check)).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::BackUpStore => {
-                cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::Metrics => {
-                cfg.service(resource.route(route.to(metrics::scrape)).wrap(from_fn(auth::require_metrics_access)))
-            }
-            GridhookPath::Supervision => {
-                cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::Clock => cfg.service(resource.route(route.to(clock::answer)).wrap(from_fn(auth::require))),
-            GridhookPath::Top => cfg.service(resource.route(route.to(top::report)).wrap(from_fn(auth::require))),
-            GridhookPath::Tail => cfg.service(resource.route(route.to(tail::tail)).wrap(from_fn(auth::require))),
-            GridhookPath::Session => {
-                cfg.service(resource.route(route.to(session::answer)).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::Chaos => {
-                let read = web::get().to(chaos::report);
-                let end = web::delete().to(chaos::end);
-                cfg.service(resource.route(read).route(end).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::Stall => cfg.service(resource.route(route.to(chaos::stall)).wrap(from_fn(auth::require))),
-            GridhookPath::Writes => cfg.service(resource.route(route.to(chaos::writes)).wrap(from_fn(auth::require))),
-            GridhookPath::Responses => {
-                cfg.service(resource.route(route.to(chaos::responses)).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::ChaosClock => {
-                cfg.service(resource.route(route.to(chaos::clock)).wrap(from_fn(auth::require)))
-            }
-            GridhookPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
-            GridhookPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
-        };
-    }
+    routes::configure(cfg, chaos, side);
     if side == ListenerRole::Others {
         return;
     }
-    // An unknown path is 404 only for callers with a token.
     let guarded = match chaos {
         ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
         ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
     };
-    cfg.service(
-        web::resource([guarded, "/{slashes:/*(?i:subscriptions|tenants)}"])
-            .wrap(from_fn(auth::require))
-            .to(arm::answer),
-    );
+    let authorized =
+        |request: ServiceRequest, next: Next<BoxBody>| auth::authorize(arm::access(&request), request, next);
+    let paths = [guarded, "/{slashes:/*(?i:subscriptions|tenants)}"];
+    cfg.service(web::resource(paths).wrap(from_fn(authorized)).to(arm::answer));
 }

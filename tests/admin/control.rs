@@ -10,7 +10,7 @@ use actix_web::{
     test, web,
 };
 use gridhook::{
-    admin::{ChaosMode, Control, auth, health::ServerHealth},
+    admin::{ChaosMode, Control, auth, health::ServerHealth, metrics::MetricsAccess},
     clock::{Clock, ManualClock},
     control::registry::Registry,
     dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
@@ -97,6 +97,12 @@ impl ControlFixture {
         }))
         .await;
         finish(app.call(request.to_request()).await).await
+    }
+
+    /// Lets the holder of this token read the metrics of the server.
+    pub(super) fn let_read_metrics(&self, token: &str) {
+        let token = auth::AdminToken::given(token).expect("it is taken");
+        self.control.let_read_metrics(MetricsAccess::Token(Some(token)));
     }
 
     /// Puts these bytes, whatever they are.

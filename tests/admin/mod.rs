@@ -20,6 +20,7 @@ mod odata;
 mod openapi;
 mod path;
 mod provider;
+mod routes;
 mod session;
 mod subscription;
 mod test_filter;

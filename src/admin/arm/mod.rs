@@ -23,6 +23,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
+    dev::ServiceRequest,
     http::Method,
     web::{self, Bytes},
 };
@@ -35,7 +36,7 @@ use self::{
 };
 use super::{
     AdminError, Control,
-    auth::AdminCaller,
+    auth::{Access, AdminCaller},
     dead_letters, explain, ledger, metrics,
     model::{InvalidRequest, subscription::PathForm},
     operate, replay, test_filter, trace,
@@ -60,7 +61,13 @@ pub(super) struct UnpagedList<T> {
     pub(super) value: Vec<T>,
 }
 
-/// Handles an authenticated request.
+/// The role that a request needs. An unknown path is 404 only for callers with a token.
+pub(super) fn access(request: &ServiceRequest) -> Access {
+    let subject = path::find(request.path()).and_then(|(subject, _)| subject);
+    subject.map_or(Access::READ, |subject| subject.access(request.method()))
+}
+
+/// Handles an authorized request.
 pub(super) async fn answer(
     request: HttpRequest,
     payload: web::Payload,
@@ -71,7 +78,7 @@ pub(super) async fn answer(
     };
     let method = request.method();
     if let Some(allowed) = subject.map(ResourceType::methods).filter(|allowed| !allowed.contains(method)) {
-        return Err(AdminError::Method { method: method.to_string(), allowed });
+        return Err(AdminError::Method { method: method.to_string(), allowed: allowed.to_vec() });
     }
     let body = read_body(payload).await?;
     if *method == Method::PUT && what_if::is_what_if(&request)? {

@@ -8,7 +8,10 @@ use std::sync::LazyLock;
 use actix_web::http::Method;
 
 use super::path::{NamespaceAction, ReplayAction, SubscriptionAction, TopicAction};
-use crate::{admin::model::subscription::PathForm, control::record::topic::TopicKind};
+use crate::{
+    admin::{auth::Access, model::subscription::PathForm},
+    control::record::topic::TopicKind,
+};
 
 /// The kind of target of a path, without the names in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +187,26 @@ impl ResourceType {
                 | SubscriptionAction::Command(_),
             ) => ACT,
             Self::Subscription(_, _, SubscriptionAction::Replay(ReplayAction::All)) => READ_OR_ACT,
+        }
+    }
+
+    /// The role that a method needs.
+    pub fn access(self, method: &Method) -> Access {
+        match self {
+            _ if *method == Method::GET => Access::READ,
+            Self::Subscription(_, _, SubscriptionAction::TestFilter) => Access::READ,
+            Self::Subscription(
+                _,
+                _,
+                SubscriptionAction::RedriveDeadLetters | SubscriptionAction::Replay(_) | SubscriptionAction::Command(_),
+            ) => Access::OPERATE,
+            _ => {
+                if self.methods().contains(method) {
+                    Access::ADMIN
+                } else {
+                    Access::READ
+                }
+            }
         }
     }
 }

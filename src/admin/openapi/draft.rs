@@ -9,11 +9,11 @@ use utoipa::{
 };
 
 use super::fields;
-use crate::admin::model::value_of;
+use crate::admin::{auth::Access, model::value_of};
 
 /// The referenced schemas, by name.
 #[derive(Default)]
-pub(super) struct SchemaRegistry(BTreeMap<String, Value>);
+pub(in crate::admin) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
     /// A reference to the schema of `T`.
@@ -61,7 +61,7 @@ pub(super) fn list_of(item: Value) -> Value {
 }
 
 /// Builds an operation.
-pub(super) struct OperationBuilder {
+pub(in crate::admin) struct OperationBuilder {
     operation: Map<String, Value>,
     parameters: Vec<Value>,
     answers: Map<String, Value>,
@@ -82,6 +82,23 @@ impl OperationBuilder {
     /// Adds alternative security schemes.
     pub(super) fn secured(mut self, schemes: &[&str]) -> Self {
         self.operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
+        self
+    }
+
+    /// Adds the security scheme for a role and the errors of authorization.
+    pub(super) fn needs(mut self, access: Access, error: &Value) -> Self {
+        let Access(Some(role)) = access else { return self };
+        self.operation["security"] = json!([{"admin": [role.name()]}]);
+        self.otherwise(&[(401, "Missing or wrong token"), (403, "Token without the needed role")], error)
+    }
+
+    /// Describes the same operation for HEAD: no response has a body.
+    pub(in crate::admin) fn for_head(mut self) -> Self {
+        let id = format!("{}Head", self.operation["operationId"].as_str().unwrap_or_default());
+        self.operation["operationId"] = id.into();
+        for answer in self.answers.values_mut().filter_map(Value::as_object_mut) {
+            answer.remove("content");
+        }
         self
     }
 

@@ -1,8 +1,7 @@
 //! `GET /openapi.json`: the OpenAPI 3.1 document of all paths.
 //!
-//! Paths and methods come from the tables of routes ([`routes`](super::arm::routes), [`GridhookPath`], [`http::PATHS`]),
-//! schemas from the types of bodies and views. Only summaries and statuses are written here. Matches without a fallback
-//! ensure that a new path does not compile without a description.
+//! Paths, methods and roles come from the tables of routes ([`routes`](super::arm::routes), [`GridhookRoute`],
+//! [`http::PATHS`]), schemas from the types of bodies and views. Only summaries and statuses are written here.
 //!
 //! The document has no secrets and no names of resources, so it needs no token.
 //!
@@ -13,7 +12,7 @@ mod arm;
 mod draft;
 mod events;
 mod fields;
-mod own;
+pub(super) mod own;
 mod publishing;
 mod pull;
 mod shared;
@@ -23,8 +22,8 @@ use std::cell::OnceCell;
 use actix_web::{HttpResponse, http::header::ContentType, web};
 use serde_json::{Map, Value, json};
 
-use self::draft::{OperationBuilder, SchemaRegistry};
-use super::{ChaosMode, GridhookPath, arm::routes::ROUTES};
+pub(super) use self::draft::{OperationBuilder, SchemaRegistry};
+use super::{ChaosMode, GridhookRoute, arm::routes::ROUTES, error::ErrorResponse};
 use crate::{
     publish::{http, namespace},
     pull::http as pulling,
@@ -74,14 +73,17 @@ pub fn document(chaos: ChaosMode) -> Value {
             add(&path, pulling::METHOD.as_str(), pull::describe(operation, &path, &mut schemas));
         }
     }
-    for path in GridhookPath::all(chaos) {
-        for method in path.methods() {
-            add(path.template(), method.as_str(), own::describe(path, method, &mut schemas));
+    let error = schemas.of::<ErrorResponse<'static>>();
+    for path in GridhookRoute::all(chaos) {
+        for (method, operation) in path.operations() {
+            let draft = operation.describe(method, &mut schemas);
+            add(path.template, method.as_str(), draft.needs(operation.access, &error));
         }
     }
     for route in ROUTES.iter() {
         for method in route.subject.methods() {
-            add(&route.template, method.as_str(), arm::describe(route, method, &mut schemas));
+            let draft = arm::describe(route, method, &mut schemas);
+            add(&route.template, method.as_str(), draft.needs(route.subject.access(method), &error));
         }
     }
     let mut paths = Value::Object(paths);

@@ -1,0 +1,165 @@
+//! The routes of the control plane that are not Azure Resource Manager's: path, method, role, handler and description.
+//!
+//! The router, `Allow` of 405 responses, authorization and `/openapi.json` are built from this table. Those of Azure Resource
+//! Manager are in [`super::arm::routes`].
+
+use actix_web::{
+    HttpRequest, HttpResponse, Route,
+    body::BoxBody,
+    dev::ServiceRequest,
+    guard,
+    http::Method,
+    middleware::{Next, from_fn},
+    web,
+};
+
+use super::{
+    AdminError, ChaosMode, ListenerRole,
+    auth::{Access, authorize},
+    chaos, clock, health, metrics,
+    openapi::{self, OperationBuilder, SchemaRegistry, own},
+    session, store, supervision, tail, top, validate,
+};
+
+const GET: &[Method] = &[Method::GET];
+const POST: &[Method] = &[Method::POST];
+const DELETE: &[Method] = &[Method::DELETE];
+// Load balancers probe with either method.
+const GET_OR_HEAD: &[Method] = &[Method::GET, Method::HEAD];
+
+/// A path and its operations.
+pub struct GridhookRoute {
+    /// Path with parameters in braces.
+    pub template: &'static str,
+    listener: ListenerRole,
+    needs_chaos: bool,
+    operations: &'static [Operation],
+}
+
+/// An operation of a path.
+pub struct Operation {
+    methods: &'static [Method],
+    /// Who may use it.
+    pub access: Access,
+    handler: fn(Route) -> Route,
+    describe: fn(&mut SchemaRegistry) -> OperationBuilder,
+}
+
+/// All paths.
+#[rustfmt::skip]
+static ROUTES: [GridhookRoute; 19] = [
+    probe("/healthz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
+    probe("/readyz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
+    route("/openapi.json", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
+    // Without HEAD: a link checker must not confirm an endpoint.
+    validation("/eventsubscriptions/{eventSubscriptionName}/validate", &[
+        operation(GET, Access::OPEN, |route| route.to(validate::answer), own::validate),
+        operation(POST, Access::OPEN, |route| route.to(validate::answer), own::validate_by_post),
+    ]),
+    route("/metrics", &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
+    route("/top", &[operation(GET, Access::READ, |route| route.to(top::report), own::top)]),
+    route("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
+    route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
+    route("/clock", &[
+        operation(GET, Access::READ, |route| route.to(clock::report), own::clock),
+        operation(POST, Access::OPERATE, |route| route.to(clock::confirm), own::confirm_clock),
+    ]),
+    // A session has the role of its token, so everyone with a token may start one.
+    route("/ui/session", &[
+        operation(GET, Access::READ, |route| route.to(session::report), own::session),
+        operation(POST, Access::READ, |route| route.to(session::start), own::start_session),
+        operation(DELETE, Access::READ, |route| route.to(session::end), own::end_session),
+    ]),
+    route("/store/check", &[operation(POST, Access::OPERATE, |route| route.to(store::check), own::check_store)]),
+    route("/store/backup", &[operation(POST, Access::ADMIN, |route| route.to(store::back_up), own::back_up_store)]),
+    faults("/chaos", &[
+        operation(GET, Access::READ, |route| route.to(chaos::report), own::chaos),
+        operation(DELETE, Access::OPERATE, |route| route.to(chaos::end), own::end_chaos),
+    ]),
+    faults("/chaos/kill", &[operation(POST, Access::ADMIN, |route| route.to(chaos::kill), own::kill)]),
+    faults("/chaos/poison", &[operation(POST, Access::ADMIN, |route| route.to(chaos::poison), own::poison)]),
+    faults("/chaos/stall", &[operation(POST, Access::ADMIN, |route| route.to(chaos::stall), own::stall)]),
+    faults("/chaos/writes", &[operation(POST, Access::ADMIN, |route| route.to(chaos::writes), own::fail_writes)]),
+    faults("/chaos/responses", &[operation(POST, Access::ADMIN, |route| route.to(chaos::responses), own::disturb_responses)]),
+    faults("/chaos/clock", &[operation(POST, Access::ADMIN, |route| route.to(chaos::clock), own::step_clock)]),
+];
+
+/// A path on the operators' listener.
+const fn route(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { template, listener: ListenerRole::Operators, needs_chaos: false, operations }
+}
+
+/// A path that exists only with `chaos.enabled`.
+const fn faults(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { needs_chaos: true, ..route(template, operations) }
+}
+
+/// A path on both listeners.
+const fn probe(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { listener: ListenerRole::Both, ..route(template, operations) }
+}
+
+/// A path for endpoints, on the publishers' listener.
+const fn validation(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { listener: ListenerRole::Others, ..route(template, operations) }
+}
+
+const fn operation(
+    methods: &'static [Method],
+    access: Access,
+    handler: fn(Route) -> Route,
+    describe: fn(&mut SchemaRegistry) -> OperationBuilder,
+) -> Operation {
+    Operation { methods, access, handler, describe }
+}
+
+impl GridhookRoute {
+    /// The paths of a server with or without fault injection.
+    pub fn all(chaos: ChaosMode) -> impl Iterator<Item = &'static Self> {
+        ROUTES.iter().filter(move |route| chaos == ChaosMode::Enabled || !route.needs_chaos)
+    }
+
+    /// The methods with their operations.
+    pub fn operations(&self) -> impl Iterator<Item = (&'static Method, &'static Operation)> {
+        self.operations.iter().flat_map(|operation| operation.methods.iter().map(move |method| (method, operation)))
+    }
+
+    /// Whether a listener with this role serves the path.
+    fn is_at(&self, role: ListenerRole) -> bool {
+        [self.listener, role].contains(&ListenerRole::Both) || self.listener == role
+    }
+
+    /// Who may send a request with this method. The response to a method that is not allowed is for everyone who may use one.
+    fn access(&self, method: &Method) -> Access {
+        let allowed = self.operations().find(|(known, _)| *known == method).map(|(_, operation)| operation.access);
+        let least = || self.operations.iter().map(|operation| operation.access).min();
+        allowed.or_else(least).unwrap_or(Access::ADMIN)
+    }
+}
+
+impl Operation {
+    /// The OpenAPI description of the operation for one of its methods.
+    pub(super) fn describe(&self, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
+        let draft = (self.describe)(schemas);
+        if *method == Method::HEAD { draft.for_head() } else { draft }
+    }
+}
+
+/// Adds the paths that a listener with this role serves.
+pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: ListenerRole) {
+    for path in GridhookRoute::all(chaos).filter(|path| path.is_at(role)) {
+        let mut resource = web::resource(path.template);
+        for operation in path.operations {
+            let has_method = guard::fn_guard(|request| operation.methods.contains(&request.head().method));
+            resource = resource.route((operation.handler)(web::route().guard(has_method)));
+        }
+        let not_allowed = move |request: HttpRequest| async move {
+            let allowed = path.operations().map(|(method, _)| method.clone()).collect();
+            Err::<HttpResponse, _>(AdminError::Method { method: request.method().to_string(), allowed })
+        };
+        let authorized = move |request: ServiceRequest, next: Next<BoxBody>| async move {
+            authorize(path.access(request.method()), request, next).await
+        };
+        cfg.service(resource.default_service(web::to(not_allowed)).wrap(from_fn(authorized)));
+    }
+}

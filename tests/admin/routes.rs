@@ -1,0 +1,121 @@
+//! The table of routes: each of them is described, answers, and needs a token of its role.
+
+use actix_web::{http::Method, test::TestRequest};
+use gridhook::admin::{
+    ChaosMode, GridhookRoute,
+    arm::routes::ROUTES,
+    auth::{Access, Role},
+    openapi::document,
+};
+use serde_json::{Value, json};
+
+use super::control::{Answer, ControlFixture, TOKEN};
+
+const METRICS_TOKEN: &str = "only-for-metrics";
+
+/// Path, method and access of each operation.
+fn operations() -> Vec<(String, Method, Access)> {
+    let own = GridhookRoute::all(ChaosMode::Enabled).flat_map(|route| {
+        let operations = route.operations();
+        operations.map(|(method, operation)| (route.template.to_owned(), method.clone(), operation.access))
+    });
+    let arm = ROUTES.iter().flat_map(|route| {
+        let methods = route.subject.methods().iter();
+        methods.map(|method| (route.template.clone(), method.clone(), route.subject.access(method)))
+    });
+    own.chain(arm).collect()
+}
+
+/// The path with a value for each parameter.
+fn filled(template: &str) -> String {
+    let part = |part: &str| if part.starts_with('{') { "1-x".to_owned() } else { part.to_owned() };
+    template.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+async fn ask(control: &ControlFixture, method: &Method, path: &str, token: Option<&str>) -> Answer {
+    let request = TestRequest::with_uri(path).method(method.clone());
+    let header = token.map(|token| ("Authorization", format!("Bearer {token}")));
+    control.send(header.into_iter().fold(request, |request, header| request.insert_header(header))).await
+}
+
+#[test]
+fn each_role_has_the_permissions_of_the_roles_before_it() {
+    let roles = [None, Some(Role::Metrics), Some(Role::Read), Some(Role::Operate), Some(Role::Admin)];
+    for (place, needed) in roles.into_iter().enumerate() {
+        let admitted = roles.map(|role| Access(needed).admits(role));
+        assert_eq!(admitted, std::array::from_fn(|role| role >= place), "{needed:?}");
+    }
+}
+
+#[test]
+fn the_role_of_each_route_is_described() {
+    let document = document(ChaosMode::Enabled);
+    let all = operations();
+    for (path, method, Access(role)) in &all {
+        let operation = &document["paths"][path][method.as_str().to_ascii_lowercase()];
+        let expected = role.map_or(json!([]), |role| json!([{"admin": [role.name()]}]));
+        assert_eq!(operation["security"], expected, "{method} {path}");
+    }
+    for role in [None, Some(Role::Metrics), Some(Role::Read), Some(Role::Operate), Some(Role::Admin)] {
+        assert!(all.iter().any(|(_, _, access)| access.0 == role), "no operation needs {role:?}");
+    }
+}
+
+/// What changes something or shows a secret is not for readers; what only shows is.
+#[test]
+fn readers_cannot_change_anything_or_see_a_secret() {
+    let secret = ["listKeys", "regenerateKey", "getFullUrl", "getDeliveryAttributes"];
+    for (path, method, access) in operations() {
+        let last = path.rsplit('/').next().expect("a segment");
+        let shows = method == Method::GET || method == Method::HEAD || last == "testFilter";
+        // An endpoint has a token of its own in the query; a session has the role of the token it is started with.
+        if let Some(needed) = [("validate", None), ("session", Some(Role::Read))].iter().find(|(of, _)| *of == last) {
+            assert_eq!(access.0, needed.1, "{method} {path}");
+            continue;
+        }
+        assert_eq!(access.admits(Some(Role::Read)), shows, "{method} {path}");
+        if secret.contains(&last) || [Method::PUT, Method::PATCH].contains(&method) {
+            assert!(!access.admits(Some(Role::Operate)), "{method} {path}");
+        }
+    }
+}
+
+#[actix_web::test]
+async fn every_route_answers_and_needs_a_token_of_its_role() {
+    let control = ControlFixture::new(ChaosMode::Enabled);
+    control.let_read_metrics(METRICS_TOKEN);
+    let all = operations();
+    assert!(all.len() > 100, "{} operations", all.len());
+    for (template, method, access) in all {
+        let path = filled(&template);
+        let of = format!("{method} {template}");
+        // A stream has no end.
+        let is_stream = template == "/tail";
+        for (token, role) in [
+            (None, None),
+            (Some("wrong"), None),
+            (Some(METRICS_TOKEN), Some(Role::Metrics)),
+            (Some(TOKEN), Some(Role::Admin)),
+        ] {
+            if is_stream && role == Some(Role::Admin) {
+                continue;
+            }
+            let answer = ask(&control, &method, &path, token).await;
+            assert_eq!(![401, 403].contains(&answer.status), access.admits(role), "{of} {role:?}: {}", answer.brief());
+            assert_ne!(answer.status, 405, "{of}: {}", answer.brief());
+            assert!(!answer.text.contains("No HTTP resource"), "{of}: {}", answer.brief());
+        }
+    }
+}
+
+#[actix_web::test]
+async fn a_method_that_is_not_allowed_is_told_to_holders_of_a_token_only() {
+    let control = ControlFixture::new(ChaosMode::Enabled);
+    for (path, allowed) in [("/top", "GET"), ("/chaos", "GET, DELETE"), ("/subscriptions", "GET")] {
+        assert_eq!(ask(&control, &Method::PUT, path, None).await.status, 401, "{path}");
+        let refused = control.call("PUT", path, Value::Null).await;
+        assert_eq!(refused.status, 405, "{path}");
+        assert_eq!(refused.headers.get("Allow").expect("it is there"), allowed, "{path}");
+    }
+    assert_eq!(ask(&control, &Method::PUT, "/healthz", None).await.status, 405, "a probe needs no token");
+}
