@@ -1,3 +1,4 @@
 //! The dashboard: the files of the page, and the page in a browser.
 
+mod browser;
 mod files;

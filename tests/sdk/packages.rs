@@ -21,9 +21,6 @@ pub(super) static PYTHON: LazyLock<PathBuf> =
 pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "schemathesis.txt").join("bin/schemathesis"));
 
-/// The folder that has the JavaScript packages.
-pub(super) static JAVASCRIPT: LazyLock<PathBuf> = LazyLock::new(|| modules("javascript"));
-
 /// The program that speaks as S3 does.
 pub(crate) static MOTO: LazyLock<PathBuf> =
     LazyLock::new(|| environment("stores", "requirements.txt").join("bin/moto_server"));
@@ -49,9 +46,14 @@ fn modules(language: &str) -> PathBuf {
 
 /// A folder in which a story in JavaScript finds its packages: they are looked for beside the file.
 pub(super) fn javascript_stage() -> tempfile::TempDir {
+    stage("javascript")
+}
+
+/// The same for the scripts of `language`, a folder with a list of packages.
+pub(crate) fn stage(language: &str) -> tempfile::TempDir {
     let stage = tempfile::tempdir().expect("a folder");
-    symlink(JAVASCRIPT.join("node_modules"), stage.path().join("node_modules")).expect("a link to the packages");
-    for entry in fs::read_dir(sources("javascript")).expect("a folder of stories") {
+    symlink(modules(language).join("node_modules"), stage.path().join("node_modules")).expect("a link to the packages");
+    for entry in fs::read_dir(sources(language)).expect("a folder of stories") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|extension| extension == "mjs") {
             let name = path.file_name().expect("a file's name");
@@ -63,7 +65,8 @@ pub(super) fn javascript_stage() -> tempfile::TempDir {
 
 /// Where the stories of a language are.
 pub(super) fn sources(language: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(language)
+    let parent = if language == "browser" { "tests/dashboard" } else { "tests/sdk" };
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(parent).join(language)
 }
 
 /// A virtual environment with the packages of `list`.

@@ -20,4 +20,4 @@ pub(crate) mod publisher;
 pub(crate) mod server;
 pub(crate) mod sink;
 pub(crate) mod terminal;
-mod turn;
+pub(crate) mod turn;

@@ -11,8 +11,9 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 11] = [
+const NEEDS: [(&str, &str); 12] = [
     ("cargo-deb", "`cargo deb`, which makes the package"),
+    ("chromium", "Debian's chromium-headless-shell, which shows the dashboard"),
     ("faketime", "faketime, which sets the clock of a process wrong"),
     ("fish", "the shell fish"),
     ("kubernetes", "helm and kubernetes-validate, which check the manifests of Kubernetes"),
@@ -122,7 +123,8 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     assert!(output.ends_with("loop devices: must be superuser"), "{output}");
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
     assert!(
-        error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, kubernetes, "),
+        error
+            .starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, chromium, faketime, fish, kubernetes, "),
         "{error}"
     );
 }

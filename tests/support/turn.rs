@@ -29,14 +29,14 @@ static TURNS: RwLock<()> = RwLock::new(());
 
 /// A server's turn: it runs as long as this is held. A test has one server at a time.
 #[expect(dead_code, reason = "the guards are held, not read")]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     Beside(RwLockReadGuard<'static, ()>),
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
 impl Turn {
     /// Waits for the turn of the test that runs in this thread, which has the test's name.
-    pub(super) fn take() -> Self {
+    pub(crate) fn take() -> Self {
         if measures(thread::current().name().unwrap_or_default()) {
             Self::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner))
         } else {

@@ -1,0 +1,199 @@
+// The only way to the server: its own API, relative to the page, with the session of this tab.
+import { serverTime } from './format.js';
+import { parse } from './json.js';
+import { store } from './state.js';
+
+/** The API lies beside the page, also below a path prefix. */
+const root = new URL('../', location.href.replace(/[?#].*$/, ''));
+
+const KEY = 'gridhook.session';
+const SESSIONS = 'gridhook.sessions';
+
+/** @typedef {{ token: string, name?: string, role?: string }} Session */
+
+/** @returns {Session | null} */
+function stored() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEY) ?? 'null');
+  } catch {
+    return null;
+  }
+}
+
+/** Who is signed in. */
+export const session = store(stored());
+/** Why the last session ended, for the sign-in page. */
+export const farewell = store('');
+/** The last failure to reach the server, or null. */
+export const outage = store(/** @type {ApiError | null} */ (null));
+
+/** Other tabs of this browser: a link that is opened in a new tab need not sign in again. */
+const tabs = new BroadcastChannel(SESSIONS);
+/** Tokens that the server no longer accepts; another tab may not know yet. */
+const refused = new Set();
+tabs.onmessage = ({ data }) => {
+  if (data.ask && session.get()) tabs.postMessage({ give: session.get() });
+  if (data.give && !session.get() && !refused.has(data.give.token)) remember(data.give);
+  if (data.ended && session.get()?.token === data.ended) forget('You signed out in another tab.');
+};
+
+/** Asks the other tabs for a session; they have a moment to answer. */
+export function borrow() {
+  if (session.get()) return Promise.resolve();
+  tabs.postMessage({ ask: true });
+  return new Promise((done) => {
+    const stop = session.subscribe(() => done(stop()));
+    setTimeout(() => done(stop()), 120);
+  });
+}
+
+/** @param {Session} next */
+function remember(next) {
+  sessionStorage.setItem(KEY, JSON.stringify(next));
+  farewell.set('');
+  session.set(next);
+}
+
+function forget(why) {
+  sessionStorage.removeItem(KEY);
+  farewell.set(why);
+  session.set(null);
+}
+
+/** A failure, as the server states it. */
+export class ApiError extends Error {
+  /** @param {number} status @param {string} code @param {string} message */
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    /** @type {string | undefined} */
+    this.target = undefined;
+    /** @type {{ code: string, message: string }[]} */
+    this.details = [];
+    /** @type {number | undefined} seconds */
+    this.retryAfter = undefined;
+  }
+}
+
+async function failure(response) {
+  const text = await response.text().catch(() => '');
+  let body = {};
+  try {
+    body = parse(text).error ?? {};
+  } catch {
+    // A proxy in front of the server answers what it likes.
+  }
+  const message = body.message ?? (text.slice(0, 500) || response.statusText || 'no message');
+  const error = new ApiError(response.status, body.code ?? `HTTP ${response.status}`, message);
+  error.target = body.target ?? undefined;
+  error.details = body.details ?? [];
+  const wait = response.headers.get('retry-after');
+  if (wait) error.retryAfter = Number(wait) || undefined;
+  return error;
+}
+
+/**
+ * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string }} Options
+ *
+ * @param {string} method
+ * @param {string} path
+ * @param {Options} [options]
+ * @returns {Promise<Response>}
+ */
+export async function open(method, path, options = {}) {
+  const headers = new Headers();
+  const held = session.get();
+  const token = options.token ?? held?.token;
+  if (token) headers.set('Authorization', `Bearer ${token}`);
+  if (options.body !== undefined) headers.set('Content-Type', 'application/json');
+  const body = options.body === undefined || typeof options.body === 'string' ? options.body : JSON.stringify(options.body);
+  let response;
+  try {
+    const url = new URL(path.replace(/^\//, ''), root);
+    response = await fetch(url, { method, headers, body, signal: options.signal, credentials: 'omit', cache: 'no-store' });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    const lost = new ApiError(0, 'Unreachable', 'The server cannot be reached.');
+    outage.set(lost);
+    throw lost;
+  }
+  outage.set(null);
+  if (response.ok) return response;
+  const error = await failure(response);
+  // The session that failed, not one that began meanwhile.
+  if (response.status === 401 && held && !options.token && session.get() === held) {
+    refused.add(held.token);
+    forget('Your session has ended. Sign in again.');
+    tabs.postMessage({ ask: true });
+  }
+  throw error;
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {Options} [options]
+ * @returns {Promise<any>}
+ */
+export async function call(method, path, options = {}) {
+  const response = await open(method, path, options);
+  const text = await response.text();
+  if (options.text) return text;
+  const body = text ? parse(text) : null;
+  if (typeof body?.now === 'string') serverTime(body.now);
+  return body;
+}
+
+/** @param {string} path @param {AbortSignal} [signal] */
+export const get = (path, signal) => call('GET', path, { signal });
+/** @param {string} path @param {any} [body] */
+export const post = (path, body) => call('POST', path, { body });
+
+/**
+ * A path with a query; parameters without a value are left out.
+ * @param {string} path
+ * @param {Record<string, string | number | boolean | null | undefined>} query
+ */
+export function withQuery(path, query) {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== '');
+  if (pairs.length === 0) return path;
+  return `${path}?${pairs.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`).join('&')}`;
+}
+
+/** A resource id as a path: names may have characters that a path may not. */
+export const pathOf = (id) => id.split('/').map(encodeURIComponent).join('/');
+
+/** All items of a list that the server gives in pages, at most `most`. */
+export async function all(path, signal, most = 1000) {
+  const items = [];
+  for (let next = path; next && items.length < most; ) {
+    const page = await get(next, signal);
+    items.push(...page.value);
+    next = page.nextLink ? page.nextLink.replace(/^https?:\/\/[^/]+/, '') : null;
+    if (next && root.pathname !== '/' && next.startsWith(root.pathname)) next = next.slice(root.pathname.length - 1);
+  }
+  return items;
+}
+
+/** Signs in: exchanges the token of an operator for a session. */
+export async function signIn(token) {
+  const answer = await call('POST', '/ui/session', { token });
+  remember({ token: answer.token, name: answer.name, role: answer.role });
+  tabs.postMessage({ give: session.get() });
+}
+
+export async function signOut() {
+  const token = session.get()?.token;
+  await call('DELETE', '/ui/session').catch(() => undefined);
+  tabs.postMessage({ ended: token });
+  forget('');
+}
+
+const RANK = { read: 0, operate: 1, admin: 2 };
+
+/** Whether the page offers what needs a role. The server decides again. */
+export function may(role) {
+  const own = session.get()?.role ?? 'admin';
+  return (RANK[own] ?? 2) >= RANK[role];
+}

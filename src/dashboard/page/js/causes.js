@@ -1,0 +1,33 @@
+// What an operator does about the cause of a suspension or a failure.
+
+const NEXT = {
+  Busy: 'The endpoint answers 429 or 503. It recovers by itself, or its capacity has to grow.',
+  TimedOut: 'The endpoint does not answer in time. Look at its load; delivery.response_wait is the limit.',
+  NotFound: 'The endpoint answers 404 or 410. Correct its address.',
+  Unauthorized: 'The endpoint answers 401. Correct the credentials in its headers or address.',
+  Forbidden: 'The endpoint answers 403. Look at its access rules.',
+  BadRequest: 'The endpoint answers 400. Look at what it says about the events.',
+  PayloadTooLarge: 'The endpoint answers 413. Make batches smaller.',
+  SocketError: 'No connection or no TLS session. Is the endpoint running, and is its certificate valid?',
+  ResolutionError: 'The name of the endpoint has no address. Correct its address or the DNS.',
+  GenericError: 'The endpoint answers with another status. Look at what it says.',
+  Aborted: 'gridhook ended the request itself, at a shutdown.',
+};
+
+/** @param {string | null | undefined} cause */
+export const nextStep = (cause) => NEXT[cause ?? ''] ?? 'Look at the attempts of the event subscription.';
+
+/** The steps of the ledger and the outcomes of an attempt, by which lines are filtered. */
+export const STEPS = [
+  'delivered', 'deferred', 'undeliverable', 'expired', 'deadLettered', 'dropped', 'filtered', 'late', 'canceled',
+  'written', 'lost', 'redriven', 'received', 'renewed',
+];
+export const OUTCOMES = [
+  'Delivered', 'NotFound', 'Unauthorized', 'Forbidden', 'BadRequest', 'TimedOut', 'Busy', 'PayloadTooLarge',
+  'SocketError', 'ResolutionError', 'GenericError', 'Aborted',
+];
+export const REASONS = [
+  'TimeToLiveExceeded', 'MaxDeliveryAttemptsExceeded', 'UndeliverableDueToHttpBadRequest',
+  'UndeliverableDueToHttpForbidden', 'UndeliverableDueToHttpUnauthorized', 'UndeliverableDueToHttpNotFound',
+  'UndeliverableDueToHttpRequestEntityTooLarge',
+];

@@ -1,0 +1,101 @@
+// Line charts and sparklines as SVG: they take their colours from the style sheet. Each says in words what it shows.
+import { html, useEffect, useRef, useState } from './html.js';
+import { absolute, num } from './format.js';
+import { useStore, zone } from './state.js';
+
+const LEFT = 48;
+const BOTTOM = 18;
+const STEPS = [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
+
+/** A round number of which three or four make up `most`. */
+function stepOf(most) {
+  const raw = most / 3;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return ([1, 2, 5, 10].find((one) => one * power >= raw) ?? 10) * power;
+}
+
+const short = (n) => (n >= 1e9 ? `${num(n / 1e9)} G` : n >= 1e6 ? `${num(n / 1e6)} M` : n >= 1e4 ? `${num(n / 1e3)} k` : num(n));
+const last = (values) => values.findLast((value) => value !== null && value !== undefined);
+const isThere = (value) => value !== null && value !== undefined;
+
+/**
+ * @param {{
+ *   title: string, xs: number[], series: { name: string, values: (number | null)[] }[], unit?: string, height?: number,
+ *   xText?: (x: number) => string, dots?: boolean, onRange?: ((from: number, to: number) => void) | null
+ * }} props `xs` are seconds since 1970, unless `xText` names them
+ */
+export function Chart({ title, xs, series, unit = '', height = 130, xText = undefined, dots = false, onRange = null }) {
+  useStore(zone);
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const [width, setWidth] = useState(480);
+  const [at, point] = useState(/** @type {number | null} */ (null));
+  const [from, begin] = useState(/** @type {number | null} */ (null));
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => setWidth(Math.max(160, Math.round(entry.contentRect.width))));
+    watch.observe(/** @type {HTMLElement} */ (box.current));
+    return () => watch.disconnect();
+  }, []);
+
+  const [low, high] = [xs[0] ?? 0, xs.at(-1) ?? 1];
+  const most = Math.max(1e-3, ...series.flatMap(({ values }) => values.filter(isThere)));
+  const step = stepOf(most);
+  const top = Math.ceil(most / step) * step;
+  const x = (value) => LEFT + ((value - low) / (high - low || 1)) * (width - LEFT - 6);
+  const y = (value) => 6 + (1 - value / top) * (height - BOTTOM - 6);
+  const line = (values) => {
+    let path = '';
+    let isDown = false;
+    for (const [index, value] of values.entries()) {
+      if (isThere(value)) path += `${isDown ? 'L' : 'M'}${x(xs[index]).toFixed(1)} ${y(value).toFixed(1)}`;
+      isDown = isThere(value);
+    }
+    return path;
+  };
+  const spacing = STEPS.find((one) => (high - low) / one <= (width - LEFT) / 90) ?? STEPS.at(-1);
+  const clock = (value) => absolute(value * 1000).slice(spacing >= 86400 ? 5 : 11, spacing >= 86400 ? 10 : spacing >= 60 ? 16 : 19);
+  const marks = [];
+  if (xText) for (let i = 0; i < 5; i += 1) marks.push(low + ((high - low) * i) / 4);
+  else for (let mark = Math.ceil(low / spacing) * spacing; mark <= high; mark += spacing) marks.push(mark);
+
+  const nearest = (event) => {
+    const { left } = event.currentTarget.getBoundingClientRect();
+    const wanted = low + ((event.clientX - left - LEFT) / (width - LEFT - 6)) * (high - low);
+    let best = 0;
+    for (const [index, value] of xs.entries()) if (Math.abs(value - wanted) < Math.abs(xs[best] - wanted)) best = index;
+    return best;
+  };
+  const up = (event) => {
+    const to = nearest(event);
+    if (onRange && from !== null && Math.abs(to - from) > 0) onRange(xs[Math.min(from, to)], xs[Math.max(from, to)]);
+    begin(null);
+  };
+  const text = (value) => `${isThere(value) ? num(value) : '–'}${unit}`;
+  const words = series.map(({ name, values }) => `${name}: ${text(last(values))} now, ${text(Math.max(0, ...values.filter(isThere)))} at most`).join('; ');
+  const when = at === null || xs[at] === undefined ? '' : xText ? xText(xs[at]) : absolute(xs[at] * 1000);
+  return html`<figure class="chart">
+    <figcaption>
+      <span>${title}</span>
+      ${series.map(({ name, values }, index) => html`<span class=${`key s${index + 1}`} key=${name}><span aria-hidden="true">■</span> ${name} <b>${text(at === null ? last(values) : values[at])}</b></span>`)}
+      <span class="faint">${when}</span>
+    </figcaption>
+    <div ref=${box}>
+      <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${`${title}. ${words}`}
+        onMouseMove=${(event) => point(nearest(event))} onMouseLeave=${() => { point(null); begin(null); }} onMouseDown=${onRange ? (event) => begin(nearest(event)) : undefined} onMouseUp=${up}>
+        ${[0, 1, 2, 3, 4, 5].map((n) => n * step).filter((value) => value <= top * 1.001).map((value) => html`<g key=${value}><line class="grid" x1=${LEFT} x2=${width} y1=${y(value)} y2=${y(value)} /><text x=${LEFT - 6} y=${y(value) + 4} class="axis end">${short(value)}</text></g>`)}
+        ${marks.map((value, index) => html`<text key=${value} x=${x(value)} y=${height - 3} class=${`axis ${xText && index === 4 ? 'end' : index === 0 ? '' : 'middle'}`}>${xText ? xText(value) : clock(value)}</text>`)}
+        ${from !== null && at !== null && html`<rect class="chosen" x=${Math.min(x(xs[from]), x(xs[at]))} width=${Math.abs(x(xs[at]) - x(xs[from]))} y="6" height=${height - BOTTOM - 6} />`}
+        ${series.map(({ name, values }, index) => html`<path key=${name} class=${`series s${index + 1}`} d=${line(values)} />`)}
+        ${dots && series.map(({ values }, index) => values.map((value, i) => isThere(value) && html`<circle class=${`dot s${index + 1}`} cx=${x(xs[i])} cy=${y(value)} r="2.5" />`))}
+        ${at !== null && xs[at] !== undefined && html`<line class="cursor" x1=${x(xs[at])} x2=${x(xs[at])} y1="6" y2=${height - BOTTOM} />`}
+      </svg>
+    </div>
+  </figure>`;
+}
+
+/** A line in a row of a table. */
+export function Spark({ values, name }) {
+  if (!values || values.length < 2) return html`<span class="faint">–</span>`;
+  const most = Math.max(1e-9, ...values.map((value) => value ?? 0));
+  const points = values.map((value, index) => `${((index / (values.length - 1)) * 80).toFixed(1)},${(19 - ((value ?? 0) / most) * 18).toFixed(1)}`).join(' ');
+  return html`<svg class="spark" viewBox="0 0 80 20" width="80" height="20" role="img" aria-label=${`${name}: ${num(last(values) ?? 0)} now, ${num(most)} at most`}><polyline points=${points} /></svg>`;
+}

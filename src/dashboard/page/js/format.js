@@ -1,0 +1,122 @@
+// Numbers, times and names as the page shows them.
+import { zone } from './state.js';
+
+/** @param {number | string | null | undefined} n */
+export function num(n) {
+  if (n === null || n === undefined) return '–';
+  // An integer beyond 2^53 is a string of digits.
+  if (typeof n === 'string') return /^-?\d+$/.test(n) ? BigInt(n).toLocaleString('en-US') : n;
+  return n.toLocaleString('en-US', { maximumFractionDigits: Math.abs(n) < 10 ? 2 : 1 });
+}
+
+/** @param {number | null | undefined} n */
+export const rate = (n) => (n === null || n === undefined ? '–' : `${num(n)}/s`);
+
+/** @param {number | null | undefined} share */
+export const percent = (share) =>
+  share === null || share === undefined ? '–' : `${(share * 100).toFixed(share > 0.99 && share < 1 ? 2 : 1)} %`;
+
+/** @param {number | null | undefined} n */
+export function bytes(n) {
+  if (n === null || n === undefined) return '–';
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) {
+    n /= 1024;
+    unit += 1;
+  }
+  return `${n.toLocaleString('en-US', { maximumFractionDigits: n < 10 && unit > 0 ? 1 : 0 })} ${units[unit]}`;
+}
+
+/** @param {number | null | undefined} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return '–';
+  const s = Math.abs(seconds);
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
+  if (s < 10) return `${s.toFixed(1).replace('.0', '')} s`;
+  if (s < 90) return `${Math.round(s)} s`;
+  if (s < 90 * 60) return `${Math.round(s / 60)} min`;
+  if (s < 36 * 3600) return `${(s / 3600).toFixed(1).replace('.0', '')} h`;
+  return `${(s / 86400).toFixed(1).replace('.0', '')} d`;
+}
+
+/** @param {number | null | undefined} ms */
+export const millis = (ms) =>
+  ms === null || ms === undefined ? '–' : ms < 1000 ? `${num(ms)} ms` : duration(ms / 1000);
+
+/** The server's own time runs apart from the browser's: answers carry it. */
+let ahead = 0;
+
+/** @param {string | null | undefined} now */
+export function serverTime(now) {
+  if (now) ahead = Date.parse(now) - Date.now();
+}
+
+export const now = () => Date.now() + ahead;
+
+/** @param {string | null | undefined} time */
+export function relative(time) {
+  if (!time) return '–';
+  const seconds = (Date.parse(time) - now()) / 1000;
+  if (Math.abs(seconds) < 1) return 'now';
+  return seconds < 0 ? `${duration(seconds)} ago` : `in ${duration(seconds)}`;
+}
+
+const two = (n) => String(n).padStart(2, '0');
+
+/**
+ * A point in time in the zone that the operator chose.
+ * @param {string | number | null | undefined} time
+ * @param {boolean} [fraction]
+ */
+export function absolute(time, fraction = false) {
+  if (time === null || time === undefined || time === '') return '–';
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) return String(time);
+  const isUtc = zone.get() === 'utc';
+  const get = (/** @type {'FullYear' | 'Month' | 'Date' | 'Hours' | 'Minutes' | 'Seconds'} */ part) =>
+    isUtc ? date[`getUTC${part}`]() : date[`get${part}`]();
+  const day = `${get('FullYear')}-${two(get('Month') + 1)}-${two(get('Date'))}`;
+  const clock = `${two(get('Hours'))}:${two(get('Minutes'))}:${two(get('Seconds'))}`;
+  const part = fraction ? `.${String(date.getUTCMilliseconds()).padStart(3, '0')}` : '';
+  return `${day} ${clock}${part}${isUtc ? ' UTC' : ''}`;
+}
+
+const PROVIDER = /^\/subscriptions\/([^/]+)\/resourceGroups\/([^/]+)\/providers\/Microsoft\.EventGrid\/(.*)$/i;
+
+/** The scope in which the commands look for short names. */
+const HOME = '/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/';
+
+/** The resource id of a name as the commands take it. */
+export const idOf = (name) =>
+  name.startsWith('/') ? name : `${HOME}${/^(topics|domains|namespaces)\//.test(name) ? '' : 'topics/'}${name}`;
+
+/**
+ * The short name of a topic, a domain or a domain topic: `orders`, `domains/shop/topics/berlin`.
+ * @param {string | null | undefined} id
+ */
+export function shortName(id) {
+  const rest = PROVIDER.exec(id ?? '')?.[3] ?? id ?? '';
+  return rest.replace(/^topics\//, '');
+}
+
+/** The name of a topic as the commands take it. */
+export function topicArgument(id) {
+  return id.startsWith(HOME) ? shortName(id) : id;
+}
+
+/** @param {string} id the resource id of an event subscription */
+export function splitId(id) {
+  const at = id.toLowerCase().lastIndexOf('/eventsubscriptions/');
+  return { topic: id.slice(0, at), name: id.slice(at + '/eventSubscriptions/'.length) };
+}
+
+/** @param {string} topic @param {string} name */
+export const subscriptionId = (topic, name) => `${topic}/eventSubscriptions/${name}`;
+
+/** Quotes an argument for a shell. */
+export const quote = (text) =>
+  /^[\w@%+=:,./-]+$/.test(String(text)) ? String(text) : `'${String(text).replaceAll("'", "'\\''")}'`;
+
+/** A command as an operator would type it. */
+export const command = (...parts) => ['gridhook', ...parts.filter((part) => part !== '' && part !== undefined).map(quote)].join(' ');

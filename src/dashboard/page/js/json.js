@@ -1,0 +1,106 @@
+// JSON that loses nothing: integers beyond 2^53 stay exact, and payloads are shown without being parsed.
+
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+/**
+ * Parses an answer of the server. An integer that a number cannot hold becomes a string with its digits.
+ * @param {string} text
+ * @returns {any}
+ */
+export function parse(text) {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  const exact = text.replace(TOKEN, (token) => {
+    const isLong = token[0] !== '"' && /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token));
+    return isLong ? `"${token}"` : token;
+  });
+  return JSON.parse(exact);
+}
+
+/** Where the value that begins at `at` ends. */
+function end(text, at) {
+  let depth = 0;
+  for (let i = at; i < text.length; i += 1) {
+    const c = text[i];
+    if (c === '"') {
+      for (i += 1; i < text.length && text[i] !== '"'; i += 1) if (text[i] === '\\') i += 1;
+      if (depth === 0) return i + 1;
+    } else if (c === '{' || c === '[') depth += 1;
+    else if (c === '}' || c === ']') {
+      if (depth === 0) return i;
+      depth -= 1;
+      if (depth === 0) return i + 1;
+    } else if (depth === 0 && (c === ',' || /\s/.test(c))) return i;
+  }
+  return text.length;
+}
+
+const blank = (text, at) => {
+  while (at < text.length && /\s/.test(text[at])) at += 1;
+  return at;
+};
+
+/**
+ * The text of one member of the object `text`, as it was sent.
+ * @param {string} text
+ * @param {string} name
+ * @returns {string | undefined}
+ */
+export function member(text, name) {
+  let at = blank(text, 0);
+  if (text[at] !== '{') return undefined;
+  at = blank(text, at + 1);
+  while (at < text.length && text[at] === '"') {
+    const close = end(text, at);
+    const key = JSON.parse(text.slice(at, close));
+    at = blank(text, blank(text, close) + 1);
+    const stop = end(text, at);
+    if (key === name) return text.slice(at, stop).trim();
+    at = blank(text, stop);
+    if (text[at] !== ',') return undefined;
+    at = blank(text, at + 1);
+  }
+  return undefined;
+}
+
+/**
+ * Indents JSON by its tokens: every value keeps its own digits and escapes. Text that is not JSON is returned unchanged.
+ * @param {string} text
+ */
+export function pretty(text) {
+  let out = '';
+  let depth = 0;
+  const line = () => `\n${'  '.repeat(Math.min(depth, 40))}`;
+  for (let i = 0; i < text.length; i += 1) {
+    const c = text[i];
+    if (c === '"') {
+      const from = i;
+      for (i += 1; i < text.length && text[i] !== '"'; i += 1) if (text[i] === '\\') i += 1;
+      out += text.slice(from, i + 1);
+    } else if (c === '{' || c === '[') {
+      const next = blank(text, i + 1);
+      if (text[next] === '}' || text[next] === ']') {
+        out += c + text[next];
+        i = next;
+      } else {
+        depth += 1;
+        out += c + line();
+      }
+    } else if (c === '}' || c === ']') {
+      depth = Math.max(0, depth - 1);
+      out += line() + c;
+    } else if (c === ',') out += c + line();
+    else if (c === ':') out += ': ';
+    else if (!/\s/.test(c)) out += c;
+  }
+  return out;
+}
+
+/** Whether the text is JSON. */
+export function isJson(text) {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,101 @@
+// The refresh: every view reads what it shows again and again, except while the operator or the browser says no.
+import { useCallback, useEffect, useRef, useState } from './html.js';
+import { hidden, paused } from './state.js';
+
+const EVERY = 2000;
+const SLOWEST = 30000;
+
+/**
+ * @template T
+ * @typedef {{ data: T | undefined, error: any, loading: boolean, at: number, refresh: () => void }} Poll
+ */
+
+/**
+ * Loads at once and then again and again. An error keeps the last data; a wait that the server asks for is kept.
+ *
+ * @template T
+ * @param {((signal: AbortSignal) => Promise<T>) | null} load nothing is loaded where it is null
+ * @param {any[]} key what is loaded: other data begins with another key
+ * @param {number} [every] milliseconds; 0 loads once
+ * @returns {Poll<T>}
+ */
+export function usePoll(load, key, every = EVERY) {
+  const name = JSON.stringify(key);
+  const [state, set] = useState(/** @type {any} */ ({ name, data: undefined, error: undefined, at: 0 }));
+  const newest = useRef(load);
+  newest.current = load;
+  const again = useRef(() => {});
+  const isIdle = load === null;
+
+  useEffect(() => {
+    let timer = 0;
+    let due = 0;
+    let failures = 0;
+    /** @type {AbortController | null} */
+    let running = null;
+    let gone = false;
+    const rests = () => paused.get() || hidden.get();
+    const plan = (wait) => {
+      due = Date.now() + wait;
+      clearTimeout(timer);
+      if (every > 0 || failures > 0) timer = setTimeout(() => (rests() ? undefined : run()), wait);
+    };
+    const run = async () => {
+      clearTimeout(timer);
+      running?.abort();
+      const own = new AbortController();
+      running = own;
+      try {
+        const data = await newest.current?.(own.signal);
+        if (gone || own.signal.aborted) return;
+        failures = 0;
+        set({ name, data, error: undefined, at: Date.now() });
+        plan(every);
+      } catch (error) {
+        if (gone || own.signal.aborted) return;
+        failures += 1;
+        set((old) => ({ ...(old.name === name ? old : { data: undefined, at: 0 }), name, error }));
+        // An error that the request itself causes is not mended by repeating it soon.
+        const isLasting = error?.status >= 400 && error.status < 500 && error.status !== 429;
+        const wait = isLasting ? SLOWEST : Math.min(SLOWEST, 1000 * 2 ** Math.min(failures, 5));
+        plan(Math.max(every, error?.retryAfter ? error.retryAfter * 1000 : wait));
+      } finally {
+        if (running === own) running = null;
+      }
+    };
+    const wake = () => {
+      if (!rests() && (every > 0 || failures > 0) && Date.now() >= due && !running) run();
+    };
+    again.current = run;
+    if (!isIdle) run();
+    const stops = [paused.subscribe(wake), hidden.subscribe(wake)];
+    return () => {
+      gone = true;
+      clearTimeout(timer);
+      running?.abort();
+      for (const stop of stops) stop();
+    };
+  }, [name, every, isIdle]);
+
+  const refresh = useCallback(() => again.current(), []);
+  const isOther = state.name !== name;
+  const data = isOther ? undefined : state.data;
+  const error = isOther ? undefined : state.error;
+  return { data, error, loading: !isIdle && data === undefined && error === undefined, at: isOther ? 0 : state.at, refresh };
+}
+
+/** Whether something was changed and shown lists should be read again now. */
+const changes = new Set();
+
+/** Reads everything on the page again. */
+export const changed = () => {
+  for (const refresh of [...changes]) refresh();
+};
+
+/** @param {() => void} refresh */
+export function useChanges(refresh) {
+  useEffect(() => {
+    changes.add(refresh);
+    return () => changes.delete(refresh);
+  }, [refresh]);
+}

@@ -1,0 +1,45 @@
+// The resources of the server, as several views list them.
+import { all, get, pathOf, withQuery } from './api.js';
+
+/** @typedef {import('./openapi').components['schemas']} Schemas */
+/** Every state of an endpoint, with what some of them have. @typedef {{ state: string, failures?: number, cause?: string, since?: string, nextProbe?: string, consecutiveSuspensions?: number }} Health */
+/** @typedef {{ id: string, kind: 'topic' | 'domain' | 'namespace' | 'domain topic' | 'namespace topic', name: string, properties: any, tags?: any, systemData?: any, sku?: any }} Topic */
+
+const inEach = async (kinds, signal) => {
+  const accounts = (await get('/subscriptions', signal)).value;
+  const lists = accounts.flatMap(({ subscriptionId }) =>
+    kinds.map((kind) => all(`/subscriptions/${encodeURIComponent(subscriptionId)}/providers/Microsoft.EventGrid/${kind}`, signal, 5000)),
+  );
+  return (await Promise.all(lists)).flat();
+};
+
+const KINDS = { topics: 'topic', domains: 'domain', namespaces: 'namespace' };
+const kindOf = (type) => KINDS[type.split('/').at(-1)] ?? 'topic';
+
+/**
+ * All topics, domains and namespaces.
+ * @returns {Promise<Topic[]>}
+ */
+export async function topics(signal) {
+  const found = await inEach(['topics', 'domains', 'namespaces'], signal);
+  return found.map((one) => ({ ...one, kind: kindOf(one.type) }));
+}
+
+/** The topics of a domain or a namespace. */
+export const inner = (id, signal) => all(`${pathOf(id)}/topics`, signal, 5000);
+
+/** The event subscriptions of a topic. */
+export const subscriptionsOf = (id, signal) => all(`${pathOf(id)}/eventSubscriptions`, signal, 1000);
+
+/** @returns {Promise<Schemas['Top']>} */
+export const top = (query, signal) => get(withQuery('/top', query), signal);
+
+/** @returns {Promise<Schemas['Status']>} */
+export const statusOf = (id, signal) => get(`${pathOf(id)}/status`, signal);
+
+/** @returns {Promise<Schemas['Readiness']>} */
+export const readiness = (signal) =>
+  get('/readyz', signal).catch((error) => {
+    if (error.status !== 503) throw error;
+    return { ready: false, phase: 'recovering', journal: 'unknown', lostEvents: 0, problems: [error.message] };
+  });

@@ -1,0 +1,143 @@
+// What is shown is in the address: view, filters, order, tab, open rows. Preferences are in localStorage.
+import { useEffect, useState } from './html.js';
+
+/** @typedef {{ view: string, params: URLSearchParams }} Route */
+
+/**
+ * A value that several parts of the page share.
+ * @template T
+ * @param {T} initial
+ */
+export function store(initial) {
+  let value = initial;
+  const readers = new Set();
+  return {
+    get: () => value,
+    /** @param {T} next */
+    set(next) {
+      if (Object.is(next, value)) return;
+      value = next;
+      for (const reader of [...readers]) reader();
+    },
+    /** @param {() => void} reader */
+    subscribe(reader) {
+      readers.add(reader);
+      return () => readers.delete(reader);
+    },
+  };
+}
+
+/**
+ * @template T
+ * @param {{ get: () => T, subscribe: (reader: () => void) => () => void }} source
+ * @returns {T}
+ */
+export function useStore(source) {
+  const [, turn] = useState(0);
+  useEffect(() => {
+    let seen = source.get();
+    return source.subscribe(() => {
+      if (Object.is(seen, source.get())) return;
+      seen = source.get();
+      turn((n) => n + 1);
+    });
+  }, [source]);
+  return source.get();
+}
+
+/** @returns {Route} */
+function read() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+  return { view: path || 'overview', params: new URLSearchParams(query ?? '') };
+}
+
+export const route = store(read());
+addEventListener('hashchange', () => route.set(read()));
+
+/**
+ * The address of a view.
+ * @param {string} view
+ * @param {Record<string, string | number | boolean | null | undefined>} [params]
+ */
+export function link(view, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== '' && value !== false) query.set(name, String(value));
+  }
+  const text = query.toString();
+  return `#/${view}${text ? `?${text}` : ''}`;
+}
+
+/** Goes to a view, as a step that "back" undoes. */
+export function go(view, params) {
+  location.hash = link(view, params);
+}
+
+/** Changes parameters of the present view. It is no step of its own, unless `step` is set. */
+export function setParams(changes, step = false) {
+  const { view, params } = route.get();
+  const next = new URLSearchParams(params);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === undefined || value === null || value === '' || value === false) next.delete(name);
+    else next.set(name, String(value));
+  }
+  const text = next.toString();
+  const hash = `#/${view}${text ? `?${text}` : ''}`;
+  if (hash === location.hash) return;
+  if (step) location.hash = hash;
+  else {
+    history.replaceState(history.state, '', hash);
+    route.set(read());
+  }
+}
+
+/** @returns {URLSearchParams} */
+export const useParams = () => useStore(route).params;
+
+/**
+ * A parameter of the address with its default, and how to change it.
+ * @param {string} name
+ * @param {string} [standard]
+ * @returns {[string, (value: string) => void]}
+ */
+export function useParam(name, standard = '') {
+  const value = useParams().get(name) ?? standard;
+  return [value, (next) => setParams({ [name]: next === standard ? '' : next })];
+}
+
+function preference(name, standard) {
+  let saved = standard;
+  try {
+    saved = localStorage.getItem(`gridhook.${name}`) ?? standard;
+  } catch {
+    // Storage may be forbidden; the preference then lasts as long as the page.
+  }
+  const value = store(saved);
+  value.subscribe(() => {
+    try {
+      localStorage.setItem(`gridhook.${name}`, value.get());
+    } catch {
+      // As above.
+    }
+  });
+  return value;
+}
+
+/** "utc" or "local". */
+export const zone = preference('zone', 'utc');
+/** "auto", "light" or "dark". */
+export const theme = preference('theme', 'auto');
+/** "on" or "off": shortcuts of one key. */
+export const shortcuts = preference('shortcuts', 'on');
+/** Whether the operator stopped the refresh. */
+export const paused = store(false);
+/** Whether the page is hidden. */
+export const hidden = store(document.visibilityState === 'hidden');
+document.addEventListener('visibilitychange', () => hidden.set(document.visibilityState === 'hidden'));
+
+const showTheme = () => {
+  if (theme.get() === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme.get();
+};
+theme.subscribe(showTheme);
+showTheme();

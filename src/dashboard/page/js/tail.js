@@ -1,0 +1,221 @@
+// The live tail: one stream of the server for all tabs of a browser. One tab reads it and passes it on; the others listen.
+//
+// A browser opens six connections to a server at most, so that a stream for each tab would stop the seventh tab.
+import { open } from './api.js';
+import { parse } from './json.js';
+
+/** Filters that the server applies. */
+export const FILTERS = ['topic', 'subscription', 'type', 'outcome', 'status'];
+
+/** How often the reader passes lines on. */
+const PASS = 150;
+/** A tab that is hidden so long no longer listens. */
+const HIDDEN = 30000;
+/** How often the reader asks the others whether they are there. */
+const BEAT = 2000;
+/** Without locks (plain http): the reader is gone if it was silent for so long. */
+const SILENT = 6000;
+
+/** @typedef {Record<string, string>} Filter */
+
+/**
+ * Listens to the tail until `stop`.
+ * @param {Filter} filter
+ * @param {{ lines: (lines: any[]) => void, state: (state: { kind: string, text?: string, reads?: boolean }) => void }} on
+ */
+export function listen(filter, on) {
+  const self = crypto.getRandomValues(new Uint32Array(2)).join('-');
+  const channel = new BroadcastChannel('gridhook.tail');
+  /** @type {Map<string, { filter: Filter, at: number }>} what the other tabs wish */
+  const wishes = new Map();
+  let isOver = false;
+  let reads = false;
+  let isAsleep = false;
+  let heard = 0;
+  /** @type {AbortController | null} */
+  let stream = null;
+  /** @type {(() => void) | null} */
+  let release = null;
+  /** @type {string | null | undefined} the query of the stream; null while nobody listens */
+  let present;
+  let isSettled = false;
+
+  const wish = () => channel.postMessage({ kind: 'wish', from: self, filter, alive: !isAsleep && !isOver });
+
+  const passes = (line) =>
+    (!filter.topic || line.topic?.toLowerCase() === filter.topic.toLowerCase()) &&
+    (line.kind !== 'event' || !filter.type || line.eventType === filter.type) &&
+    (line.kind !== 'outcome' ||
+      ((!filter.subscription || line.subscription === filter.subscription) &&
+        (!filter.outcome || [line.outcome, line.step, line.reason].some((one) => one?.toLowerCase() === filter.outcome.toLowerCase())) &&
+        (!filter.status || String(line.status) === filter.status)));
+  const isWanted = (line) =>
+    line.kind === 'missed' || (!(filter.only && filter.only !== `${line.kind}s`) && passes(line));
+
+  const take = (texts) => {
+    if (isAsleep) return;
+    const lines = [];
+    for (const text of texts) {
+      const line = parse(text);
+      if (isWanted(line)) lines.push(line);
+    }
+    if (lines.length > 0) on.lines(lines);
+  };
+
+  /** What all tabs have in common is filtered by the server, the rest by each tab. */
+  const common = () => {
+    const all = [...(isAsleep ? [] : [filter]), ...[...wishes.values()].map((one) => one.filter)];
+    const query = new URLSearchParams();
+    for (const name of FILTERS) {
+      const value = all[0]?.[name];
+      if (value && all.every((one) => one[name] === value)) query.set(name, value);
+    }
+    const only = all[0]?.only;
+    if (only && all.every((one) => one.only === only)) query.set(only === 'events' ? 'outcomes' : 'events', 'false');
+    return all.length === 0 ? null : query.toString();
+  };
+
+  const settle = () => {
+    if (!reads || !isSettled || isOver) return;
+    const next = common();
+    if (next === present) return;
+    present = next;
+    stream?.abort();
+    if (next === null) tellAll({ kind: 'asleep' });
+    else read(next);
+  };
+
+  const tellAll = (state) => {
+    on.state({ ...state, reads });
+    channel.postMessage({ kind: 'state', state });
+  };
+
+  const read = async (query) => {
+    const own = new AbortController();
+    stream = own;
+    for (let failures = 0; !own.signal.aborted; ) {
+      try {
+        tellAll({ kind: 'connecting' });
+        const response = await open('GET', `/tail${query ? `?${query}` : ''}`, { signal: own.signal });
+        tellAll({ kind: 'open' });
+        failures = 0;
+        await pump(response.body.pipeThrough(new TextDecoderStream()).getReader(), own.signal);
+        if (own.signal.aborted) return;
+        tellAll({ kind: 'lost', text: 'The server ended the stream.' });
+      } catch (error) {
+        if (own.signal.aborted) return;
+        tellAll({ kind: 'lost', text: error.status ? `${error.status} ${error.message}` : 'The server cannot be reached.' });
+        if (error.status === 401 || error.status === 400) return;
+      }
+      failures += 1;
+      await new Promise((done) => setTimeout(done, Math.min(10000, 500 * 2 ** failures)));
+    }
+  };
+
+  const pump = async (reader, signal) => {
+    let rest = '';
+    let full = [];
+    let timer = 0;
+    const flush = () => {
+      timer = 0;
+      const texts = full;
+      full = [];
+      if (wishes.size > 0) channel.postMessage({ kind: 'lines', texts });
+      take(texts);
+    };
+    signal.addEventListener('abort', () => reader.cancel().catch(() => undefined));
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || signal.aborted) break;
+      const parts = (rest + value).split('\n');
+      rest = parts.pop();
+      for (const part of parts) if (part) full.push(part);
+      if (full.length > 0 && !timer) timer = setTimeout(flush, PASS);
+    }
+    clearTimeout(timer);
+    if (full.length > 0 && !signal.aborted) flush();
+  };
+
+  /** This tab reads from now on. The others tell their wishes to a new reader; it waits for them a moment. */
+  const lead = () => {
+    if (isOver || reads) return Promise.resolve();
+    reads = true;
+    channel.postMessage({ kind: 'reader', from: self });
+    setTimeout(() => {
+      isSettled = true;
+      settle();
+    }, 60);
+    return new Promise((done) => (release = () => done(undefined)));
+  };
+
+  const yieldTo = () => {
+    reads = false;
+    isSettled = false;
+    present = undefined;
+    stream?.abort();
+    release?.();
+  };
+
+  channel.onmessage = ({ data }) => {
+    if (data.kind === 'wish') {
+      if (data.alive) wishes.set(data.from, { filter: data.filter, at: Date.now() });
+      else wishes.delete(data.from);
+      settle();
+      return;
+    }
+    heard = Date.now();
+    if (data.kind === 'reader') {
+      // Without locks two may begin at once: the lower one goes on.
+      if (reads && data.from < self) yieldTo();
+      if (!reads) wish();
+    } else if (reads) return;
+    else if (data.kind === 'lines') take(data.texts);
+    else if (data.kind === 'state') on.state({ ...data.state, reads: false });
+  };
+
+  const lock = new AbortController();
+  if (navigator.locks) navigator.locks.request('gridhook.tail', { signal: lock.signal }, lead).catch(() => undefined);
+  else setTimeout(() => (Date.now() - heard > 400 ? lead() : undefined), 450 + Math.random() * 200);
+
+  const beat = setInterval(() => {
+    if (reads) {
+      channel.postMessage({ kind: 'reader', from: self });
+      for (const [tab, { at }] of wishes) if (Date.now() - at > 10 * BEAT) wishes.delete(tab);
+      settle();
+    } else if (!navigator.locks && Date.now() - heard > SILENT) lead();
+  }, BEAT);
+
+  let sleeps = 0;
+  const onHidden = () => {
+    clearTimeout(sleeps);
+    if (document.visibilityState === 'hidden') {
+      sleeps = setTimeout(() => {
+        isAsleep = true;
+        wish();
+        on.state({ kind: 'asleep', reads });
+        settle();
+      }, HIDDEN);
+    } else if (isAsleep) {
+      isAsleep = false;
+      wish();
+      settle();
+    }
+  };
+  document.addEventListener('visibilitychange', onHidden);
+  const leave = () => {
+    if (isOver) return;
+    isOver = true;
+    clearInterval(beat);
+    clearTimeout(sleeps);
+    document.removeEventListener('visibilitychange', onHidden);
+    removeEventListener('pagehide', leave);
+    wish();
+    stream?.abort();
+    lock.abort();
+    release?.();
+    channel.close();
+  };
+  addEventListener('pagehide', leave);
+  wish();
+  return { stop: leave };
+}

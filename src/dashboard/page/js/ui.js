@@ -1,0 +1,301 @@
+// The parts that views are made of.
+import { html, useEffect, useRef, useState } from './html.js';
+import { absolute, command as commandLine, relative } from './format.js';
+import { store, useStore, zone } from './state.js';
+
+/** A point in time: how long ago, and exactly on hover. */
+export function Time({ at, exact = false }) {
+  useStore(zone);
+  if (!at) return html`<span class="faint">–</span>`;
+  const full = absolute(at, true);
+  return html`<time datetime=${at} title=${full}>${exact ? full : relative(at)}</time>`;
+}
+
+const SHAPES = { ok: '●', warn: '▲', bad: '■', info: '◆', held: '‖', none: '○' };
+
+/** A state by shape, text and colour. */
+export function Badge({ kind = 'none', children, title }) {
+  return html`<span class=${`badge ${kind}`} title=${title}><span aria-hidden="true">${SHAPES[kind]}</span> ${children}</span>`;
+}
+
+/** The health of an event subscription. */
+export function Health({ health, heldBy }) {
+  if (heldBy) return html`<${Badge} kind="held" title=${`held by ${heldBy}`}>held<//>`;
+  if (!health) return html`<${Badge}>unknown<//>`;
+  if (health.state === 'suspended') {
+    return html`<${Badge} kind="bad" title=${`${health.cause}, since ${absolute(health.since)}`}>suspended<//>`;
+  }
+  if (health.state === 'probing') return html`<${Badge} kind="info" title=${health.cause}>probing<//>`;
+  if (health.failures > 0) return html`<${Badge} kind="warn">${health.failures} failed<//>`;
+  return html`<${Badge} kind="ok">healthy<//>`;
+}
+
+const GOOD = new Set(['delivered', 'Delivered', 'accepted', 'redriven', 'acknowledged']);
+const BAD = new Set(['deadLettered', 'dropped', 'undeliverable', 'damaged']);
+
+/** What became of an event, or the step of a line of the ledger. */
+export function Outcome({ step, children }) {
+  const kind = GOOD.has(step) ? 'ok' : BAD.has(step) ? 'bad' : step === 'filtered' || step === 'purged' ? 'none' : 'warn';
+  return html`<${Badge} kind=${kind}>${children ?? step}<//>`;
+}
+
+/** Waits while there is neither data nor an error. */
+export const Loading = () => html`<p class="loading" role="status">Loading …</p>`;
+
+/** An error in the server's own words, and what can be done. */
+export function Failed({ error, retry }) {
+  if (!error) return null;
+  const wait = error.retryAfter ? `The server asks to wait ${error.retryAfter} s; the page tries again by itself.` : '';
+  const isOut = error.status === 0 || error.status === 503;
+  return html`<div class=${`notice ${isOut ? 'warn' : 'bad'}`} role="alert">
+    <strong>${error.status ? `${error.status} ${error.code}` : (error.code ?? error.name)}</strong>
+    <p>${error.message}</p>
+    ${error.target && html`<p>Field: <code>${error.target}</code></p>`}
+    ${error.details?.length > 0 &&
+    html`<ul>
+      ${error.details.filter((detail) => detail.message !== error.message).map((detail) => html`<li>${detail.message}</li>`)}
+    </ul>`}
+    ${wait && html`<p>${wait}</p>`}
+    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+  </div>`;
+}
+
+/**
+ * The states that every view has: loading, error without data, empty, and data with a possible error above it.
+ */
+export function Loaded({ poll, empty, isEmpty = (data) => data.length === 0, children }) {
+  if (poll.data === undefined) return poll.error ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : html`<${Loading} />`;
+  const note = poll.error ? html`<${Failed} error=${poll.error} retry=${poll.refresh} />` : null;
+  if (empty && isEmpty(poll.data)) return html`${note}<div class="empty">${empty}</div>`;
+  return html`${note}${typeof children === 'function' ? children(poll.data) : children}`;
+}
+
+/** The title of a view, what it is for, and its actions. */
+export function Head({ title, crumbs = [], about = null, children = null }) {
+  useEffect(() => {
+    document.title = `${title} · gridhook`;
+  }, [title]);
+  return html`<header class="head">
+    <div>
+      ${crumbs.length > 0 && html`<nav class="crumbs" aria-label="Path">${crumbs.map(([text, href]) => html`<a href=${href}>${text}</a> <span aria-hidden="true">/</span> `)}</nav>`}
+      <h1>${title}</h1>
+      ${about && html`<p class="about">${about}</p>`}
+    </div>
+    <div class="acts">${children}</div>
+  </header>`;
+}
+
+/** One figure with its name. */
+export const Figure = ({ name, value, kind = '', href = null, title = undefined }) => html`<div class=${`figure ${kind}`} title=${title}>
+  <dt>${name}</dt>
+  <dd>${href ? html`<a href=${href}>${value}</a>` : value}</dd>
+</div>`;
+
+/** A list of names and values. */
+export const Facts = ({ rows }) => html`<dl class="facts">
+  ${rows.filter(Boolean).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value ?? html`<span class="faint">–</span>`}</dd></div>`)}
+</dl>`;
+
+/** Tabs that are in the address. */
+export function Tabs({ tabs, value, onChange, name }) {
+  const list = useRef(null);
+  const step = (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const at = tabs.findIndex(([id]) => id === value);
+    const next = (at + by + tabs.length) % tabs.length;
+    onChange(tabs[next][0]);
+    list.current?.children[next]?.focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${name} onKeyDown=${step} ref=${list}>
+    ${tabs.map(([id, text]) => html`<button type="button" role="tab" key=${id} aria-selected=${id === value} tabindex=${id === value ? 0 : -1} onClick=${() => onChange(id)}>${text}</button>`)}
+  </div>`;
+}
+
+/** Copies text. `navigator.clipboard` exists on https and localhost only; a selection works everywhere. */
+export async function copy(text) {
+  try {
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+      return true;
+    }
+  } catch {
+    // Refused: the way below is tried.
+  }
+  const area = document.createElement('textarea');
+  area.value = text;
+  area.className = 'offscreen';
+  area.setAttribute('aria-hidden', 'true');
+  const holder = document.querySelector('dialog[open]') ?? document.body;
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+  holder.append(area);
+  area.select();
+  const isDone = document.execCommand('copy');
+  area.remove();
+  focused?.focus?.();
+  return isDone;
+}
+
+export function Copy({ text, name = 'Copy' }) {
+  const [said, say] = useState('');
+  const press = async () => {
+    say((await copy(text)) ? 'Copied' : 'Not copied');
+    setTimeout(() => say(''), 1500);
+  };
+  return html`<button type="button" class="small" onClick=${press} aria-live="polite">${said || name}</button>`;
+}
+
+/** The command that does the same. */
+export function Command({ parts, line = commandLine(...parts) }) {
+  return html`<div class="command"><code tabindex="0" role="group" aria-label="Command">${line}</code><${Copy} text=${line} /></div>`;
+}
+
+/** Text of unknown size: the first 64 KiB of it, and all of it as a file. */
+export function Payload({ text, name = 'event.json' }) {
+  const SHOWN = 64 * 1024;
+  const isCut = text.length > SHOWN;
+  const save = () => {
+    const url = URL.createObjectURL(new Blob([text], { type: 'application/octet-stream' }));
+    const anchor = document.createElement('a');
+    anchor.href = url;
+    anchor.download = name;
+    anchor.click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  };
+  return html`<div class="payload">
+    <div class="acts">
+      <${Copy} text=${text} />
+      <button type="button" class="small" onClick=${save}>Download</button>
+      ${isCut && html`<span class="faint">the first 64 KiB of ${text.length.toLocaleString('en-US')} characters</span>`}
+    </div>
+    <pre tabindex="0" role="region" aria-label="Payload">${isCut ? text.slice(0, SHOWN) : text}</pre>
+  </div>`;
+}
+
+let fields = 0;
+
+/** A field with its label, a hint and the server's objection. */
+export function Field({ label, hint = null, error = null, children = null, ...input }) {
+  const id = useRef(`f${(fields += 1)}`).current;
+  const described = [hint && `${id}h`, error && `${id}e`].filter(Boolean).join(' ') || undefined;
+  return html`<div class="field">
+    <label for=${id}>${label}</label>
+    ${children ? children({ id, 'aria-describedby': described }) : html`<input id=${id} aria-describedby=${described} aria-invalid=${error ? 'true' : undefined} autocomplete="off" spellcheck=${false} ...${input} />`}
+    ${hint && html`<p class="hint" id=${`${id}h`}>${hint}</p>`}
+    ${error && html`<p class="wrong" id=${`${id}e`}>${error}</p>`}
+  </div>`;
+}
+
+/** A choice with its label. */
+export const Select = ({ label, value, options, onChange, ...rest }) => html`<${Field} label=${label} ...${rest}>
+  ${(a11y) => html`<select ...${a11y} value=${value} onChange=${(event) => onChange(event.currentTarget.value)}>
+    ${options.map(([id, text]) => html`<option key=${id} value=${id} selected=${id === value}>${text}</option>`)}
+  </select>`}
+<//>`;
+
+/** A search field that writes to the address once the operator rests. */
+export function Search({ label, value, onChange, placeholder = '' }) {
+  const [text, set] = useState(value);
+  const timer = useRef(0);
+  const own = useRef(value);
+  useEffect(() => {
+    if (value !== own.current) set((own.current = value));
+  }, [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const write = (next) => {
+    set(next);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onChange((own.current = next)), 200);
+  };
+  return html`<${Field} label=${label} type="search" data-search placeholder=${placeholder} value=${text} onInput=${(event) => write(event.currentTarget.value)} />`;
+}
+
+// --- messages ---
+
+/** @typedef {{ id: number, kind: string, text: string, line?: string }} Message */
+
+const messages = store(/** @type {Message[]} */ ([]));
+let count = 0;
+
+/** Tells what was done, with the command that does the same. */
+export function tell(text, { kind = 'ok', line = undefined } = {}) {
+  const id = (count += 1);
+  messages.set([...messages.get().slice(-3), { id, kind, text, line }]);
+  if (kind === 'ok') setTimeout(() => dismiss(id), 8000);
+}
+
+const dismiss = (id) => messages.set(messages.get().filter((message) => message.id !== id));
+
+export function Messages() {
+  const all = useStore(messages);
+  return html`<div class="messages" role="status" aria-live="polite">
+    ${all.map(({ id, kind, text, line }) => html`<div key=${id} class=${`notice ${kind}`}>
+      <p>${text}</p>
+      ${line && html`<${Command} line=${line} parts=${[]} />`}
+      <button type="button" class="small" onClick=${() => dismiss(id)} aria-label="Close message">Close</button>
+    </div>`)}
+  </div>`;
+}
+
+// --- questions ---
+
+/**
+ * @typedef {{ title: string, body?: any, confirm: string, danger?: boolean, typed?: string, line?: string }} Question
+ */
+const question = store(/** @type {(Question & { answer: (yes: boolean) => void }) | null} */ (null));
+
+/**
+ * Asks before something is done. With `typed` the operator types that text first.
+ * @param {Question} asked
+ * @returns {Promise<boolean>}
+ */
+export const ask = (asked) =>
+  new Promise((done) => {
+    question.set({
+      ...asked,
+      answer: (yes) => {
+        question.set(null);
+        done(yes);
+      },
+    });
+  });
+
+/** A dialog that keeps the focus, and gives it back. */
+export function Dialog({ title, onClose, children }) {
+  const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => {
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
+    element.current?.showModal();
+    return () => before?.focus?.();
+  }, []);
+  return html`<dialog ref=${element} aria-label=${title} onCancel=${(event) => { event.preventDefault(); onClose(); }}>
+    <h2>${title}</h2>
+    ${children}
+  </dialog>`;
+}
+
+function Ask({ asked }) {
+  const [text, set] = useState('');
+  const isReady = !asked.typed || text === asked.typed;
+  const submit = (event) => {
+    event.preventDefault();
+    if (isReady) asked.answer(true);
+  };
+  return html`<${Dialog} title=${asked.title} onClose=${() => asked.answer(false)}>
+    <form onSubmit=${submit}>
+      ${asked.body && html`<div class="about">${asked.body}</div>`}
+      ${asked.line && html`<${Command} line=${asked.line} parts=${[]} />`}
+      ${asked.typed && html`<${Field} label=${`Type ${asked.typed} to confirm`} value=${text} autofocus onInput=${(event) => set(event.currentTarget.value)} />`}
+      <div class="acts">
+        <button type="submit" class=${asked.danger ? 'danger' : 'primary'} disabled=${!isReady}>${asked.confirm}</button>
+        <button type="button" onClick=${() => asked.answer(false)}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+export function Questions() {
+  const asked = useStore(question);
+  return asked && html`<${Ask} asked=${asked} key=${asked.title} />`;
+}

@@ -1,0 +1,191 @@
+// Dead letters: find them, look at one with its event, send them again, delete them.
+import { may, call, pathOf, post, withQuery } from '../api.js';
+import { REASONS } from '../causes.js';
+import { command, num, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
+import { html, useState } from '../html.js';
+import { isJson, member, pretty } from '../json.js';
+import { changed, useChanges, usePoll } from '../poll.js';
+import { top } from '../resources.js';
+import { run } from '../actions.js';
+import { go, link, setParams, useParam, useParams } from '../state.js';
+import { Opener, Table } from '../table.js';
+import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, ask, tell } from '../ui.js';
+import { Range, instant } from './attempts.js';
+
+/** @typedef {import('../openapi').components['schemas']} Schemas */
+
+export default function DeadLetters() {
+  const id = useParams().get('id') ?? '';
+  const title = id ? `Dead letters of ${splitId(id).name}` : 'Dead letters';
+  return html`
+    <${Head} title=${title} crumbs=${id ? [['Dead letters', link('dead-letters')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []} about=${id ? null : 'Events that were given up, by event subscription.'}>
+      ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
+    <//>
+    ${id ? html`<${DeadLettersOf} id=${id} />` : html`<${Places} />`}
+  `;
+}
+
+/** Which event subscriptions have any. */
+function Places() {
+  const [text, setText] = useParam('q');
+  const poll = usePoll((signal) => top({ by: 'failures', top: 500 }, signal), ['dead letters'], 5000);
+  return html`
+    <div class="filters"><${Search} label="Search by event subscription or topic" value=${text} onChange=${setText} /></div>
+    <${Loaded} poll=${poll} isEmpty=${(data) => data.top.every((line) => !line.deadLettered && !line.dropped)} empty="No event was given up.">${(data) => {
+      const rows = data.top.filter((line) => (line.deadLettered || line.dropped) && `${line.topic}/${line.subscription}`.toLowerCase().includes(text.toLowerCase()));
+      return html`<${Table} name="Event subscriptions with dead letters" rows=${rows} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
+        { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: subscriptionId(line.topic, line.subscription) })}>${line.subscription}</a>` },
+        { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
+        { key: 'dead', name: 'Dead-lettered', num: true, cell: (line) => num(line.deadLettered) },
+        { key: 'dropped', name: 'Dropped', num: true, cell: (line) => num(line.dropped) },
+        { key: 'pending', name: 'Pending', num: true, cell: (line) => num(line.pending) },
+      ])} />`;
+    }}<//>`;
+}
+
+export function DeadLettersOf({ id }) {
+  const [reason, setReason] = useParam('reason');
+  const [stage, setStage] = useParam('stage');
+  const [event, setEvent] = useParam('event');
+  const [from, setFrom] = useParam('from');
+  const [to, setTo] = useParam('to');
+  const [opened, open] = useParam('open');
+  const [place, setPlace] = useParam('after');
+  const [selected, select] = useState(/** @type {Set<string>} */ (new Set()));
+  const filter = clean({ reason, stage, id: event, from: instant(from), to: instant(to) });
+  const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['DeadLetters']>} */ (call('GET', path, { signal })), ['dead letters', path]);
+  useChanges(poll.refresh);
+  const choose = (set) => (value) => {
+    setParams({ after: '', open: '' });
+    set(value);
+  };
+  const next = (link) => new URL(link, location.href).searchParams.get('$skipToken');
+  return html`
+    <div class="filters">
+      <${Search} label="Event id" value=${event} onChange=${choose(setEvent)} />
+      <${Select} label="Reason" value=${reason} onChange=${choose(setReason)} options=${[['', 'all'], ...REASONS.map((one) => [one, one])]} />
+      <${Select} label="Stage" value=${stage} onChange=${choose(setStage)} options=${[['', 'all'], ['waiting', 'waiting for its file'], ['written', 'written']]} />
+      <${Range} from=${from} to=${to} setFrom=${choose(setFrom)} setTo=${choose(setTo)} />
+    </div>
+    <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && page.problems.length === 0} empty="No dead letter matches.">${(/** @type {Schemas['DeadLetters']} */ page) => html`
+      ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}><b>${problem.path}</b> cannot be read: ${problem.reason}</p>`)}
+      ${may('operate') && html`<div class="toolbar">
+        <${Redrive} id=${id} selection=${{ keys: [...selected] }} name=${`Redrive ${num(selected.size)} selected …`} disabled=${selected.size === 0} />
+        <${Redrive} id=${id} selection=${Object.keys(filter).length > 0 ? { filter } : { all: true }} name="Redrive all that match …" />
+        <${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : Object.keys(filter).length > 0 ? { filter } : { all: true }} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />
+      </div>`}
+      <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') ? select : undefined} opened=${opened}
+        details=${(row) => html`<${Letter} id=${id} row=${row} />`}
+        columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetter']>} */ ([
+          { key: 'id', name: 'Event', cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => open(opened === row.key ? '' : row.key)}>${row.id ?? row.key}<//>` },
+          { key: 'type', name: 'Type', cell: (row) => row.eventType ?? '' },
+          { key: 'subject', name: 'Subject', cell: (row) => row.subject ?? '' },
+          { key: 'reason', name: 'Reason', cell: (row) => row.deadLetterReason ?? '' },
+          { key: 'status', name: 'Last status', num: true, cell: (row) => row.lastHttpStatusCode ?? '' },
+          { key: 'attempts', name: 'Attempts', num: true, cell: (row) => num(row.deliveryAttempts) },
+          { key: 'last', name: 'Last attempt', cell: (row) => html`<${Time} at=${row.lastDeliveryAttemptTime} />` },
+          { key: 'published', name: 'Published', cell: (row) => html`<${Time} at=${row.publishTime} />` },
+          { key: 'stage', name: 'Stage', cell: (row) => html`<${Badge}>${row.stage}<//>` },
+        ])} />
+      <div class="toolbar">
+        <button type="button" disabled=${!place} onClick=${() => setPlace('')}>First page</button>
+        <button type="button" disabled=${!page.nextLink} onClick=${() => setPlace(next(page.nextLink))}>Next page</button>
+      </div>`}
+    <//>
+    <${Command} line=${line('list', id, { filter })} parts=${[]} />
+  `;
+}
+
+const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, value]) => value));
+
+/** The command for the same dead letters. */
+function line(verb, id, { filter = undefined, keys = [], all = false }, ...more) {
+  const { topic, name } = splitId(id);
+  const flags = Object.entries(filter ?? {}).flatMap(([key, value]) => [`--${key}`, value]);
+  return command('dead-letters', verb, topicArgument(topic), name, ...flags, ...keys.slice(0, 20).flatMap((key) => ['--key', key]), ...(all && verb !== 'list' ? ['--all'] : []), ...more);
+}
+
+/**
+ * One dead letter with its event, byte for byte.
+ * @param {{ id: string, row: Schemas['DeadLetter'] }} props
+ */
+function Letter({ id, row }) {
+  const path = `${pathOf(id)}/deadLetters/${encodeURIComponent(row.key)}`;
+  const poll = usePoll((signal) => call('GET', path, { signal, text: true }), ['letter', path], 0);
+  const text = poll.data === undefined ? '' : (member(poll.data, 'event') ?? poll.data);
+  return html`
+    <${Failed} error=${poll.error} />
+    <${Facts} rows=${[
+      ['Reason', row.deadLetterReason],
+      ['Last outcome', row.lastDeliveryOutcome],
+      ['Attempts', num(row.deliveryAttempts)],
+      row.file && ['File', html`<code>${row.file}</code>`],
+      row.fileDue && ['File is due', html`<${Time} at=${row.fileDue} exact=${true} />`],
+      ['Event', row.id && html`<a href=${link('event', { topic: splitId(id).topic, id: row.id })}>trace ${row.id}</a>`],
+    ]} />
+    ${poll.loading ? html`<${Loading} />` : poll.data !== undefined && html`<${Payload} text=${isJson(text) ? pretty(text) : text} name=${`${row.id ?? 'dead-letter'}.json`} />`}
+  `;
+}
+
+/** Walks all steps of a count or of a purge: a step of the server is bounded. */
+async function walk(path, body) {
+  let count = 0;
+  const problems = [];
+  for (let after; ; ) {
+    const part = /** @type {Schemas['DeadLettersPurged']} */ (await post(path, after ? { ...body, after } : body));
+    count += part.deadLetters;
+    problems.push(...part.problems);
+    if (!part.next) return { count, problems };
+    after = part.next;
+  }
+}
+
+function Redrive({ id, selection, name, disabled = false }) {
+  const [plan, set] = useState(/** @type {any} */ (null));
+  const path = `${pathOf(id)}/deadLetters/redrive`;
+  const begin = async () => {
+    try {
+      set({ ...(await walk(path, { ...selection, dryRun: true })), rate: '', keep: false });
+    } catch (error) {
+      tell(error.message, { kind: 'bad' });
+    }
+  };
+  if (!plan) return html`<button type="button" disabled=${disabled} onClick=${begin}>${name}</button>`;
+  const same = line('redrive', id, selection, ...(plan.rate ? ['--rate', plan.rate] : []), ...(plan.keep ? ['--keep'] : []));
+  const submit = async (event) => {
+    event.preventDefault();
+    const body = { ...selection, ...(plan.rate ? { rate: Number(plan.rate) } : {}), ...(plan.keep ? { keep: true } : {}) };
+    const started = await run(() => post(path, body), (job) => `Redrive started: job ${job.job}`, same);
+    set(null);
+    if (started) go('jobs', { id });
+  };
+  return html`<form class="panel" onSubmit=${submit} aria-label="Redrive">
+    <p><b>${num(plan.count)} dead letters</b> would be sent again, to ${splitId(id).name} only.</p>
+    ${plan.problems.map((problem) => html`<p class="wrong">${problem.path}: ${problem.reason}</p>`)}
+    <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} placeholder="the limits of the endpoint" onInput=${(event) => set({ ...plan, rate: event.currentTarget.value })} />
+    <p><label><input type="checkbox" checked=${plan.keep} onChange=${() => set({ ...plan, keep: !plan.keep })} /> Keep files whose dead letters were all sent again</label></p>
+    <${Command} line=${same} parts=${[]} />
+    <div class="acts"><button type="submit" class="primary" disabled=${plan.count === 0}>Redrive ${num(plan.count)}</button><button type="button" onClick=${() => set(null)}>Cancel</button></div>
+  </form>`;
+}
+
+function Purge({ id, selection, name }) {
+  const path = `${pathOf(id)}/deadLetters/purge`;
+  const begin = async () => {
+    let count;
+    try {
+      ({ count } = await walk(path, { ...selection, dryRun: true }));
+    } catch (error) {
+      tell(error.message, { kind: 'bad' });
+      return;
+    }
+    const same = line('purge', id, selection, '--yes');
+    if (count === 0) tell('No dead letter matches.', { kind: 'warn' });
+    else if (await ask({ title: `Purge ${num(count)} dead letters?`, body: 'They are deleted for good.', confirm: 'Purge', danger: true, typed: String(count), line: same })) {
+      await run(() => walk(path, selection), (done) => `${num(done.count)} dead letters purged`, same);
+      changed();
+    }
+  };
+  return html`<button type="button" class="danger" onClick=${begin}>${name}</button>`;
+}

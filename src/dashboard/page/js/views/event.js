@@ -1,0 +1,138 @@
+// One event: what became of it, for each event subscription, and why. Without one: find it.
+import { run } from '../actions.js';
+import { may, get, pathOf, post, withQuery } from '../api.js';
+import { command, millis, num, shortName, subscriptionId, topicArgument } from '../format.js';
+import { html, useState } from '../html.js';
+import { usePoll } from '../poll.js';
+import { topics } from '../resources.js';
+import { go, link, setParams, useParams } from '../state.js';
+import { Badge, Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Time } from '../ui.js';
+
+/** @typedef {import('../openapi').components['schemas']} Schemas */
+
+export default function Events() {
+  const params = useParams();
+  const topic = params.get('topic') ?? '';
+  const id = params.get('id') ?? '';
+  const sequence = params.get('sequence') ?? '';
+  const isOne = topic && (id || sequence);
+  return isOne ? html`<${One} topic=${topic} id=${id} sequence=${sequence} key=${`${topic} ${id} ${sequence}`} />` : html`<${Find} topic=${topic} />`;
+}
+
+function Find({ topic }) {
+  const list = usePoll(topics, ['topics of events'], 0);
+  const [wanted, set] = useState('');
+  const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
+  const chosen = topic || (choices.length === 1 ? choices[0].id : '');
+  const submit = (event) => {
+    event.preventDefault();
+    if (!chosen || !wanted.trim()) return;
+    go('event', { topic: chosen, [/^#?\d+$/.test(wanted.trim()) ? 'sequence' : 'id']: wanted.trim().replace('#', '') });
+  };
+  return html`
+    <${Head} title="Events" about="Find an event by its id or its sequence number." />
+    <${Loaded} poll=${list} isEmpty=${() => choices.length === 0} empty=${html`<p>There is no topic yet. <a href=${link('topics')}>Create one.</a></p>`}>
+      <form class="filters" onSubmit=${submit}>
+        <${Select} label="Topic" value=${chosen} onChange=${(next) => setParams({ topic: next, after: '' })} options=${[['', 'choose …'], ...choices.map((one) => [one.id, shortName(one.id)])]} />
+        <${Field} label="Event id or sequence number" type="search" data-search value=${wanted} onInput=${(event) => set(event.currentTarget.value)} />
+        <div class="acts"><button type="submit" class="primary" disabled=${!chosen || !wanted.trim()}>Find</button></div>
+      </form>
+    <//>
+  `;
+}
+
+function One({ topic, id, sequence }) {
+  const path = withQuery(`${pathOf(topic)}/trace`, { id, sequence });
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['Trace']>} */ (get(path, signal)), ['trace', path]);
+  return html`
+    <${Head} title=${id || `Event ${num(sequence)}`} crumbs=${[['Events', link('event', { topic })], [shortName(topic), link('topic', { id: topic })]]} />
+    <${Loaded} poll=${poll} isEmpty=${(trace) => trace.events.length === 0} empty=${html`<p>The topic has no such event. Its log has the sequences that are still kept; events before are known by id only.</p>`}>${(/** @type {Schemas['Trace']} */ trace) => html`
+      ${trace.events.length > 1 && html`<p class="notice warn">${num(trace.events.length)} events have this id.</p>`}
+      ${trace.events.map((event) => html`<${Story} key=${String(event.sequence)} topic=${topic} event=${event} now=${trace.now} />`)}
+    `}<//>
+    <${Command} parts=${['trace', id || sequence, '--topic', topicArgument(topic), ...(id ? [] : ['--sequence'])]} />
+  `;
+}
+
+const KINDS = { delivered: 'ok', filtered: 'none', pending: 'warn', deadLettered: 'bad', dropped: 'bad', canceled: 'none' };
+
+/** Those that need attention come first. */
+const ORDER = ['deadLettered', 'dropped', 'pending', 'backlog', 'inFlight', 'delivered', 'filtered'];
+const place = (history) => (ORDER.indexOf(history.result) + ORDER.length + 1) % (ORDER.length + 1);
+
+/** @param {{ topic: string, event: Schemas['TracedEvent'] }} props */
+function Story({ topic, event }) {
+  const histories = [...event.subscriptions].sort((a, b) => place(a) - place(b));
+  const before = BigInt(event.sequence) - 1n;
+  return html`
+    <div class="panel">
+      <${Facts} rows=${[
+        ['Event id', event.id && html`<code>${event.id}</code>`],
+        ['Type', event.eventType],
+        ['Subject', event.subject],
+        ['Sequence', html`${num(event.sequence)} · ${before > 0n && html`<a href=${link('event', { topic, sequence: before.toString() })}>previous</a> · `}<a href=${link('event', { topic, sequence: (before + 2n).toString() })}>next</a>`],
+        ['Published', event.published && html`<${Time} at=${event.published} exact=${true} /> (<${Time} at=${event.published} />)`],
+      ]} />
+    </div>
+    <h2>What became of it</h2>
+    ${histories.length === 0 && html`<p class="empty">No event subscription was there for it.</p>`}
+    <div data-list>
+      ${histories.map((history) => html`<${History} key=${`${history.domainTopic ?? ''} ${history.subscription}`} topic=${topic} event=${event} history=${history} />`)}
+    </div>`;
+}
+
+/** @param {{ topic: string, event: Schemas['TracedEvent'], history: Schemas['DeliveryHistory'] }} props */
+function History({ topic, event, history }) {
+  const [isForecast, forecast] = useState(false);
+  const parent = history.domainTopic ? `${topic}/topics/${history.domainTopic}` : topic;
+  const id = subscriptionId(parent, history.subscription);
+  const line = command('replay', 'start', topicArgument(parent), history.subscription, '--from-sequence', event.sequence, '--to-sequence', event.sequence);
+  const replay = () =>
+    run(() => post(`${pathOf(id)}/replays`, { fromSequence: Number(event.sequence), toSequence: Number(event.sequence) }), (job) => `Replay ${job.id} of this event started`, line);
+  const open = !['delivered', 'filtered', 'deadLettered', 'dropped', 'canceled'].includes(history.result);
+  return html`<section class="panel" data-row aria-label=${history.subscription}>
+    <div class="toolbar">
+      <${Badge} kind=${KINDS[history.result] ?? 'info'}>${history.result}<//>
+      ${history.deleted ? html`<b>${history.subscription}</b> <span class="faint">(deleted)</span>` : html`<a data-open href=${link('subscription', { id })}><b>${history.subscription}</b></a>`}
+      <span>${history.text}</span>
+      ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>Replay just this one</button>`}
+      ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => forecast(!isForecast)}>Why it waits, and when it is tried</button>`}
+    </div>
+    <ol class="timeline">
+      ${history.lines.map((one, index) => html`<li key=${index}>
+        <${Time} at=${one.at} exact=${true} /> <${Outcome} step=${one.step} /> ${one.attempt ? `attempt ${one.attempt}` : ''} ${one.status ? html`<b>${one.status}</b>` : ''} ${one.outcome ?? one.reason ?? ''} ${one.milliseconds === undefined || one.milliseconds === null ? '' : `after ${millis(one.milliseconds)}`}
+        ${one.nextAttempt && html` · next <${Time} at=${one.nextAttempt} />`}
+        ${one.file && html` · file <code>${one.file}</code>`}
+        ${one.filter && html`<div class="faint">version ${one.filter.version} of the filter${one.filter.stoppedBy ? html`: <code>${one.filter.stoppedBy}</code> stopped it, ${one.filter.reason}${one.filter.value ? html`; it saw <code>${one.filter.value}</code>` : ''}` : ''}</div>`}
+        ${one.response && html`<blockquote>${one.response.text}</blockquote>`}
+      </li>`)}
+    </ol>
+    ${history.truncated && html`<p class="hint">There are more lines: see the attempts of the event subscription.</p>`}
+    ${isForecast && html`<${Forecast} id=${id} sequence=${event.sequence} />`}
+  </section>`;
+}
+
+const OBSTACLES = {
+  held: (one) => `held by ${one.by}`,
+  suspended: (one) => html`suspended (${one.cause}) since <${Time} at=${one.since} />, next probe <${Time} at=${one.nextProbe} />`,
+  probing: (one) => html`probing (${one.cause}) since <${Time} at=${one.since} />`,
+  retryAfter: (one) => html`the endpoint asked to wait until <${Time} at=${one.until} exact=${true} />`,
+  paced: (one) => `paced at ${num(one.rate)} requests a second`,
+  full: (one) => `the retry queue is full: ${num(one.pending)} of ${num(one.limit)}`,
+  noReceiver: () => 'no client receives',
+};
+
+function Forecast({ id, sequence }) {
+  const path = withQuery(`${pathOf(id)}/explain`, { sequence });
+  const poll = usePoll((signal) => get(path, signal), ['explain', path]);
+  if (poll.error && !poll.data) return html`<${Failed} error=${poll.error} />`;
+  const data = poll.data;
+  if (!data) return null;
+  return html`<${Facts} rows=${[
+    ['State', data.state],
+    data.behind !== undefined && ['Behind', `${num(data.behind)} events are read first`],
+    data.nextDue && ['Due', html`<${Time} at=${data.nextDue} exact=${true} />`],
+    ['Obstacles', data.obstacles.length === 0 ? 'none' : html`<ul class="plain">${data.obstacles.map((one) => html`<li>${OBSTACLES[one.kind]?.(one) ?? one.kind}</li>`)}</ul>`],
+    data.forecast && ['If each attempt fails', html`with ${data.forecast.ifEachFailsWith}: <ol class="plain">${data.forecast.attempts.slice(0, 12).map((one) => html`<li>attempt ${one.number}: <${Time} at=${one.notBefore} exact=${true} />${one.jitterSeconds ? ` to ${num(one.jitterSeconds)} s later` : ''}</li>`)}</ol>${data.forecast.end && html`<p>then ${data.forecast.end.reason}, <${Time} at=${data.forecast.end.at} exact=${true} /></p>`}`],
+  ]} />`;
+}

@@ -1,0 +1,140 @@
+// Replays and redrives, and the wizard that starts a replay.
+import { run } from '../actions.js';
+import { may, get, pathOf, post } from '../api.js';
+import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
+import { html, useState } from '../html.js';
+import { useChanges, usePoll } from '../poll.js';
+import { link, setParams, useParams } from '../state.js';
+import { Table } from '../table.js';
+import { Badge, Command, Field, Head, Loaded, ask, tell, Time } from '../ui.js';
+import { Range, instant } from './attempts.js';
+
+/** @typedef {import('../openapi').components['schemas']} Schemas */
+
+export default function Jobs() {
+  const id = useParams().get('id') ?? '';
+  return html`
+    <${Head} title=${id ? `Jobs of ${splitId(id).name}` : 'Jobs and replay'} crumbs=${id ? [['Jobs', link('jobs')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []}
+      about=${id ? null : 'A replay sends stored events to one event subscription again; a redrive sends its dead letters again.'}>
+      ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
+    <//>
+    ${id && html`<${JobsOf} id=${id} />`}
+  `;
+}
+
+const KINDS = { running: 'info', waiting: 'info', paused: 'held', completed: 'ok', canceled: 'none' };
+
+export function JobsOf({ id }) {
+  const isNew = useParams().get('new') === 'replay';
+  const { topic, name } = splitId(id);
+  const poll = usePoll((signal) => /** @type {Promise<{ value: Schemas['Replay'][] }>} */ (get(`${pathOf(id)}/replays`, signal)), ['jobs', id]);
+  useChanges(poll.refresh);
+  return html`
+    ${may('operate') && (isNew ? html`<${Wizard} id=${id} />` : html`<p><button type="button" onClick=${() => setParams({ new: 'replay' })}>New replay …</button></p>`)}
+    <${Loaded} poll=${poll} isEmpty=${(list) => list.value.length === 0} empty="No job yet. The last 50 that ended stay here.">${(list) => html`
+      <${JobTable} rows=${list.value.map((job) => ({ ...job, subscription: id }))} />`}
+    <//>
+    <${Command} parts=${['replay', 'list', topicArgument(topic), name]} />
+  `;
+}
+
+/** @typedef {Schemas['Replay'] & { subscription: string }} Job */
+
+/**
+ * Jobs with their progress and what can be done with them.
+ * @param {{ rows: Job[], isOfAll?: boolean }} props
+ */
+export function JobTable({ rows, isOfAll = false }) {
+  const act = async (job, verb) => {
+    const { topic, name } = splitId(job.subscription);
+    const line = command('replay', verb, topicArgument(topic), name, job.id);
+    const what = `${job.kind} ${job.id}`;
+    if (verb === 'cancel' && !(await ask({ title: `Cancel ${what}?`, body: 'Delivered events stay delivered; the others are not sent.', confirm: 'Cancel the job', danger: true, line }))) return;
+    await run(() => post(`${pathOf(job.subscription)}/replays/${encodeURIComponent(job.id)}/${verb}`), `${what}: ${verb}`, line);
+  };
+  const share = (job) => (job.progress.total ? Math.min(1, Number(job.progress.passed) / Number(job.progress.total)) : null);
+  return html`<${Table} name="Jobs" rows=${rows} id=${(job) => `${job.subscription} ${job.id}`} columns=${/** @type {import('../table.js').Columns<Job>} */ ([
+    { key: 'id', name: 'Job', cell: (job) => html`<span data-open tabindex="-1">${job.kind} ${job.id}</span>` },
+    isOfAll && { key: 'subscription', name: 'Event subscription', cell: (job) => html`<a data-open href=${link('jobs', { id: job.subscription })}>${shortName(splitId(job.subscription).topic)} / ${splitId(job.subscription).name}</a>` },
+    { key: 'state', name: 'State', cell: (job) => html`<${Badge} kind=${KINDS[job.state] ?? 'none'}>${job.state}<//>` },
+    { key: 'progress', name: 'Progress', cell: (job) => share(job) === null ? num(job.progress.passed) : html`<progress max="1" value=${share(job)} aria-label=${`Progress of ${job.kind} ${job.id}`}></progress> ${num(job.progress.passed)} of ${num(job.progress.total)}` },
+    { key: 'eta', name: 'Left', num: true, cell: (job) => duration(job.progress.etaSeconds) },
+    { key: 'delivered', name: 'Delivered', num: true, cell: (job) => num(job.counters.delivered) },
+    { key: 'pending', name: 'Pending', num: true, cell: (job) => num(job.counters.pending) },
+    { key: 'failed', name: 'Given up', num: true, cell: (job) => num(Number(job.counters.deadLettered) + Number(job.counters.dropped)) },
+    { key: 'rate', name: 'At most', num: true, cell: (job) => rate(job.eventsPerSecond) },
+    { key: 'range', name: 'Sequences', cell: (job) => (job.fromSequence === undefined || job.fromSequence === null ? '' : `${num(job.fromSequence)} – ${num(job.toSequence)}`) },
+    { key: 'started', name: 'Started', cell: (job) => html`<${Time} at=${job.started} />` },
+    may('operate') && { key: 'do', name: 'Actions', cell: (job) => {
+      const verbs = job.state === 'paused' ? ['resume', 'cancel'] : ['running', 'waiting'].includes(job.state) ? ['pause', 'cancel'] : [];
+      return html`<span class="acts">${verbs.map((verb) => html`<button type="button" class="small" key=${verb} onClick=${() => act(job, verb)}>${verb}</button>`)}</span>`;
+    } },
+  ])} />`;
+}
+
+/** A range, a count, a rate: then the replay. */
+function Wizard({ id }) {
+  const [form, set] = useState({ from: '', to: '', fromSequence: '', toSequence: '', rate: '' });
+  const [plan, setPlan] = useState(/** @type {Schemas['ReplayDryRun'] | null} */ (null));
+  const [error, fail] = useState(/** @type {any} */ (null));
+  const { topic, name } = splitId(id);
+  const change = (key) => (value) => {
+    set({ ...form, [key]: value });
+    setPlan(null);
+  };
+  const body = () => ({
+    ...(form.from ? { from: instant(form.from) } : {}),
+    ...(form.to ? { to: instant(form.to) } : {}),
+    ...(form.fromSequence ? { fromSequence: Number(form.fromSequence) } : {}),
+    ...(form.toSequence ? { toSequence: Number(form.toSequence) } : {}),
+    ...(form.rate ? { eventsPerSecond: Number(form.rate) } : {}),
+  });
+  const flags = [
+    ...(form.from ? ['--from', instant(form.from)] : []),
+    ...(form.to ? ['--to', instant(form.to)] : []),
+    ...(form.fromSequence ? ['--from-sequence', form.fromSequence] : []),
+    ...(form.toSequence ? ['--to-sequence', form.toSequence] : []),
+    ...(form.rate ? ['--rate', form.rate] : []),
+  ];
+  const line = command('replay', 'start', topicArgument(topic), name, ...flags);
+  const count = async (event) => {
+    event.preventDefault();
+    fail(null);
+    try {
+      setPlan(await post(`${pathOf(id)}/replays`, { ...body(), dryRun: true }));
+    } catch (problem) {
+      fail(problem);
+    }
+  };
+  const start = async () => {
+    if (await run(() => post(`${pathOf(id)}/replays`, body()), (job) => `Replay ${job.id} started`, line)) setParams({ new: '' });
+    else tell('No replay was started.', { kind: 'warn' });
+  };
+  const lastHour = () => {
+    const cut = (time) => new Date(time).toISOString().slice(0, 19);
+    set({ ...form, from: cut(Date.now() - 3600e3), to: cut(Date.now()), fromSequence: '', toSequence: '' });
+    setPlan(null);
+  };
+  const about = (field) => (error?.target === field ? error.message : null);
+  return html`<form class="panel fields" onSubmit=${count} aria-label="New replay">
+    <h2>New replay</h2>
+    <p class="about">The events of the range that match the present filter are sent again, to ${name} only. New events go first.</p>
+    <div class="filters">
+      <${Range} from=${form.from} to=${form.to} setFrom=${change('from')} setTo=${change('to')} />
+      <div class="acts"><button type="button" onClick=${lastHour}>The last hour</button></div>
+    </div>
+    <div class="filters">
+      <${Field} label="From sequence" type="number" min="1" value=${form.fromSequence} error=${about('fromSequence')} onInput=${(event) => change('fromSequence')(event.currentTarget.value)} />
+      <${Field} label="To sequence" type="number" min="1" value=${form.toSequence} error=${about('toSequence')} onInput=${(event) => change('toSequence')(event.currentTarget.value)} />
+      <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${form.rate} error=${about('eventsPerSecond')} placeholder="the limits of the endpoint" onInput=${(event) => change('rate')(event.currentTarget.value)} />
+    </div>
+    ${error && html`<p class="wrong" role="alert">${error.message}</p>`}
+    ${plan && html`<p class="notice ok" role="status"><b>${num(plan.matching)} of ${num(plan.stored)} stored events match</b> (sequences ${num(plan.fromSequence)} to ${num(plan.toSequence)})${form.rate ? `; at ${form.rate}/s that takes ${duration(Number(plan.matching) / Number(form.rate))}` : ''}.</p>`}
+    <${Command} line=${line} parts=${[]} />
+    <div class="acts">
+      <button type="submit">Count</button>
+      <button type="button" class="primary" disabled=${!plan || plan.matching === 0} onClick=${start}>Start the replay</button>
+      <button type="button" onClick=${() => setParams({ new: '' })}>Cancel</button>
+    </div>
+  </form>`;
+}

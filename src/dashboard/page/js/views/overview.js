@@ -1,0 +1,76 @@
+// Overview: is the server well, how much passes, and what is wrong now.
+import { nextStep } from '../causes.js';
+import { command, duration, num, rate, shortName, subscriptionId, topicArgument } from '../format.js';
+import { html } from '../html.js';
+import { usePoll } from '../poll.js';
+import { readiness, top } from '../resources.js';
+import { link } from '../state.js';
+import { Command, Failed, Figure, Head, Health, Loaded, Time } from '../ui.js';
+
+const isSick = (line) => line.heldBy || line.health.state !== 'healthy' || line.health.failures > 0 || (line.failedPerSecond ?? 0) > 0;
+
+export default function Overview() {
+  const ready = usePoll(readiness, ['ready']);
+  const poll = usePoll((signal) => top({ by: 'health', top: 10 }, signal), ['sick']);
+  const state = ready.data;
+  return html`
+    <${Head} title="Overview" />
+    <${Failed} error=${ready.error} retry=${ready.refresh} />
+    ${state && !state.ready && html`<div class="notice bad" role="alert"><strong>The server does not accept events (${state.phase}).</strong>
+      <ul>${state.problems.map((problem) => html`<li>${problem}</li>`)}</ul></div>`}
+    <${Loaded} poll=${poll}>${(/** @type {import('../openapi').components['schemas']['Top']} */ data) => html`
+      <dl class="figures">
+        <${Figure} name="Server" value=${state ? (state.ready ? 'ready' : state.phase) : '–'} kind=${state?.ready === false ? 'bad' : ''} href=${link('server')} />
+        <${Figure} name="Delivered" value=${rate(data.deliveredPerSecond)} />
+        <${Figure} name="Failed requests" value=${rate(data.failedPerSecond)} kind=${data.failedPerSecond > 0 ? 'warn' : ''} />
+        <${Figure} name="Backlog" value=${num(data.backlog)} href=${link('subscriptions', { by: 'backlog' })} title="Events that are not yet read by their event subscription" />
+        <${Figure} name="Pending" value=${num(data.pending)} href=${link('subscriptions', { by: 'pending' })} title="Events that failed and are tried again" />
+        <${Figure} name="In flight" value=${num(data.inFlight)} />
+        <${Figure} name="Suspended" value=${num(data.suspended)} kind=${data.suspended > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'suspended' })} />
+        <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
+        <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
+      </dl>
+      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${Wrong} lines=${data.top.filter(isSick)} />`}
+    `}<//>
+  `;
+}
+
+/** @param {{ lines: import('../openapi').components['schemas']['TopLine'][] }} props */
+function Wrong({ lines }) {
+  return html`<section class="panel" aria-labelledby="wrong">
+    <h2 id="wrong">What is wrong now</h2>
+    ${lines.length === 0 && html`<p>Nothing: no endpoint fails, and nothing is held.</p>`}
+    <ul class="plain" data-list>
+      ${lines.map((line) => {
+        const id = subscriptionId(line.topic, line.subscription);
+        /** @type {import('../resources.js').Health} */
+        const health = line.health;
+        return html`<li key=${id} data-row class="sick">
+          <div class="toolbar">
+            <${Health} health=${health} heldBy=${line.heldBy} />
+            <a data-open href=${link('subscription', { id })}><b>${line.subscription}</b></a>
+            <span class="faint">of ${shortName(line.topic)}</span>
+            ${health.since && html`<span class="faint">${health.cause}, since <${Time} at=${health.since} /></span>`}
+            ${health.nextProbe && html`<span class="faint">next probe <${Time} at=${health.nextProbe} /></span>`}
+            <span class="faint">${num(line.backlog)} behind${line.oldestUnreadAgeSeconds ? `, oldest ${duration(line.oldestUnreadAgeSeconds)}` : ''}, ${num(line.pending)} pending</span>
+          </div>
+          <p class="hint">${line.heldBy ? `Held by ${line.heldBy}: nothing is sent until it is resumed.` : nextStep(health.cause)}</p>
+        </li>`;
+      })}
+    </ul>
+    ${lines.length > 0 && html`<${Command} parts=${['top', '--by', 'health']} />`}
+  </section>`;
+}
+
+/** What to do with an empty server. */
+function Start() {
+  return html`<section class="empty" aria-labelledby="start">
+    <h2 id="start">Nothing subscribes yet</h2>
+    <p>Create a topic and an event subscription, <a href=${link('topics')}>here</a> or from a shell:</p>
+    <${Command} line="gridhook listen &" parts=${[]} />
+    <${Command} parts=${['topics', 'create', 'orders']} />
+    <${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />
+    <p>Then publish an event:</p>
+    <${Command} line=${`${command('publish', topicArgument('orders'))} <<< '{"id": "1", "eventType": "Order.Placed", "subject": "orders/1", "dataVersion": "1", "eventTime": "${new Date().toISOString().slice(0, 19)}Z", "data": {}}'`} parts=${[]} />
+  </section>`;
+}

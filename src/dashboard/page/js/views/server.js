@@ -1,0 +1,132 @@
+// The server itself: is it ready, its actors, its store, its clock.
+import { may, call, get, open, post } from '../api.js';
+import { run } from '../actions.js';
+import { duration, num, shortName } from '../format.js';
+import { html, useState } from '../html.js';
+import { parse } from '../json.js';
+import { usePoll } from '../poll.js';
+import { readiness } from '../resources.js';
+import { useParam } from '../state.js';
+import { Table } from '../table.js';
+import { Badge, Command, Facts, Failed, Field, Head, Loaded, Tabs, Time } from '../ui.js';
+
+/** @typedef {import('../openapi').components['schemas']} Schemas */
+
+const TABS = [['state', 'State'], ['store', 'Store and backup'], ['supervision', 'Supervision']];
+
+export default function Server() {
+  const [tab, setTab] = useParam('tab', 'state');
+  return html`
+    <${Head} title="Server" />
+    <${Tabs} name="Parts of the server" tabs=${TABS} value=${tab} onChange=${setTab} />
+    ${tab === 'state' && html`<${State} />`}
+    ${tab === 'store' && html`<${Store} />`}
+    ${tab === 'supervision' && html`<${Supervision} />`}
+  `;
+}
+
+function State() {
+  const ready = usePoll(readiness, ['ready']);
+  const clock = usePoll((signal) => /** @type {Promise<Schemas['Clock']>} */ (get('/clock', signal)), ['clock']);
+  return html`
+    <${Loaded} poll=${ready}>${(/** @type {Schemas['Readiness']} */ data) => html`<section class="panel"><h2>Readiness</h2><${Facts} rows=${[
+      ['Accepts events', data.ready ? html`<${Badge} kind="ok">yes<//>` : html`<${Badge} kind="bad">no<//>`],
+      ['Phase', data.phase],
+      ['Journal', data.journal],
+      ['Lost events', num(data.lostEvents)],
+      data.problems.length > 0 && ['Problems', html`<ul class="plain">${data.problems.map((one) => html`<li>${one}</li>`)}</ul>`],
+    ]} /><${Command} parts=${['health']} /></section>`}<//>
+    <${Loaded} poll=${clock}>${(/** @type {Schemas['Clock']} */ data) => html`<section class="panel"><h2>Clock</h2><${Facts} rows=${[
+      ['Time by which events age', html`<${Time} at=${data.time} exact=${true} />`],
+      ['System clock', html`<${Time} at=${data.wallClock} exact=${true} />`],
+      ['System clock ahead by', duration(data.wallClockAheadSeconds)],
+      ['Expiry', data.expiryHeld ? html`<${Badge} kind="warn">held until the clock is confirmed<//>` : html`<${Badge} kind="ok">on<//>`],
+    ]} />${data.expiryHeld && may('admin') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}
+    <${Command} parts=${['clock', 'show']} /></section>`}<//>
+  `;
+}
+
+/** Reads lines of progress until the last one, which has the result. */
+async function stream(path, body, tell) {
+  const response = await open('POST', path, { body });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  let last = {};
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const parts = (rest + value).split('\n');
+    rest = parts.pop();
+    for (const part of parts.filter(Boolean)) {
+      last = parse(part);
+      tell(last);
+    }
+  }
+  return last;
+}
+
+function Store() {
+  const [folder, setFolder] = useState('');
+  return html`
+    ${may('operate') && html`<${Work} title="Check the store" about="Reads every record. Publishing and delivery go on." name="Check" path="/store/check" command=${['fsck', '--online']} />`}
+    ${may('admin') && html`<${Work} title="Back up the store" about="A copy of the store at one moment, checked before it is complete." name="Back up" path="/store/backup" body=${{ folder }} isReady=${folder.startsWith('/')} command=${['backup', folder || '/srv/backups/monday']}>
+      <${Field} label="New folder on the machine of the server" value=${folder} placeholder="/srv/backups/monday" onInput=${(event) => setFolder(event.currentTarget.value)} />
+    <//>`}
+    ${!may('operate') && html`<div class="empty">Your role may not check or back up the store.</div>`}
+  `;
+}
+
+function Work({ title, about, name, path, body = undefined, isReady = true, command: parts, children = null }) {
+  const [line, set] = useState(/** @type {any} */ (null));
+  const [error, fail] = useState(/** @type {any} */ (null));
+  const [isBusy, busy] = useState(false);
+  const start = async (event) => {
+    event.preventDefault();
+    busy(true);
+    fail(null);
+    set(null);
+    try {
+      await stream(path, body, set);
+    } catch (problem) {
+      fail(problem);
+    } finally {
+      busy(false);
+    }
+  };
+  const report = line?.report;
+  return html`<form class="panel fields" onSubmit=${start}>
+    <h2>${title}</h2><p class="about">${about}</p>
+    ${children}
+    <div class="acts"><button type="submit" class="primary" disabled=${isBusy || !isReady}>${name}</button>${isBusy && html`<span role="status">${line?.progress ?? 'started'}</span>`}</div>
+    <${Failed} error=${error} />
+    ${line?.error && html`<p class="notice bad" role="alert">${line.error}</p>`}
+    ${report && html`<div class=${`notice ${report.findings.length > 0 ? 'bad' : 'ok'}`} role="status">
+      <b>${report.findings.length === 0 ? 'Nothing is wrong.' : `${num(report.findings.length)} findings`}</b>
+      <ul class="plain">${report.findings.map((one) => html`<li>${typeof one === 'string' ? one : JSON.stringify(one)}</li>`)}</ul>
+      <${Facts} rows=${Object.entries(report.counts).map(([what, count]) => [what, num(/** @type {any} */ (count))])} />
+    </div>`}
+    ${line?.backup && html`<div class="notice ok" role="status"><b>Backup complete.</b><pre class="text" tabindex="0" role="region" aria-label="Backup">${JSON.stringify(line.backup, null, 2)}</pre></div>`}
+    <${Command} parts=${parts} />
+  </form>`;
+}
+
+function Supervision() {
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['Supervision']>} */ (call('GET', '/supervision', { signal })), ['supervision']);
+  return html`<${Loaded} poll=${poll}>${(/** @type {Schemas['Supervision']} */ data) => html`
+    <div class="panel"><${Facts} rows=${[
+      ['Actors', num(data.actors)],
+      ['Restarts', Object.entries(data.ends).map(([kind, n]) => `${kind} ${num(n)}`).join(', ')],
+      ['Recovery', data.recovery.count > 0 ? `p50 ${duration(data.recovery.p50)}, p99 ${duration(data.recovery.p99)}, longest ${duration(data.recovery.longest)}` : 'none yet'],
+      ['Quarantined events', data.quarantined > 0 ? html`<${Badge} kind="bad">${num(data.quarantined)}<//>` : '0'],
+    ]} /></div>
+    ${data.mostRestarted.length > 0 && html`<${Table} name="Most restarted actors" rows=${data.mostRestarted} id=${(row) => [row.kind, row.topic, row.subscription, row.store].join(' ')} columns=${/** @type {import('../table.js').Columns<Schemas['SupervisedActor']>} */ ([
+      { key: 'kind', name: 'Actor', cell: (row) => row.kind },
+      { key: 'who', name: 'Of', cell: (row) => [shortName(row.topic), row.subscription, row.store].filter(Boolean).join(' / ') },
+      { key: 'restarts', name: 'Restarts', num: true, cell: (row) => num(row.restarts) },
+      { key: 'last', name: 'Last', cell: (row) => html`<${Time} at=${row.lastEnd} />` },
+      { key: 'cause', name: 'Cause', wide: true, cell: (row) => row.lastCause ?? '' },
+      { key: 'quarantined', name: 'Quarantined', num: true, cell: (row) => num(row.quarantined?.count) },
+    ])} />`}
+    <${Command} parts=${['supervision']} />
+  `}<//>`;
+}

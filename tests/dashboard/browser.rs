@@ -1,0 +1,54 @@
+//! The page in a browser: Debian's headless Chromium, driven by Playwright, on the real binary.
+//!
+//! The scenes are in `browser/`. Each is a program for Node that starts a server and a browser, and ends well or says what
+//! was wrong.
+
+use std::{fs::File, path::PathBuf, process::Command, time::Duration};
+
+use tempfile::TempDir;
+
+use crate::{
+    sdk::packages,
+    support::{needs, server::wait_for, turn::Turn},
+};
+
+/// A scene ends itself before, and takes its server and its browser with it.
+const SCENE: Duration = Duration::from_secs(180);
+
+/// Where Debian's package has the browser.
+const CHROMIUM: &str = "/usr/bin/chromium-headless-shell";
+
+fn is_there() -> bool {
+    needs::node() && needs::can_run("chromium", Command::new(CHROMIUM).args(["--no-sandbox", "--version"]))
+}
+
+/// Plays a scene to its end, and returns what it measured.
+fn play(scene: &str) -> String {
+    let _turn = Turn::take();
+    let stage = packages::stage("browser");
+    let logs = TempDir::new().expect("a folder");
+    let file = |name: &str| File::create(logs.path().join(name)).expect("a log");
+    let mut program = Command::new("node");
+    program
+        .arg(stage.path().join(scene))
+        .env("GRIDHOOK_BINARY", env!("CARGO_BIN_EXE_gridhook"))
+        .env("GRIDHOOK_CHROMIUM", CHROMIUM)
+        .env("GRIDHOOK_PAGE", PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/page"));
+    let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the scene begins");
+    let mut ended = None;
+    wait_for("the scene to end", SCENE, || {
+        ended = child.try_wait().expect("a child is waited for");
+        ended.is_some()
+    });
+    let read = |name: &str| std::fs::read_to_string(logs.path().join(name)).unwrap_or_default();
+    assert!(ended.is_some_and(|status| status.success()), "{scene}:\n{}{}", read("out"), read("err"));
+    print!("{}", read("out"));
+    read("out")
+}
+
+#[test]
+fn every_view_is_whole_empty_full_and_while_the_server_is_gone() {
+    if is_there() {
+        play("views.mjs");
+    }
+}

@@ -1,0 +1,262 @@
+// What the scenes share: the real binary, an endpoint, a browser, and what is watched on every page.
+import { spawn } from 'node:child_process';
+import fs from 'node:fs';
+import http from 'node:http';
+import os from 'node:os';
+import path from 'node:path';
+import { chromium } from 'playwright-core';
+
+const { GRIDHOOK_BINARY, GRIDHOOK_CHROMIUM } = process.env;
+export const SCOPE = '/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid';
+export const TOKEN = 'a-token-of-the-operators-of-this-test';
+/** Generous: a machine with two busy cores is slow. */
+const WAIT = 45000;
+
+const ends = [];
+/** Runs at the end of the process, also after a failure. */
+export const atEnd = (work) => ends.push(work);
+process.on('exit', () => {
+  for (const work of ends) work();
+});
+for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(1));
+setTimeout(() => fail('the scene takes too long'), Number(process.env.GRIDHOOK_SCENE_SECONDS ?? 150) * 1000).unref();
+
+export function fail(text) {
+  console.error(text);
+  process.exit(1);
+}
+
+export function check(condition, text) {
+  if (!condition) throw new Error(text);
+}
+
+export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/** Waits until it is so. */
+export async function until(what, so, most = WAIT) {
+  const end = Date.now() + most;
+  for (;;) {
+    const found = await so();
+    if (found) return found;
+    check(Date.now() < end, `waited ${most} ms for ${what}`);
+    await sleep(20);
+  }
+}
+
+/** The real binary on a folder of its own. */
+export class Server {
+  constructor(settings = {}) {
+    this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-dashboard-'));
+    this.settings = settings;
+    this.at = '127.0.0.1:0';
+    atEnd(() => {
+      this.child?.kill('SIGKILL');
+      fs.rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
+    });
+  }
+
+  static async start(settings) {
+    const server = new Server(settings);
+    await server.start();
+    return server;
+  }
+
+  async start() {
+    const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('GRIDHOOK_')));
+    const log = fs.openSync(path.join(this.folder, 'log'), 'a');
+    this.child = spawn(GRIDHOOK_BINARY, ['serve', '--listen', this.at, '--data-dir', path.join(this.folder, 'data')], {
+      stdio: ['ignore', log, log],
+      env: { ...environment, GRIDHOOK_ADMIN_TOKEN: TOKEN, GRIDHOOK_DELIVERY__VALIDATE: 'false', GRIDHOOK_JOURNAL__RETENTION: '7d', ...this.settings },
+    });
+    fs.closeSync(log);
+    // The address stays the same over restarts, as the page expects.
+    if (this.at.endsWith(':0')) {
+      this.at = await until('the server to listen', () => /listens on https?:\/\/(\S+)\n/.exec(this.log())?.[1]);
+      this.url = `http://${this.at}`;
+    }
+    await until('the server to be ready', () => fetch(`${this.url}/readyz`).then((answer) => answer.ok, () => false));
+  }
+
+  log() {
+    return fs.readFileSync(path.join(this.folder, 'log'), 'utf8');
+  }
+
+  async kill() {
+    const gone = new Promise((done) => this.child.once('exit', done));
+    this.child.kill('SIGKILL');
+    await gone;
+  }
+
+  async ask(method, where, body = undefined) {
+    const answer = await fetch(this.url + where, {
+      method,
+      headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' },
+      body: body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body),
+    });
+    const text = await answer.text();
+    check(answer.ok, `${method} ${where}: ${answer.status} ${text}`);
+    return text ? JSON.parse(text) : null;
+  }
+
+  topic(name, properties = {}) {
+    return this.ask('PUT', `${SCOPE}/topics/${name}`, { location: 'local', properties });
+  }
+
+  subscribe(topic, name, endpoint, more = {}) {
+    const destination = { endpointType: 'WebHook', properties: { endpointUrl: endpoint, ...more.webhook } };
+    return this.ask('PUT', `${SCOPE}/topics/${topic}/eventSubscriptions/${name}`, { properties: { destination, ...more.properties } });
+  }
+
+  async publish(topic, events) {
+    const body = events.map((event, index) => ({ id: `e-${index}`, eventType: 'Order.Placed', subject: 'orders/1', dataVersion: '1', eventTime: new Date().toISOString(), data: {}, ...event }));
+    await this.ask('POST', `/topics/${topic}/api/events`, typeof events === 'string' ? events : body);
+  }
+}
+
+export const subscriptionId = (topic, name) => `${SCOPE}/topics/${topic}/eventSubscriptions/${name}`;
+export const topicId = (name) => `${SCOPE}/topics/${name}`;
+
+/** A webhook that answers as its path says: `/503/text` answers 503. */
+export async function endpoint(says = () => 'ok') {
+  const server = http.createServer((request, response) => {
+    request.resume().on('end', () => {
+      const status = Number(/^\/(\d{3})/.exec(request.url)?.[1] ?? 200);
+      response.writeHead(status, { 'content-type': 'text/plain' }).end(says(request.url));
+    });
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', () => done()));
+  server.unref();
+  return `http://127.0.0.1:${server.address().port}`;
+}
+
+let browser;
+async function launch() {
+  browser ??= await chromium.launch({ executablePath: GRIDHOOK_CHROMIUM, args: ['--no-sandbox', '--disable-gpu', '--js-flags=--expose-gc'] });
+  return browser;
+}
+export const close = async () => {
+  await browser?.close();
+  browser = undefined;
+};
+
+/** What a page may never do. */
+export class Watch {
+  constructor(origin) {
+    this.origin = origin;
+    /** Refused requests and lost connections are logged by the browser itself; a scene that causes them says so. */
+    this.allowed = [];
+    this.problems = [];
+    this.requests = new Map();
+  }
+
+  async on(context) {
+    await context.addInitScript(() => {
+      addEventListener('securitypolicyviolation', (event) => console.error(`CSP ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+    });
+    context.on('request', (request) => {
+      const url = request.url();
+      if (!url.startsWith(`${this.origin}/`) && !url.startsWith('data:') && !url.startsWith('blob:')) this.problems.push(`request to ${url}`);
+      this.requests.set(`${request.method()} ${url}`, request);
+    });
+    context.on('console', (message) => {
+      if (['error', 'warning'].includes(message.type())) this.tell(`console: ${message.text()} ${message.location().url}`);
+    });
+    context.on('weberror', (error) => this.tell(`error: ${error.error().stack}`));
+    context.on('dialog', (dialog) => {
+      this.problems.push(`dialog: ${dialog.message()}`);
+      dialog.dismiss();
+    });
+  }
+
+  tell(text) {
+    if (!this.allowed.some((pattern) => pattern.test(text))) this.problems.push(text);
+  }
+
+  /** Nothing has happened that may not. */
+  clean(when) {
+    check(this.problems.length === 0, `${when}: ${this.problems.slice(0, 5).join('\n')}`);
+  }
+}
+
+/** What the browser logs by itself where the server is not there or refuses. */
+export const NETWORK = [/Failed to load resource/, /net::ERR_/];
+
+/** Serves files of the page with a change: a seeded bug, or all of them from the folder while they are written. */
+async function change(context, seed) {
+  const folder = process.env.GRIDHOOK_PAGE_FOLDER;
+  if (!folder && Object.keys(seed).length === 0) return;
+  await context.route(/\/ui\/(?!session)/, async (route) => {
+    const file = new URL(route.request().url()).pathname.replace(/^.*\/ui\//, '') || 'index.html';
+    if (!folder && !(file in seed)) return route.continue();
+    const response = await route.fetch({ url: route.request().url().replace(/\/ui\/.*/, `/ui/${folder ? '' : file}`) }).catch(() => null);
+    if (!response) return route.abort();
+    const before = folder ? fs.readFileSync(path.join(folder, file), 'utf8') : await response.text();
+    const body = seed[file]?.(before) ?? before;
+    if (seed[file]) check(body !== before, `the seed does not fit ${file}`);
+    const types = { js: 'text/javascript', css: 'text/css', html: 'text/html' };
+    const headers = { ...response.headers(), 'content-type': types[file.split('.').pop()] };
+    for (const name of ['content-encoding', 'content-length', 'etag']) delete headers[name];
+    return route.fulfill({ status: 200, headers, body });
+  });
+}
+
+/** A context of the browser with a page that is signed in. */
+export async function visit(server, { watch = new Watch(server.url), seed = {}, ...options } = {}) {
+  const context = await (await launch()).newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(WAIT);
+  await watch.on(context);
+  await change(context, seed);
+  const page = await context.newPage();
+  await page.goto(`${server.url}/ui/`);
+  await signIn(page);
+  return { context, page, watch };
+}
+
+export async function signIn(page) {
+  await page.getByLabel('Token of an operator').fill(TOKEN);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('button', { name: /^Sign out/ }).waitFor();
+}
+
+/** Goes to a view by its address and waits until it shows something. */
+export async function show(page, hash) {
+  await page.evaluate((next) => (location.hash = next), hash);
+  await settled(page);
+}
+
+/** The view has loaded: no part of it waits for its first answer. */
+export async function settled(page) {
+  await page.waitForFunction(() => {
+    const main = document.querySelector('main');
+    return main?.querySelector('h1') && !main.querySelector('.loading');
+  });
+}
+
+export const hash = (view, params = {}) => {
+  const query = new URLSearchParams(params).toString();
+  return `#/${view}${query ? `?${query}` : ''}`;
+};
+
+/** The page's own console errors, and a table of what was measured. */
+export const told = (name, value) => console.log(`${name.padEnd(52)} ${value}`);
+
+/** Runs the parts of a scene one after the other. */
+export async function scene(parts) {
+  try {
+    for (const [name, part] of Object.entries(parts)) {
+      const began = Date.now();
+      try {
+        await part();
+      } catch (error) {
+        error.message = `${name}: ${error.message}`;
+        throw error;
+      }
+      console.log(`ok ${name} (${Date.now() - began} ms)`);
+    }
+    await close();
+    process.exit(0);
+  } catch (error) {
+    console.error(error.stack);
+    process.exit(1);
+  }
+}
