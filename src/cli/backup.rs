@@ -15,7 +15,7 @@ use super::{
     client::ServerArgs,
     control_records::control_records,
     fsck::{accounts, store_options},
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
+    output::{CommandOutcome, OutputArgs, read},
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -151,17 +151,5 @@ impl Restore {
             format!("{loss}{report}\nsalvaged to {}", data_dir.display())
         });
         Outcome { text, is_sound: report.is_sound() }
-    }
-}
-
-impl Command for Backup {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
-}
-
-impl Command for Restore {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        Ok(self.run()?.into())
     }
 }

@@ -2,10 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    client::{ClientArgs, ClientError},
-    output::{Command, CommandOutcome, Program, block_on},
-};
+use super::client::{ClientArgs, ClientError};
 use crate::api::clock::ClockView;
 
 /// The flags of `clock`.
@@ -57,13 +54,6 @@ impl Clock {
 
 fn table(view: &ClockView) -> String {
     let ClockView { time, wall_clock, wall_clock_ahead_seconds: ahead, expiry_held } = view;
-    let expiry =
-        if *expiry_held { "paused until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
+    let expiry = if *expiry_held { "paused until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
     format!("time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         {expiry}")
-}
-
-impl Command for Clock {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

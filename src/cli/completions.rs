@@ -4,7 +4,6 @@ use clap::CommandFactory;
 use clap_complete::aot::{Shell as Known, generate};
 
 use super::Cli;
-use crate::cli::output::{Command, CommandOutcome, Program};
 
 /// The flags of `completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -37,11 +36,5 @@ impl Completions {
         let mut script = Vec::new();
         generate(shell, &mut Cli::command(), "gridhook", &mut script);
         String::from_utf8_lossy(&script).into_owned()
-    }
-}
-
-impl Command for Completions {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        Ok(CommandOutcome::raw(self.run()))
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    output::{Command, CommandOutcome, OutputArgs, Program, TextTable},
+    output::{OutputArgs, TextTable},
 };
 use crate::{
     config::{self, Setting, SettingOrigin},
@@ -71,20 +71,13 @@ impl ConfigArgs {
         }
         check(&config).map_err(ConfigCommandError::Start)?;
         let shown = all.iter().filter(|setting| !changed || setting.origin != SettingOrigin::Default);
-        let shown: Vec<[String; 3]> = shown
-            .map(|Setting { key, value, origin }| [key.clone(), value.clone(), origin.to_string()])
-            .collect();
+        let shown: Vec<[String; 3]> =
+            shown.map(|Setting { key, value, origin }| [key.clone(), value.clone(), origin.to_string()]).collect();
         let view = |[key, value, origin]: &[String; 3]| json!({"key": key, "value": value, "origin": origin});
         Ok(printed.format(&shown.iter().map(view).collect::<Value>(), |_| {
             let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
             shown.into_iter().for_each(|line| table.line(line));
             table.to_string()
         }))
-    }
-}
-
-impl Command for ConfigArgs {
-    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
-        Ok(self.run(program.check)?.into())
     }
 }

@@ -19,8 +19,8 @@ use url::Url;
 use super::{
     client::{ClientError, server_url},
     format,
-    output::{Command, CommandOutcome, OutputArgs, Program, TextTable},
-    print, suggestion,
+    output::{OutputArgs, TextTable},
+    suggestion,
 };
 
 /// The flags of `context`.
@@ -230,10 +230,4 @@ fn table(contexts_file: &ContextFile) -> String {
         table.line([name.clone(), used.to_owned(), server.clone(), file(token_file), file(ca_file)]);
     }
     table.to_string()
-}
-
-impl Command for Contexts {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        Ok(self.run()?.into())
-    }
 }

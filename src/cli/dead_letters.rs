@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     client::{self, ClientError, ResourceName, ServerArgs, ServerClient, segment},
     format::{number, optional, text},
-    output::{Command, CommandOutcome, OutputArgs, Program, TextTable, block_on},
+    output::{OutputArgs, TextTable},
     print, prompt,
     time::past,
 };
@@ -305,10 +305,4 @@ async fn in_parts<B: Serialize>(
         all.next = part.next;
     }
     Ok(all)
-}
-
-impl Command for DeadLetters {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

@@ -9,7 +9,6 @@ use url::form_urlencoded;
 use super::{
     client::{ClientArgs, ClientError, ResourceName},
     format::{self, number, text},
-    output::{Command, CommandOutcome, Program, block_on},
 };
 use crate::{
     api::explain::{ExplainView, NotFoundView, ObstacleView, SearchedView, StateView},
@@ -155,11 +154,5 @@ fn format_obstacle(obstacle: &ObstacleView, at: &impl Fn(&str) -> String) -> Str
             number((*limit).into())
         ),
         ObstacleView::NoReceiver => "no client is receiving".to_owned(),
-    }
-}
-
-impl Command for Explain {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run(&Clock::system()))
     }
 }

@@ -11,7 +11,7 @@ use super::{
     Serve,
     backup::Outcome,
     client::ServerArgs,
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
+    output::{OutputArgs, read},
     spinner::Spinner,
     stream::{self, follow},
 };
@@ -147,11 +147,5 @@ pub fn store_options(journal: &config::Journal) -> RocksOptions {
         buffers_bytes: journal.write_buffer_bytes,
         wal_bytes: journal.max_total_wal_bytes,
         ..RocksOptions::default()
-    }
-}
-
-impl Command for Fsck {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
     }
 }

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::{
     client::{ClientError, ServerAddressArgs, not_reached},
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::{CommandOutcome, OutputArgs},
 };
 use crate::{
     api::health::{Liveness, Readiness},
@@ -83,11 +83,5 @@ impl Health {
         };
         let text = state.map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
         Ok((status == StatusCode::OK, text))
-    }
-}
-
-impl Command for Health {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
     }
 }

@@ -5,7 +5,7 @@ use url::form_urlencoded;
 
 use super::{
     client::{self, ResourceName, ServerArgs},
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
+    output::{OutputArgs, read},
     time::past,
 };
 use crate::api::ledger::{LedgerPageView, LineView};
@@ -66,7 +66,8 @@ impl Ledger {
                 break oldest;
             }
         };
-        self.printed.response(&lines.into(), |lines: &Vec<LineView>| format_lines(lines, oldest.as_deref(), next.is_some()))
+        self.printed
+            .response(&lines.into(), |lines: &Vec<LineView>| format_lines(lines, oldest.as_deref(), next.is_some()))
     }
 }
 
@@ -91,10 +92,4 @@ fn format_lines(lines: &[LineView], oldest: Option<&str>, more: bool) -> String 
         text.push_str("\n  more lines exist; raise --limit to show them");
     }
     text
-}
-
-impl Command for Ledger {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

@@ -41,7 +41,10 @@ pub(super) async fn names(session: &ServerClient, path: &str) -> Result<Vec<Stri
 }
 
 /// The ids of the topics of all namespaces of an Azure subscription.
-pub(super) async fn namespace_topics(session: &ServerClient, subscription_id: &str) -> Result<Vec<String>, ClientError> {
+pub(super) async fn namespace_topics(
+    session: &ServerClient,
+    subscription_id: &str,
+) -> Result<Vec<String>, ClientError> {
     let mut found = Vec::new();
     for namespace in ids(session, &path(subscription_id, "namespaces")).await? {
         found.extend(ids(session, &format!("{namespace}/topics")).await?);

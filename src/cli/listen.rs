@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::OutputArgs,
     print::{self, PipeState},
 };
 use crate::{clock::Clock, escape};
@@ -288,12 +288,4 @@ fn status(text: &str) -> Result<StatusCode, String> {
     let read = text.parse().ok().filter(|code| (200..=599).contains(code));
     let code = read.and_then(|code| StatusCode::from_u16(code).ok());
     code.ok_or_else(|| "allowed is a status from 200 to 599".to_owned())
-}
-
-impl Command for Listen {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(async {
-            self.run(Clock::system()).await.map_err(|error| anyhow::Error::from(error).context("cannot listen"))
-        })
-    }
 }

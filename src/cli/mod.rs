@@ -47,8 +47,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use self::output::{CommandOutcome, Program};
-use crate::config::{SettingFlag, SettingSources};
+use self::output::{CommandOutcome, Program, block_on};
+use crate::{
+    clock::Clock,
+    config::{SettingFlag, SettingSources},
+};
 
 /// A self-hosted Azure Event Grid.
 #[derive(Debug, Parser)]
@@ -59,19 +62,26 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Declares the commands, and runs each by its [`output::Command`].
+/// Declares the commands, and how each runs.
 macro_rules! commands {
-    ($($(#[$attribute:meta])* $name:ident($arguments:ty) $(if $gate:meta)?,)+) => {
+    ($($(#[$attribute:meta])* $name:ident($arguments:ty) $(if $gate:meta)? => $run:expr,)+) => {
         /// A command with its flags.
         #[derive(Debug, Subcommand)]
         pub enum Command {
             $($(#[$attribute])* $(#[cfg($gate)])? $name($arguments),)+
         }
 
-        impl output::Command for Command {
+        impl Command {
+            /// Runs the command.
+            ///
+            /// # Errors
+            /// The command failed; the error is printed and the exit status is 1.
             fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
                 match self {
-                    $($(#[cfg($gate)])? Self::$name(command) => output::Command::execute(command, program),)+
+                    $($(#[cfg($gate)])? Self::$name(command) => {
+                        let run: fn($arguments, &Program) -> anyhow::Result<CommandOutcome> = $run;
+                        run(command, program)
+                    })+
                 }
             }
         }
@@ -80,58 +90,61 @@ macro_rules! commands {
 
 commands! {
     /// Run the server
-    Serve(Serve),
+    Serve(Serve) => |command, program| (program.serve)(command.sources()).map(Into::into),
     /// Check whether a server accepts events; the exit status is the answer
-    Health(health::Health),
+    Health(health::Health) => |command, _| block_on(command.run()),
     /// Show a server's clock, or confirm it after a jump
-    Clock(clock::Clock),
+    Clock(clock::Clock) => |command, _| block_on(command.run()),
     /// Check the settings without starting the server
-    Config(config::ConfigArgs),
+    Config(config::ConfigArgs) => |command, program| Ok(command.run(program.check)?.into()),
     /// Manage topics, domains and namespaces, and their access keys
-    Topics(topics::Topics),
+    Topics(topics::Topics) => |command, _| block_on(command.run()),
     /// Manage, hold and probe event subscriptions; test their filters
-    Subscriptions(subscriptions::Subscriptions),
+    Subscriptions(subscriptions::Subscriptions) => |command, _| block_on(command.run(&Clock::system())),
     /// Follow published events and delivery outcomes live
-    Tail(tail::TailCommand),
+    Tail(tail::TailCommand) => |command, _| block_on(command.run()),
     /// Watch the busiest and the least healthy event subscriptions
-    Top(top::Top),
+    Top(top::Top) => |command, _| block_on(command.run()),
     /// Apply a configuration file: topics, domains, event subscriptions
-    Apply(apply::Apply),
+    Apply(apply::Apply) => |command, _| block_on(command.run()),
     /// Explain why an event is waiting, and when it is attempted next
-    Explain(explain::Explain),
+    Explain(explain::Explain) => |command, _| block_on(command.run(&Clock::system())),
     /// Run a test webhook that answers validation handshakes and prints each event
-    Listen(listen::Listen),
+    Listen(listen::Listen) => |command, _| block_on(command.run(Clock::system())).context("cannot listen"),
     /// Publish events from a file or from standard input
-    Publish(publish::Publish),
+    Publish(publish::Publish) => |command, _| block_on(command.run(Clock::system())),
     /// Manage contexts: named servers with their credentials
-    Context(context::Contexts),
+    Context(context::Contexts) => |command, _| Ok(command.run()?.into()),
     /// List, show, redrive and purge dead letters
-    DeadLetters(dead_letters::DeadLetters),
+    DeadLetters(dead_letters::DeadLetters) => |command, _| block_on(command.run()),
     /// Send stored events to an event subscription again
-    Replay(replay::Replay),
+    Replay(replay::Replay) => |command, _| block_on(command.run()),
     /// Show the delivery history of an event, for each event subscription
-    Trace(trace::Trace),
+    Trace(trace::Trace) => |command, _| block_on(command.run()),
     /// List the delivery outcomes of an event subscription, by time and outcome
-    Ledger(ledger::Ledger),
+    Ledger(ledger::Ledger) => |command, _| block_on(command.run()),
     /// Check a store for damage, offline or in the running server
-    Fsck(fsck::Fsck),
+    Fsck(fsck::Fsck) => |command, _| block_on(command.run()),
     /// Back up the store of the running server to a folder
-    Backup(backup::Backup),
+    Backup(backup::Backup) => |command, _| block_on(command.run()),
     /// Restore a backup into a data folder without a store
-    Restore(backup::Restore),
+    Restore(backup::Restore) => |command, _| Ok(command.run()?.into()),
     /// Show actor restarts, their causes and recovery times
-    Supervision(supervision::Supervision),
+    Supervision(supervision::Supervision) => |command, _| block_on(command.run()),
     /// Inject faults into a running server under load, and verify that no acknowledged event is lost
-    Chaos(Box<chaos::ChaosCommand>),
+    Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.verdict(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
-    Simulate(simulate::Simulate) if feature = "simulate",
+    Simulate(simulate::Simulate) if feature = "simulate" => |command, _| Ok(command.run(&Clock::system())?.into()),
     /// Show the help of a command or a subject
-    Help(help::Help),
+    Help(help::Help) => |command, _| Ok(command.run()?.into()),
     /// Print a shell completion script
-    Completions(completions::Completions),
+    Completions(completions::Completions) => |command, _| Ok(CommandOutcome::raw(command.run())),
     /// Write the manual pages, one for each command
     #[command(name = "man")]
-    Manual(manual::Manual),
+    Manual(manual::Manual) => |command, _| {
+        let pages = command.run().context("cannot write the manual pages")?;
+        Ok(format!("{pages} pages written").into())
+    },
 }
 
 /// The groups of commands, in the order of the help.
@@ -206,30 +219,5 @@ impl Serve {
         ];
         let given = flags.into_iter().filter_map(|(name, key, value)| Some(SettingFlag { name, key, value: value? }));
         SettingSources { file: config, environment: std::env::vars_os().collect(), flags: given.collect() }
-    }
-}
-
-impl output::Command for Serve {
-    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
-        (program.serve)(self.sources()).map(Into::into)
-    }
-}
-
-impl output::Command for help::Help {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        Ok(self.run()?.into())
-    }
-}
-
-impl output::Command for manual::Manual {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        let pages = self.run().context("cannot write the manual pages")?;
-        Ok(format!("{pages} pages written").into())
-    }
-}
-
-impl<C: output::Command> output::Command for Box<C> {
-    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome> {
-        output::Command::execute(*self, program)
     }
 }

@@ -1,4 +1,4 @@
-//! The output layer of all commands: the [`Command`] trait, the outcome of a command, text or JSON, tables.
+//! The output layer of all commands: the outcome of a command, text or JSON, tables.
 //!
 //! A command returns its text in a [`CommandOutcome`]; only `tail`, `listen` and `top` print while they run. Everything is
 //! printed by [`print`](mod@print), which escapes control characters and accepts closed pipes.
@@ -10,6 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
+    Command,
     client::ClientError,
     print::{self, PipeState},
 };
@@ -17,15 +18,6 @@ use crate::{
     config::{self, SettingSources},
     escape,
 };
-
-/// A command of the binary.
-pub trait Command {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// The command failed; the error is printed and the exit status is 1.
-    fn execute(self, program: &Program) -> anyhow::Result<CommandOutcome>;
-}
 
 /// The parts of the binary that commands may not import.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +87,7 @@ impl From<Option<String>> for CommandOutcome {
 }
 
 /// Runs a command, prints its outcome or its error, and returns the exit status.
-pub fn run(command: impl Command, program: &Program) -> ExitCode {
+pub fn run(command: Command, program: &Program) -> ExitCode {
     let printed = command.execute(program).and_then(|outcome| Ok(outcome.print()?));
     printed.unwrap_or_else(|error| {
         print::note(&format!("gridhook: {}", print::error(&error)));

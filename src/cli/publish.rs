@@ -31,7 +31,7 @@ use crate::{
         batches::{self, Batch, InputForm, RequestLimits},
         client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
         http,
-        output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+        output::OutputArgs,
         suggestion,
     },
     clock::Clock,
@@ -372,11 +372,5 @@ impl PublishProgress {
         }
         self.bar.set_position(bytes);
         self.bar.set_message(counted(done.events, "event"));
-    }
-}
-
-impl Command for Publish {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run(Clock::system()))
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     client::{self, ClientArgs, ClientError, ResourceName, ServerClient},
     format::optional,
-    output::{Command, CommandOutcome, Program, TextTable, block_on, read},
+    output::{TextTable, read},
     print,
     time::past,
 };
@@ -106,8 +106,7 @@ impl Replay {
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
             ReplayCommand::Start { target, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
-                let body =
-                    ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
+                let body = ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
                 let session = target.client.control.session()?;
                 let answer: Value = session.post(&target.path(""), &body).await?;
                 match (dry_run, watch) {
@@ -235,10 +234,4 @@ fn jobs(jobs: &[JobView]) -> String {
         ]);
     }
     table.to_string()
-}
-
-impl Command for Replay {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

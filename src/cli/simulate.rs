@@ -12,10 +12,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    cli::{
-        Serve,
-        output::{Command, CommandOutcome, OutputArgs, Program},
-    },
+    cli::{Serve, output::OutputArgs},
     clock::Clock,
     config::{self, Config, Policy},
     event::Timestamp,
@@ -229,11 +226,5 @@ impl<'a> SimulationProgress<'a> {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position((share * 1000.0) as u64);
-    }
-}
-
-impl Command for Simulate {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        Ok(self.run(&Clock::system())?.into())
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     client::{ClientError, ServerArgs, segment},
     format::optional,
-    output::{Command, CommandOutcome, OutputArgs, Program, TextTable, block_on},
+    output::{OutputArgs, TextTable},
 };
 use crate::api::supervision::{ActorView, IncarnationsView, SupervisionReport};
 
@@ -34,10 +34,8 @@ impl Supervision {
 }
 
 fn format_report(report: &SupervisionReport) -> String {
-    let all = format!(
-        "{} actors, {} restarted; {} events quarantined",
-        report.actors, report.ended, report.quarantined
-    );
+    let all =
+        format!("{} actors, {} restarted; {} events quarantined", report.actors, report.ended, report.quarantined);
     let mut table = TextTable::new([
         "actor",
         "restarts",
@@ -74,10 +72,4 @@ fn format_report(report: &SupervisionReport) -> String {
         ]);
     }
     format!("{all}\n\n{table}")
-}
-
-impl Command for Supervision {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

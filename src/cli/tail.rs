@@ -10,7 +10,7 @@ use super::{
     client::{self, ResourceName, ServerArgs, short},
     format::{self, number, text},
     http,
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::OutputArgs,
     print::{self, PipeState},
     suggestion,
 };
@@ -201,11 +201,5 @@ fn format_line(line: &TailLine) -> String {
         TailLine::Missed(MissedLines { count }) => {
             format!("… lost {} lines: the reader was too slow", number(*count))
         }
-    }
-}
-
-impl Command for TailCommand {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
     }
 }

@@ -8,7 +8,7 @@ use url::form_urlencoded;
 use super::{
     client::{self, ResourceName, ServerArgs, ServerClient},
     list,
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on, read},
+    output::{OutputArgs, read},
 };
 use crate::{
     api::{
@@ -184,11 +184,5 @@ impl LineView {
             1 => format!("event {}", self.first_sequence),
             events => format!("{events} events from {}", self.first_sequence),
         }
-    }
-}
-
-impl Command for Trace {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
     }
 }

@@ -82,7 +82,7 @@ impl<'a> ReceiveQuery<'a> {
 
 /// The lock tokens of an operation.
 #[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object with lockTokens")]
 pub struct LockTokensBody {
     /// The tokens, as received.
     pub lock_tokens: Vec<String>,

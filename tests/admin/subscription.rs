@@ -294,7 +294,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl has a fragment (#), which is never sent; leave it out
         properties.destination.properties.maxEventsPerBatch is 0; allowed is 1 to 5000
         properties.destination.properties.maxEventsPerBatch is 5001; allowed is 1 to 5000
-        properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected i64
+        properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected a whole number
         properties.destination.properties.preferredBatchSizeInKilobytes is 1025; allowed is 1 to 1024
         properties.destination.properties.preferredBatchSizeInKilobytes is -1; allowed is 1 to 1024
         properties.destination.properties.azureActiveDirectoryTenantId is not supported yet (Entra tokens are not supported, put a secret into the query of endpointUrl): allowed is ""
@@ -359,15 +359,15 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.filter.includedEventTypes has 26 entries; allowed are at most 25
         properties.filter.includedEventTypes[1] is empty; allowed is the name of an event type, or All
         properties.filter.includedEventTypes[0] has 513 characters; allowed are at most 512
-        properties.filter.includedEventTypes cannot be read: invalid type: string "A", expected a sequence
+        properties.filter.includedEventTypes cannot be read: invalid type: string "A", expected an array
         properties.filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`
         properties.retryPolicy.maxDeliveryAttempts is 0; allowed is 1 to 30
         properties.retryPolicy.maxDeliveryAttempts is 31; allowed is 1 to 30
         properties.retryPolicy.eventTimeToLiveInMinutes is 0; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes is 1441; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes is 4294967296; allowed is 1 to 1440
-        properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected i64
-        properties.labels cannot be read: invalid type: string "l", expected a sequence
+        properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected a whole number
+        properties.labels cannot be read: invalid type: string "l", expected an array
         properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
         properties.eventDeliverySchema is "CloudEvents"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
         properties.eventDeliverySchema is "EventGridSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0

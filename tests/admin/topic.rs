@@ -240,14 +240,14 @@ fn every_refusal_says_what_is_allowed() {
         the body is not JSON: EOF while parsing a list at line 1 column 1
         the body is not a JSON object; allowed is a JSON object
         colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `properties`
-        tags cannot be read: invalid type: sequence, expected a map
+        tags cannot be read: invalid type: array, expected an object
         tags.a cannot be read: invalid type: integer `1`, expected a string
         name is "other"; allowed is the name in the path, "orders"
         identity.type cannot be read: unknown variant `Mine`, expected one of `None`, `SystemAssigned`, `UserAssigned`, `SystemAssigned, UserAssigned`
         sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`
         kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
         extendedLocation.colour cannot be read: unknown field `colour`, expected `type` or `name`
-        properties cannot be read: invalid type: integer `3`, expected struct TopicBodyProperties
+        properties cannot be read: invalid type: integer `3`, expected an object
         properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`
         properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
@@ -258,7 +258,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.inputSchemaMapping.properties.eventType.sourceField is empty; leave it out or give a name
         properties.inputSchemaMapping.properties.id.defaultValue cannot be read: unknown field `defaultValue`, expected `sourceField`
         properties.inputSchemaMapping.properties.colour cannot be read: unknown field `colour`, expected one of `id`, `topic`, `eventTime`, `eventType`, `subject`, `dataVersion`
-        properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected struct MappedFieldOrDefault
+        properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected an object
         properties.inputSchemaMapping.properties.eventType.sourceField has 513 characters; allowed are at most 512
         properties.inputSchemaMapping.inputSchemaMappingType cannot be read: unknown variant `Xml`, expected `Json`
         properties.publicNetworkAccess cannot be read: unknown variant `SecuredByPerimeter`, expected `Enabled` or `Disabled`

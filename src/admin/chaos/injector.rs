@@ -21,7 +21,7 @@ use crate::{
         response_faults::{FaultCount, FaultCounts, FaultInjection},
     },
     clock::Skew,
-    control::registry::{self, Registry},
+    control::registry::Registry,
     event::Timestamp,
     store::faults::StoreFaults,
     supervision::SupervisionHistory,

@@ -217,8 +217,44 @@ pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, InvalidReques
     serde_path_to_error::deserialize(value).map_err(|error| {
         let at = error.path().to_string();
         let target = if at == "." { BODY.to_owned() } else { at };
-        InvalidRequest::new(target, format!("cannot be read: {}", error.inner()))
+        InvalidRequest::new(target, format!("cannot be read: {}", json_terms(&error.inner().to_string())))
     })
+}
+
+/// The expectations of serde's derived readers that name types of this program, and what they mean in JSON.
+const JSON_TERMS: [(&str, &str); 17] = [
+    ("internally tagged enum ", "an object"),
+    ("struct variant ", "an object"),
+    ("tuple struct ", "an array"),
+    ("struct ", "an object"),
+    ("enum ", "a string"),
+    ("a map", "an object"),
+    ("a sequence", "an array"),
+    ("string or map", "a string"),
+    ("u8", "a whole number of 0 or more"),
+    ("u16", "a whole number of 0 or more"),
+    ("u32", "a whole number of 0 or more"),
+    ("u64", "a whole number of 0 or more"),
+    ("usize", "a whole number of 0 or more"),
+    ("i64", "a whole number"),
+    ("a nonzero u32", "a whole number of 1 or more"),
+    ("f64", "a number"),
+    // An array in the place of an object is read by position.
+    ("fewer elements in array", "an object"),
+];
+
+/// A message of a derived reader, in terms of JSON instead of Rust.
+fn json_terms(message: &str) -> String {
+    let message = message.replace("invalid type: map,", "invalid type: object,");
+    let message = message.replace("invalid type: sequence,", "invalid type: array,");
+    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message };
+    match JSON_TERMS
+        .iter()
+        .find(|(rust, _)| if rust.ends_with(' ') { expected.starts_with(rust) } else { expected == *rust })
+    {
+        Some((_, json)) => format!("{found}, expected {json}"),
+        None => message,
+    }
 }
 
 /// Reads a time with an offset, or without one, which is UTC.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::plan::{ApplyPlan, PlanAction};
 use super::{
     client::{self, ServerArgs, ServerClient},
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::OutputArgs,
     print, prompt,
     spinner::Spinner,
 };
@@ -152,11 +152,5 @@ impl Apply {
             };
             format!("{plan}\n\n{end}")
         })
-    }
-}
-
-impl Command for Apply {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
     }
 }

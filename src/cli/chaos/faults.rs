@@ -6,7 +6,10 @@ use humantime_serde::re::humantime::format_duration;
 use serde_json::{Value, json};
 
 use super::{FaultArgs, is_refusal};
-use crate::cli::client::{ClientError, ServerClient};
+use crate::{
+    api::chaos::{ClockBody, ResponsesBody, StallBody, StallTarget, VictimKind, WritesBody},
+    cli::client::{ClientError, ServerClient},
+};
 
 /// The interval to check for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -18,28 +21,30 @@ impl FaultArgs {
     }
 
     /// The bodies of the faults that last for the whole run.
-    fn lasting(&self, topic: &str, duration: Duration) -> Vec<Value> {
+    fn lasting(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
         let duration = format_duration(duration).to_string();
-        let one = |fault: &str, rate: Option<f64>| {
-            rate.map(|rate| json!({"fault": fault, "rate": rate, "topic": topic, "duration": duration}))
+        let one = |fault: VictimKind, rate: Option<f64>| {
+            let delay = Some(self.delay.clone()).filter(|_| fault == VictimKind::Delay);
+            let (topic, duration) = (Some(topic.to_owned()), duration.clone());
+            rate.map(|rate| ResponsesBody { fault, rate, delay, topic, subscription: None, duration })
         };
-        let mut delayed = one("delay", self.delay_responses);
-        if let Some(delayed) = &mut delayed {
-            delayed["delay"] = self.delay.clone().into();
-        }
-        [one("drop", self.drop_responses), one("corrupt", self.corrupt_responses), delayed]
-            .into_iter()
-            .flatten()
-            .collect()
+        let drop = one(VictimKind::Drop, self.drop_responses);
+        let corrupt = one(VictimKind::Corrupt, self.corrupt_responses);
+        let delay = one(VictimKind::Delay, self.delay_responses);
+        [drop, corrupt, delay].into_iter().flatten().collect()
     }
 
     /// The paths and bodies of the faults that take turns.
     fn turns(&self, topic: &str) -> Vec<(&'static str, Value)> {
         let half = format_duration(self.fault_every / 2).to_string();
-        let journal = |time: &String| ("/chaos/stall", json!({"actor": "journal", "duration": time}));
-        let actors = |time: &String| ("/chaos/stall", json!({"actor": "random", "topic": topic, "duration": time}));
-        let writes = |count: &u64| ("/chaos/writes", json!({"fail": count, "duration": half}));
-        let clock = |step: &String| ("/chaos/clock", json!({"step": step, "duration": half}));
+        let stall = |actor: StallTarget, topic: Option<&str>, time: &String| {
+            let (topic, duration) = (topic.map(str::to_owned), time.clone());
+            ("/chaos/stall", json!(StallBody { actor, topic, subscription: None, duration }))
+        };
+        let journal = |time: &String| stall(StallTarget::Journal, None, time);
+        let actors = |time: &String| stall(StallTarget::Random, Some(topic), time);
+        let writes = |fail: &u64| ("/chaos/writes", json!(WritesBody { fail: *fail, duration: half.clone() }));
+        let clock = |step: &String| ("/chaos/clock", json!(ClockBody { step: step.clone(), duration: half.clone() }));
         [
             self.stall_journal.as_ref().map(journal),
             self.stall_actors.as_ref().map(actors),

@@ -2,10 +2,11 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{KillMethod, VictimKind, is_refusal, name_of};
 use crate::{
+    api::chaos::{self, ActorKind, KillBody},
     cli::client::{ClientError, ServerClient},
     clock::Clock,
 };
@@ -52,24 +53,21 @@ impl KillSchedule {
         Ok(())
     }
 
-    fn draw(&self, jitter: &mut fastrand::Rng) -> Value {
+    fn draw(&self, jitter: &mut fastrand::Rng) -> KillBody {
         // Each kill draws all numbers, so that an unused one does not shift the following draws.
         let kind = self.kinds[jitter.usize(..self.kinds.len())];
         let method = self.methods[jitter.usize(..self.methods.len())];
-        let subscription = name_of(jitter.usize(..self.subscriptions));
+        let (topic, subscription) = (Some(self.topic.clone()), Some(name_of(jitter.usize(..self.subscriptions))));
         let by = match method {
-            KillMethod::Panic => "panic",
-            KillMethod::Stop => "stop",
+            KillMethod::Panic => chaos::KillMethod::Panic,
+            KillMethod::Stop => chaos::KillMethod::Stop,
         };
-        match kind {
-            VictimKind::Subscription => {
-                json!({"actor": "subscription", "topic": self.topic, "subscription": subscription, "by": by})
-            }
-            VictimKind::Topic => json!({"actor": "topic", "topic": self.topic, "by": by}),
-            VictimKind::DeadLetter => json!({"actor": "deadLetter", "by": by}),
-            VictimKind::Delivery => {
-                json!({"actor": "delivery", "topic": self.topic, "subscription": subscription, "by": by})
-            }
-        }
+        let (actor, topic, subscription) = match kind {
+            VictimKind::Subscription => (ActorKind::Subscription, topic, subscription),
+            VictimKind::Topic => (ActorKind::Topic, topic, None),
+            VictimKind::DeadLetter => (ActorKind::DeadLetter, None, None),
+            VictimKind::Delivery => (ActorKind::Delivery, topic, subscription),
+        };
+        KillBody { actor, topic, subscription, by }
     }
 }

@@ -26,7 +26,7 @@ pub use self::{
 };
 use super::{
     client::{self, ServerArgs},
-    output::{Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::{CommandOutcome, OutputArgs},
 };
 
 /// The flags of `chaos`.
@@ -172,6 +172,13 @@ pub enum ChaosError {
 }
 
 impl ChaosCommand {
+    /// Runs the scenario and formats its verdict.
+    pub(super) async fn verdict(self, clock: crate::clock::Clock) -> Result<CommandOutcome, ChaosError> {
+        let printed = self.printed;
+        let verdict = self.run(clock).await?;
+        Ok(CommandOutcome::new(printed.format(&verdict, ToString::to_string), verdict.is_ok()))
+    }
+
     /// Runs the scenario and returns the verdict. Deletes what it created, also after an error.
     pub async fn run(self, clock: crate::clock::Clock) -> Result<ChaosVerdict, ChaosError> {
         run::run(self, clock).await
@@ -191,15 +198,4 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 /// Whether the server refused the request, as opposed to a failure.
 fn is_refusal(error: &client::ClientError) -> bool {
     matches!(error, client::ClientError::Refused { status, .. } if status.is_client_error())
-}
-
-impl Command for ChaosCommand {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(async {
-            let printed = self.printed;
-            let verdict = self.run(crate::clock::Clock::system()).await?;
-            let outcome = CommandOutcome::new(printed.format(&verdict, ToString::to_string), verdict.is_ok());
-            Ok::<_, ChaosError>(outcome)
-        })
-    }
 }

@@ -126,7 +126,8 @@ impl<'a> Delivery<'a> {
             Some(DeliveryConfiguration::Queue { queue }) => (queue, true),
             None => {
                 let retry = properties.retry_policy.as_ref();
-                let minutes = retry.and_then(|RetryPolicy { event_time_to_live_in_minutes, .. }| *event_time_to_live_in_minutes);
+                let minutes =
+                    retry.and_then(|RetryPolicy { event_time_to_live_in_minutes, .. }| *event_time_to_live_in_minutes);
                 let destination = properties.destination.as_ref();
                 return Self {
                     webhook: destination.map(|destination| destination.properties.clone()).unwrap_or_default(),
@@ -190,13 +191,7 @@ pub(super) fn tested(report: &FilterTestReport) -> String {
     for line in &report.results {
         let cell = |value: &Option<String>| optional(value.as_deref(), text);
         let matches = if line.matches { "yes" } else { "no" };
-        table.line([
-            text(&line.id),
-            matches.to_owned(),
-            cell(&line.stopped_by),
-            cell(&line.reason),
-            cell(&line.value),
-        ]);
+        table.line([text(&line.id), matches.to_owned(), cell(&line.stopped_by), cell(&line.reason), cell(&line.value)]);
     }
     format!("{} of {} events match\n\n{table}", number(report.matched as u64), number(report.tested as u64))
 }

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     api::resource::{EventSubscription, FullUrl, NamedResource},
-    cli::output::{Command, CommandOutcome, Program, block_on},
     clock::Clock,
 };
 
@@ -127,7 +126,8 @@ impl Subscriptions {
                 let all = match topic {
                     Some(topic) => all_of(&session, &topic).await?,
                     None => {
-                        let mut all: Vec<Value> = list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
+                        let mut all: Vec<Value> =
+                            list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
                         // Azure's list does not contain event subscriptions of namespaces.
                         for topic in list::namespace_topics(&session, &subscription_id).await? {
                             all.extend(list::all(&session, &format!("{topic}/eventSubscriptions")).await?);
@@ -261,11 +261,5 @@ impl SubscriptionArgs {
         }
         let report: Value = self.client.control.session()?.post(&self.path("/testFilter"), &body).await?;
         self.client.print(&report, format::tested)
-    }
-}
-
-impl Command for Subscriptions {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run(&Clock::system()))
     }
 }

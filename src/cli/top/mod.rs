@@ -15,7 +15,7 @@ use tokio::{
 use self::screen::Screen;
 use super::{
     client::{self, ServerArgs, ServerClient},
-    output::{self, Command, CommandOutcome, OutputArgs, Program, block_on},
+    output::{self, OutputArgs},
 };
 use crate::api::top::TopReport;
 
@@ -179,10 +179,4 @@ fn keys() -> mpsc::Receiver<u8> {
         }
     });
     keys
-}
-
-impl Command for Top {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

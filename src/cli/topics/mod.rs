@@ -13,7 +13,7 @@ use super::{
     client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient},
     format::{self, number, optional, text},
     list,
-    output::{Command, CommandOutcome, Program, TextTable, block_on},
+    output::TextTable,
     prompt,
 };
 use crate::api::{
@@ -165,14 +165,16 @@ impl TopicArgs {
             )));
         }
         let created: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
-        self.client.print(&created, |topic: &TopicResource| format!("created {}\n{}", client::short(&topic.id), facts(topic)))
+        self.client
+            .print(&created, |topic: &TopicResource| format!("created {}\n{}", client::short(&topic.id), facts(topic)))
     }
 
     async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let change = spec.change()?;
         let session = self.client.control.session()?;
         let changed: Value = session.fetch(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
-        self.client.print(&changed, |topic: &TopicResource| format!("changed {}\n{}", client::short(&topic.id), facts(topic)))
+        self.client
+            .print(&changed, |topic: &TopicResource| format!("changed {}\n{}", client::short(&topic.id), facts(topic)))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
@@ -286,10 +288,4 @@ fn facts(TopicResource { id, location, tags, properties }: &TopicResource) -> St
             ("allowed from", rules.join(", ")),
         ],
     )
-}
-
-impl Command for Topics {
-    fn execute(self, _: &Program) -> anyhow::Result<CommandOutcome> {
-        block_on(self.run())
-    }
 }

@@ -88,7 +88,7 @@ impl SharedState {
         self.view().ending.push(job.clone());
     }
 
-    /// Whoever holds the other lock may take this one, and not the other way round.
+    /// The holder of the other lock may take this one, but not the reverse.
     pub(super) fn view(&self) -> MutexGuard<'_, SubscriptionState> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,48 @@
+//! Request bodies from files and flags.
+
+use std::{fs, io, path::Path};
+
+use serde_json::Value;
+
+use super::ClientError;
+
+/// Reads a JSON object from a file or standard input; without a file it is empty.
+pub(in crate::cli) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
+    match file.map(|path| (path, read_input(path))) {
+        None => Ok(Value::Object(serde_json::Map::new())),
+        Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
+        Some((path, Ok(_))) => {
+            Err(ClientError::Input(format!("{} is not a JSON object; allowed is one JSON object", path.display())))
+        }
+        Some((_, Err(error))) => Err(error),
+    }
+}
+
+/// Reads JSON from a file, or from standard input for `-`.
+pub(in crate::cli) fn read_input(path: &Path) -> Result<Value, ClientError> {
+    let read = match path == Path::new("-") {
+        true => io::read_to_string(io::stdin()),
+        false => fs::read_to_string(path),
+    };
+    let text = read.map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", path.display())))?;
+    serde_json::from_str(&text).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
+}
+
+/// Sets the value at `path` in a JSON body, and creates the objects above it.
+pub(in crate::cli) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), ClientError> {
+    let mut at = body;
+    for key in path {
+        if at.is_null() {
+            *at = Value::Object(serde_json::Map::new());
+        }
+        let Value::Object(inside) = at else {
+            return Err(ClientError::Input(format!(
+                "{} cannot be set: a value above it is not a JSON object",
+                path.join(".")
+            )));
+        };
+        at = inside.entry(*key).or_insert(Value::Null);
+    }
+    *at = value;
+    Ok(())
+}

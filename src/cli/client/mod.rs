@@ -1,0 +1,236 @@
+//! The client of the control plane.
+//!
+//! A command sends a path and JSON, and receives JSON. With `--output json` it prints that JSON, otherwise text made from
+//! it. An error shows the server's own message.
+
+mod address;
+mod body;
+mod resource_name;
+mod token;
+
+use std::{path::PathBuf, time::Duration};
+
+use awc::{
+    Client, ClientRequest, SendClientRequest,
+    error::SendRequestError,
+    http::{Method, StatusCode, header},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use url::Url;
+
+use self::address::SERVER;
+pub use self::{
+    address::ServerAddressArgs,
+    resource_name::{ResourceName, segment, short},
+};
+pub(super) use self::{
+    address::{server_url, variable},
+    body::{body_of, read_input, set},
+    resource_name::ResourceNameKind,
+    token::{secret, secret_in},
+};
+use super::{http, output::OutputArgs, suggestion};
+
+/// The flags that name the server and the operator's token.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServerArgs {
+    #[command(flatten)]
+    address: ServerAddressArgs,
+    /// File with the operator's token [default: GRIDHOOK_TOKEN, or the context's file, or data/admin-token, or the
+    /// package's file]
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    token_file: Option<PathBuf>,
+}
+
+/// The flags of a command that sends requests: server, token and output format.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClientArgs {
+    #[command(flatten)]
+    pub(in crate::cli) control: ServerArgs,
+    #[command(flatten)]
+    pub(in crate::cli) printed: OutputArgs,
+}
+
+impl ClientArgs {
+    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.
+    pub(in crate::cli) fn print<T: DeserializeOwned>(
+        &self,
+        json: &Value,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<String, ClientError> {
+        self.printed.response(json, text)
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No connection, or no HTTP response.
+    #[error("{server}: {error}; {hint}")]
+    Send {
+        /// The server's URL.
+        server: String,
+        /// The error.
+        error: String,
+        /// What the operator can do.
+        hint: String,
+    },
+    /// The server responded with an error.
+    #[error("the server responded {status}: {reason}")]
+    Refused {
+        /// The status.
+        status: StatusCode,
+        /// The server's message.
+        reason: String,
+    },
+    /// The response cannot be parsed.
+    #[error("the response has an unknown form; the server and this command may have different versions")]
+    Answer(#[from] serde_json::Error),
+    /// A flag, a variable or a file cannot be used.
+    #[error("{0}")]
+    Input(String),
+}
+
+/// 64 MiB, above every response; lists are paged.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// An authenticated connection to a server.
+pub struct ServerClient {
+    client: Client,
+    server: Url,
+    token: String,
+    /// The source of the token, for error messages.
+    token_from: String,
+}
+
+impl ServerArgs {
+    /// Creates the client. Needs a running actix system.
+    pub fn session(&self) -> Result<ServerClient, ClientError> {
+        let chosen = self.address.choose()?;
+        let (token, token_from) = self.token(&chosen)?;
+        let client = http::client(chosen.ca_file.as_deref())?;
+        Ok(ServerClient { client, server: chosen.server, token, token_from })
+    }
+
+    /// The flags that name the server.
+    pub(in crate::cli) fn address(&self) -> &ServerAddressArgs {
+        &self.address
+    }
+}
+
+impl ServerClient {
+    /// Sends a GET. The path may contain a query.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.fetch(Method::GET, path, None::<&Value>).await
+    }
+
+    /// Sends a POST.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        self.fetch(Method::POST, path, Some(body)).await
+    }
+
+    /// Sends a request. An empty response is `null`. If the resource does not exist, the error suggests similar names.
+    pub async fn fetch<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        match self.fetch_plain(method, path, body).await {
+            Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason }) => {
+                let reason = reason + &suggestion::suggestion(self, path).await;
+                Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason })
+            }
+            result => result,
+        }
+    }
+
+    /// Sends a request, without suggestions in the error.
+    pub(in crate::cli) async fn fetch_plain<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        let request = self.request(method, path);
+        let sent = match body {
+            Some(body) => request.send_json(body),
+            None => request.send(),
+        };
+        let body = self.answer(sent).await?;
+        Ok(serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?)
+    }
+
+    /// The `Authorization` header.
+    pub(in crate::cli) fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    /// A request with the token, for streamed responses.
+    pub fn request(&self, method: Method, path: &str) -> ClientRequest {
+        self.request_to(&self.server, method, path)
+    }
+
+    /// A request with the token to another address of the same server.
+    pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
+        let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
+        self.client.request(method, url).insert_header((header::AUTHORIZATION, self.bearer()))
+    }
+
+    /// The error of a failed connection.
+    pub(in crate::cli) fn not_reached(&self, error: &SendRequestError) -> ClientError {
+        not_reached(&self.server, error)
+    }
+
+    /// The server's URL.
+    pub(in crate::cli) fn server(&self) -> &Url {
+        &self.server
+    }
+
+    /// The HTTP client, for requests with another credential than the token.
+    pub(in crate::cli) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn answer(&self, sent: SendClientRequest) -> Result<bytes::Bytes, ClientError> {
+        let response = sent.await.map_err(|error| self.not_reached(&error))?;
+        let mut response = response.timeout(WAIT);
+        let status = response.status();
+        let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
+            let hint = "the response ended early".to_owned();
+            ClientError::Send { server: self.server.to_string(), error: error.to_string(), hint }
+        })?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let mut reason = http::reason(&body);
+        if status == StatusCode::UNAUTHORIZED {
+            reason = format!("{reason} (the token is from {}; use --token-file for another)", self.token_from);
+        }
+        Err(ClientError::Refused { status, reason })
+    }
+}
+
+/// The error of a failed connection, with a hint.
+pub(in crate::cli) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError {
+    let (error, is_http_answer) = (error.to_string(), !matches!(error, SendRequestError::Response(_)));
+    let other = |scheme: &str| {
+        let rest = server.as_str().split_once("://").map_or("", |(_, rest)| rest).trim_end_matches('/');
+        format!("{scheme}://{rest}")
+    };
+    let hint = match server.scheme() {
+        "https" if error.contains("InvalidContentType") => {
+            format!("the server does not use TLS: use {}", other("http"))
+        }
+        "https" if error.contains("UnknownIssuer") => {
+            "name the file of the certificate authority with --ca-file".to_owned()
+        }
+        "http" if !is_http_answer => format!("the response is not HTTP: does the server use TLS ({})?", other("https")),
+        _ => "check that the server runs and that this is its address (--server)".to_owned(),
+    };
+    ClientError::Send { server: server.to_string(), error, hint }
+}
+
+/// One minute, longer than every request that is not a job.
+const WAIT: Duration = Duration::from_secs(60);
