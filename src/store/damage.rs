@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::{
     event::{PartitionId, Seq},
-    store::{Batch, Family, Store, StoreError, Visit, figures::StoreFigures},
+    store::{Family, Store, StoreError, Visit, layer::StoreLayer},
 };
 
 /// The known damage, and the progress of the scrub. Clones share their state.
@@ -224,7 +224,7 @@ impl TolerantStore {
         if let Err(StoreError::Damaged(what)) = &read
             && self.damage.note(family, what)
         {
-            self.store.spare(family, true);
+            self.inner().spare(family, true);
         }
         read
     }
@@ -245,43 +245,29 @@ fn is_passed_over(family: Family) -> bool {
     }
 }
 
-impl Store for TolerantStore {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.store.write(batch)
+impl StoreLayer for TolerantStore {
+    type Inner = dyn Store;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.store
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.note(family, self.store.get(family, key))
+        self.note(family, self.inner().get(family, key))
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
         if !is_passed_over(family) {
-            return self.note(family, self.store.scan(family, from, upper, visit));
+            return self.note(family, self.inner().scan(family, from, upper, visit));
         }
-        scan_past(&*self.store, family, from, upper, visit, &mut |what| {
+        scan_past(self.inner(), family, from, upper, visit, &mut |what| {
             // The damage is recorded, and the scan continues with the rest.
             self.note(family, Err::<(), _>(StoreError::Damaged(what))).ok();
         })
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.note(family, self.store.last(family, lower, upper))
-    }
-
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.store.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        self.store.is_short_of_space()
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        self.store.note_watermark()
-    }
-
-    fn figures(&self) -> Option<StoreFigures> {
-        self.store.figures()
+        self.note(family, self.inner().last(family, lower, upper))
     }
 
     fn damage(&self) -> Option<&Damage> {
@@ -289,15 +275,7 @@ impl Store for TolerantStore {
     }
 
     fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.note(family, self.store.scan_apart(family, from, upper, visit))
-    }
-
-    fn spare(&self, family: Family, on: bool) {
-        self.store.spare(family, on);
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.store.close()
+        self.note(family, self.inner().scan_apart(family, from, upper, visit))
     }
 }
 

@@ -12,12 +12,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-
-use crate::{
-    event::{PartitionId, Seq},
-    store::{Batch, Family, Store, StoreError, Visit, figures::StoreFigures},
-};
+use crate::store::{Batch, Store, StoreError, layer::StoreLayer};
 
 /// The longest stall of a write, in case nobody ends it.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
@@ -115,51 +110,17 @@ impl FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
+impl StoreLayer for FaultyStore {
+    type Inner = dyn Store;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.store
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         if self.faults.0.armed.load(Ordering::Acquire) {
             self.faults.apply()?;
         }
-        self.store.write(batch)
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.store.get(family, key)
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.store.scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.store.last(family, lower, upper)
-    }
-
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.store.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        self.store.is_short_of_space()
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        self.store.note_watermark()
-    }
-
-    fn figures(&self) -> Option<StoreFigures> {
-        self.store.figures()
-    }
-
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.store.scan_apart(family, from, upper, visit)
-    }
-
-    fn spare(&self, family: Family, on: bool) {
-        self.store.spare(family, on);
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.store.close()
+        self.inner().write(batch)
     }
 }

@@ -4,7 +4,8 @@
 //! implements it (`rocks`); tests have an implementation in memory. `keys`, `records`, `chunk`, `ledger` and
 //! `id_filter` define the bytes of keys and values, each value with a version. `log` reads a partition's log, `damage`
 //! records what cannot be read and lets reads continue past it, `migrate` upgrades a store of an older format,
-//! `watermark` detects a store that lost acknowledged writes, and `faults` injects failing writes.
+//! `watermark` detects a store that lost acknowledged writes, `layer` is a store above another one, and `faults` injects
+//! failing writes.
 //!
 //! Invariants:
 //! - A write that returned `Ok` survives `kill -9` and power loss.
@@ -21,6 +22,7 @@ pub mod faults;
 pub mod figures;
 pub mod id_filter;
 pub mod keys;
+pub mod layer;
 pub mod ledger;
 pub mod log;
 pub mod migrate;
@@ -28,7 +30,7 @@ pub mod records;
 pub mod rocks;
 pub mod watermark;
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
@@ -200,54 +202,4 @@ pub trait Store: Send + Sync + 'static {
 
     /// Stops the store's background work. Nothing may be written afterwards.
     fn close(&self) -> Result<(), StoreError>;
-}
-
-impl<S: Store + ?Sized> Store for Arc<S> {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        (**self).write(batch)
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        (**self).get(family, key)
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        (**self).scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        (**self).last(family, lower, upper)
-    }
-
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        (**self).drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        (**self).is_short_of_space()
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        (**self).note_watermark()
-    }
-
-    fn figures(&self) -> Option<StoreFigures> {
-        (**self).figures()
-    }
-
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        (**self).scan_apart(family, from, upper, visit)
-    }
-
-    fn spare(&self, family: Family, on: bool) {
-        (**self).spare(family, on);
-    }
-
-    fn damage(&self) -> Option<&Damage> {
-        (**self).damage()
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        (**self).close()
-    }
 }

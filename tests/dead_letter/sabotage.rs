@@ -10,13 +10,12 @@ use std::{
     },
 };
 
-use bytes::Bytes;
 use gridhook::{
     dead_letter::DeadLetterTotals,
-    event::{PartitionId, Seq},
     store::{
         Batch, Family, Store, StoreError, Visit, WriteOp,
         keys::{self, MetaKind},
+        layer,
     },
 };
 
@@ -94,39 +93,17 @@ fn totals(op: &WriteOp) -> Option<DeadLetterTotals> {
     keys::meta_of(MetaKind::DeadLetters).contains(key).then(|| DeadLetterTotals::decode(value).expect("whole"))
 }
 
-impl Store for Forgetful {
+impl layer::StoreLayer for Forgetful {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.memory
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         let Some(changed) = self.changed(batch) else { return self.memory.write(batch) };
         self.deeds.fetch_add(1, Ordering::SeqCst);
         self.memory.write(&changed)
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.memory.get(family, key)
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.memory.scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.memory.last(family, lower, upper)
-    }
-
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.memory.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        self.memory.is_short_of_space()
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        self.memory.note_watermark()
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.memory.close()
     }
 }
 

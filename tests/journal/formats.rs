@@ -22,6 +22,7 @@ use gridhook::{
         chunk::Chunk,
         id_filter::IdFilter,
         keys::{self, MetaKind},
+        layer,
         migrate::{self, PART, Step, migrate},
         records::StoredRecord,
         rocks::FORMAT,
@@ -276,47 +277,19 @@ struct Dying {
     left: std::sync::atomic::AtomicU32,
 }
 
-impl Store for Dying {
+impl layer::StoreLayer for Dying {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.store
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         use std::sync::atomic::Ordering::Relaxed;
         match self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
             Ok(_) => self.store.write(batch),
             Err(_) => Err(StoreError::Failed("killed".to_owned())),
         }
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
-        self.store.get(family, key)
-    }
-
-    fn scan(
-        &self,
-        family: Family,
-        from: &[u8],
-        upper: &[u8],
-        visit: &mut gridhook::store::Visit<'_>,
-    ) -> Result<(), StoreError> {
-        self.store.scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, bytes::Bytes)>, StoreError> {
-        self.store.last(family, lower, upper)
-    }
-
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.store.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        false
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        Ok(())
     }
 }
 

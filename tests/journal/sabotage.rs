@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use gridhook::{
     event::{PartitionId, Seq},
     store::{
-        Batch, Family, Store, StoreError, Visit,
+        Batch, Family, Store, StoreError,
         keys::{self, MetaKind},
+        layer,
         rocks::{RocksOptions, RocksStore},
         watermark::Watermark,
     },
@@ -78,7 +78,13 @@ impl<S: Store> Liar<S> {
     }
 }
 
-impl<S: Store> Store for Liar<S> {
+impl<S: Store> layer::StoreLayer for Liar<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.store
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         match self.lie {
             Some(Lie::AcknowledgeBeforeTheWrite) => {
@@ -106,25 +112,9 @@ impl<S: Store> Store for Liar<S> {
         }
     }
 
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.store.get(family, key)
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.store.scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.store.last(family, lower, upper)
-    }
-
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
         let more = if self.lie == Some(Lie::DropAboveTheFloor) { 10 } else { 0 };
         self.store.drop_log(partition, floor.plus(more))
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        self.store.is_short_of_space()
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
@@ -136,10 +126,6 @@ impl<S: Store> Store for Liar<S> {
             }
             _ => self.store.note_watermark(),
         }
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.store.close()
     }
 }
 

@@ -19,7 +19,7 @@ use gridhook::{
     store::{
         Batch, Family, Store, StoreError,
         damage::LogGap,
-        keys,
+        keys, layer,
         records::StoredRecord,
         rocks::{RocksOptions, RocksStore},
     },
@@ -175,9 +175,11 @@ impl Rotten {
     }
 }
 
-impl Store for Rotten {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.store.write(batch)
+impl layer::StoreLayer for Rotten {
+    type Inner = crate::support::memory_store::MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.store
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
@@ -215,20 +217,14 @@ impl Store for Rotten {
         }
     }
 
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.store.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        false
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        Ok(())
+    fn scan_apart(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut gridhook::store::Visit<'_>,
+    ) -> Result<(), StoreError> {
+        Store::scan(self, family, from, upper, visit)
     }
 }
 

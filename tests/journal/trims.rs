@@ -9,13 +9,13 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    event::{Lane, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{DeadKey, DeadLetterWrite, LogHold, MetaChange, SubscriptionOwner},
     policy::{
         outcome::{Failure, Reason},
         record::{Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent},
     },
-    store::{Batch, Family, Store, StoreError, Visit},
+    store::{Family, Store, StoreError, Visit, layer},
 };
 use proptest::{
     collection::vec,
@@ -85,9 +85,11 @@ impl Gate {
 /// A store whose lookups pass a gate before each read.
 struct Gated(MemoryStore, Arc<Gate>);
 
-impl Store for Gated {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.0.write(batch)
+impl layer::StoreLayer for Gated {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.0
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -105,20 +107,8 @@ impl Store for Gated {
         self.0.last(family, lower, upper)
     }
 
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.0.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        self.0.is_short_of_space()
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        self.0.note_watermark()
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.0.close()
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        Store::scan(self, family, from, upper, visit)
     }
 }
 

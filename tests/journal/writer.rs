@@ -24,8 +24,9 @@ use gridhook::{
         record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
     },
     store::{
-        Batch, Family, Store, StoreError, Visit,
+        Family, Store, StoreError, Visit,
         keys::{self, MetaKind},
+        layer,
         records::StoredRecord,
         rocks::{RocksOptions, RocksStore},
     },
@@ -509,9 +510,11 @@ impl Counted {
     }
 }
 
-impl Store for Counted {
-    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.store.write(batch)
+impl layer::StoreLayer for Counted {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.store
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -529,20 +532,8 @@ impl Store for Counted {
         self.store.last(family, lower, upper)
     }
 
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.store.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        self.store.is_short_of_space()
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        self.store.note_watermark()
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        self.store.close()
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        Store::scan(self, family, from, upper, visit)
     }
 }
 

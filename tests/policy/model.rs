@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, RequestId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
@@ -37,7 +36,7 @@ use gridhook::{
         },
         retry::Jitter,
     },
-    store::{Batch, Family, Store, StoreError, Visit},
+    store::{Batch, Family, Store, StoreError, layer},
 };
 
 use super::{
@@ -67,40 +66,18 @@ impl Shelf {
     }
 }
 
-impl Store for Shelf {
+impl layer::StoreLayer for Shelf {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.memory
+    }
+
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         let is_full = self.full.load(Ordering::SeqCst);
         self.saboteur.write(batch, is_full, &self.memory)?;
         self.written.lock().expect("no panic").push(batch.clone());
         Ok(())
-    }
-
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.memory.get(family, key)
-    }
-
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        self.memory.scan(family, from, upper, visit)
-    }
-
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.memory.last(family, lower, upper)
-    }
-
-    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        self.memory.drop_log(partition, floor)
-    }
-
-    fn is_short_of_space(&self) -> bool {
-        false
-    }
-
-    fn close(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn note_watermark(&self) -> Result<(), StoreError> {
-        self.memory.note_watermark()
     }
 }
 

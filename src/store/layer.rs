@@ -1,0 +1,117 @@
+//! A store above another one: it changes some calls and passes on the rest.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{
+    event::{PartitionId, Seq},
+    store::{Batch, Family, Store, StoreError, Visit, damage::Damage, figures::StoreFigures},
+};
+
+/// A store above another one. Each method of [`Store`] is passed on unless the layer has its own.
+pub trait StoreLayer: Send + Sync + 'static {
+    /// The store below.
+    type Inner: Store + ?Sized;
+
+    /// The store below.
+    fn inner(&self) -> &Self::Inner;
+
+    /// [`Store::write`].
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.inner().write(batch)
+    }
+
+    /// [`Store::get`].
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.inner().get(family, key)
+    }
+
+    /// [`Store::scan`].
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.inner().scan(family, from, upper, visit)
+    }
+
+    /// [`Store::last`].
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.inner().last(family, lower, upper)
+    }
+
+    /// [`Store::drop_log`].
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.inner().drop_log(partition, floor)
+    }
+
+    /// [`Store::note_watermark`].
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        self.inner().note_watermark()
+    }
+
+    /// [`Store::scan_apart`].
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.inner().scan_apart(family, from, upper, visit)
+    }
+
+    /// [`Store::damage`].
+    fn damage(&self) -> Option<&Damage> {
+        self.inner().damage()
+    }
+}
+
+impl<L: StoreLayer> Store for L {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        StoreLayer::write(self, batch)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        StoreLayer::get(self, family, key)
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        StoreLayer::scan(self, family, from, upper, visit)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        StoreLayer::last(self, family, lower, upper)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        StoreLayer::drop_log(self, partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.inner().is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        StoreLayer::note_watermark(self)
+    }
+
+    fn figures(&self) -> Option<StoreFigures> {
+        self.inner().figures()
+    }
+
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        StoreLayer::scan_apart(self, family, from, upper, visit)
+    }
+
+    fn spare(&self, family: Family, on: bool) {
+        self.inner().spare(family, on);
+    }
+
+    fn damage(&self) -> Option<&Damage> {
+        StoreLayer::damage(self)
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.inner().close()
+    }
+}
+
+impl<S: Store + ?Sized> StoreLayer for Arc<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        self
+    }
+}
