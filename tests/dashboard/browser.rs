@@ -52,3 +52,24 @@ fn every_view_is_whole_empty_full_and_while_the_server_is_gone() {
         play("views.mjs");
     }
 }
+
+#[test]
+fn no_view_violates_wcag_2_2_aa_light_dark_or_at_320_pixels() {
+    if is_there() {
+        play("axe.mjs");
+    }
+}
+
+#[test]
+fn text_of_others_stays_text() {
+    if is_there() {
+        play("hostile.mjs");
+    }
+}
+
+#[test]
+fn seven_tabs_share_a_tail_that_does_not_grow() {
+    if is_there() {
+        play("tabs.mjs");
+    }
+}

@@ -85,7 +85,9 @@ export function listen(filter, on) {
     else read(next);
   };
 
+  let last = { kind: 'connecting' };
   const tellAll = (state) => {
+    last = state;
     on.state({ ...state, reads });
     channel.postMessage({ kind: 'state', state });
   };
@@ -161,6 +163,7 @@ export function listen(filter, on) {
       if (data.alive) wishes.set(data.from, { filter: data.filter, at: Date.now() });
       else wishes.delete(data.from);
       settle();
+      if (reads && data.alive) channel.postMessage({ kind: 'state', state: last });
       return;
     }
     heard = Date.now();

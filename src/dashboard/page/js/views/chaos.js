@@ -1,5 +1,5 @@
 // Chaos: break parts of the server on purpose. Only where it is enabled.
-import { call, get, post } from '../api.js';
+import { call, get, may, post } from '../api.js';
 import { run } from '../actions.js';
 import { num } from '../format.js';
 import { html, useState } from '../html.js';
@@ -59,13 +59,13 @@ export default function Chaos() {
   }
   return html`
     <${Head} title="Chaos" about="Everything here harms the running server. Each fault ends by itself.">
-      <button type="button" class="primary" onClick=${() => run(() => call('DELETE', '/chaos'), 'All faults ended', 'curl -X DELETE …/chaos')}>End all faults</button>
+      ${may('operate') && html`<button type="button" class="primary" onClick=${() => run(() => call('DELETE', '/chaos'), 'All faults ended', 'curl -X DELETE …/chaos')}>End all faults</button>`}
     <//>
     <${Loaded} poll=${poll}>${(/** @type {Schemas['Chaos']} */ data) => html`
       <section class="panel"><h2>Active faults</h2>
         ${data.active.length === 0 ? html`<p>None.</p>` : html`<ul class="plain">${data.active.map((one) => html`<li key=${one.number}><${Badge} kind="bad">${one.fault}<//> <code>${JSON.stringify(one.request)}</code> until <${Time} at=${one.until} exact=${true} /></li>`)}</ul>`}
       </section>
-      <div class="columns">${FAULTS.map((fault) => html`<${Fault} key=${fault.path} fault=${fault} />`)}</div>
+      ${may('admin') && html`<div class="columns">${FAULTS.map((fault) => html`<${Fault} key=${fault.path} fault=${fault} />`)}</div>`}
       <section class="panel"><h2>Injected so far</h2><${Facts} rows=${Object.entries(data.injected).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => ` ${c.toLowerCase()}`), typeof value === 'object' ? `${num(value.responses)} responses, ${num(value.events)} events` : num(value)])} /></section>
     `}<//>
     <${Command} parts=${['chaos', '--duration', '60s', '--rate', '2000', '--kill-every', '20ms']} />

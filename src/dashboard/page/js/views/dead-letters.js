@@ -73,7 +73,7 @@ export function DeadLettersOf({ id }) {
       ${may('operate') && html`<div class="toolbar">
         <${Redrive} id=${id} selection=${{ keys: [...selected] }} name=${`Redrive ${num(selected.size)} selected …`} disabled=${selected.size === 0} />
         <${Redrive} id=${id} selection=${Object.keys(filter).length > 0 ? { filter } : { all: true }} name="Redrive all that match …" />
-        <${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : Object.keys(filter).length > 0 ? { filter } : { all: true }} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />
+        ${may('admin') && html`<${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : Object.keys(filter).length > 0 ? { filter } : { all: true }} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />`}
       </div>`}
       <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') ? select : undefined} opened=${opened}
         details=${(row) => html`<${Letter} id=${id} row=${row} />`}

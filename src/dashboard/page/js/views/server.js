@@ -41,7 +41,7 @@ function State() {
       ['System clock', html`<${Time} at=${data.wallClock} exact=${true} />`],
       ['System clock ahead by', duration(data.wallClockAheadSeconds)],
       ['Expiry', data.expiryHeld ? html`<${Badge} kind="warn">held until the clock is confirmed<//>` : html`<${Badge} kind="ok">on<//>`],
-    ]} />${data.expiryHeld && may('admin') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}
+    ]} />${data.expiryHeld && may('operate') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}
     <${Command} parts=${['clock', 'show']} /></section>`}<//>
   `;
 }

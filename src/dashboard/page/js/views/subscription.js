@@ -37,8 +37,8 @@ export default function Subscription() {
       ${may('operate') && offered.map((verb) => html`<button type="button" key=${verb} title=${`${ACTIONS[verb].about}: ${actionLine(verb, id)}`} onClick=${() => operate(ACTIONS[verb], id)}>${ACTIONS[verb].name}</button>`)}
       <a href=${link('tail', { topic, subscription: name })}>Live tail</a>
       <a href=${link('filter', { id })}>Filter bench</a>
-      ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>Replay …</button>
-        <button type="button" onClick=${() => go('edit', { id })}>Edit …</button>
+      ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>Replay …</button>`}
+      ${may('admin') && html`<button type="button" onClick=${() => go('edit', { id })}>Edit …</button>
         <button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
     <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ now) => html`

@@ -31,7 +31,7 @@ export default function Topic() {
     <${Head} title=${name} crumbs=${[['Topics', link('topics')]]}>
       ${!isNamespace && html`<a href=${link('event', { topic: id })}>Events</a>
       <a href=${link('tail', { topic: id })}>Live tail</a>`}
-      ${may('operate') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>New event subscription …</button>`}
+      ${may('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>New event subscription …</button>`}
       ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
     <${Loaded} poll=${topic}>${(data) => html`

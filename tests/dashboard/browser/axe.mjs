@@ -1,0 +1,67 @@
+// axe-core: no violation of WCAG 2.2 AA in any view, light and dark, at 1280 and at 320 pixels; and nothing wider than the page at 320.
+import fs from 'node:fs';
+import { createRequire } from 'node:module';
+import { Server, check, scene, settled, show, visit } from './support.mjs';
+import { VIEWS, fill } from './views.mjs';
+
+const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+
+/** What axe finds, with where. The page's own policy would refuse a script tag; the browser's own evaluation does not ask it. */
+async function violations(page) {
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(axe);
+  const found = await page.evaluate((tags) => window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] }).then((result) => result.violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`)), RULES);
+  return found;
+}
+
+let server;
+let page;
+let watch;
+
+const all = (theme) => async () => {
+  await page.emulateMedia({ colorScheme: theme, reducedMotion: 'reduce' });
+  for (const { name, at } of VIEWS) {
+    await show(page, at);
+    const found = await violations(page);
+    check(found.length === 0, `${name}, ${theme}: ${found.join('\n')}`);
+  }
+  watch.clean(theme);
+};
+
+await scene({
+  async 'a full server'() {
+    server = await Server.start({ GRIDHOOK_CHAOS__ENABLED: 'true' });
+    await fill(server);
+    ({ page, watch } = await visit(server));
+  },
+  'light': all('light'),
+  'dark': all('dark'),
+
+  async 'dialogs and the page of the sign-in'() {
+    await page.keyboard.press('?');
+    await page.getByRole('dialog').waitFor();
+    check((await violations(page)).length === 0, `keys: ${(await violations(page)).join('\n')}`);
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: /^Sign out/ }).click();
+    await page.getByLabel('Token of an operator').waitFor();
+    check((await violations(page)).length === 0, `sign-in: ${(await violations(page)).join('\n')}`);
+  },
+
+  async 'nothing is wider than a page of 320 pixels, which 400 % of 1280 are'() {
+    const narrow = await visit(server, { viewport: { width: 320, height: 640 } });
+    for (const { name, at } of VIEWS) {
+      await show(narrow.page, at);
+      const wide = await narrow.page.evaluate(() => document.documentElement.scrollWidth);
+      check(wide <= 320, `${name} is ${wide} pixels wide: ${await narrow.page.evaluate(() => [...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > 321 && !one.closest('.table, .views, pre, .command code')).slice(0, 4).map((one) => one.outerHTML.slice(0, 120)).join('\n'))}`);
+    }
+    await show(narrow.page, VIEWS[3].at);
+    check((await violations(narrow.page)).length === 0, `320: ${(await violations(narrow.page)).join('\n')}`);
+    narrow.watch.clean('320');
+  },
+
+  async 'a box without a name is found'() {
+    const seeded = await visit(server, { seed: { 'js/table.js': (text) => text.replace('aria-label=${`Select all of ${name}`}', '') } });
+    await show(seeded.page, VIEWS[3].at);
+    check((await violations(seeded.page)).some((one) => one.startsWith('label')), 'a box without a name went through');
+  },
+});
