@@ -244,6 +244,7 @@ fn listed(all: &[TopicResource]) -> String {
 /// The parts of `topics show`: those of a namespace, or those of another resource.
 #[derive(Deserialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "a command makes one, and prints it")]
 enum TopicParts {
     Namespace { namespace: TopicResource, topics: Vec<String> },
     Topic { topic: TopicResource, status: Option<TopicStatusView>, event_subscriptions: Vec<String> },
