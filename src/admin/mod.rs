@@ -9,6 +9,7 @@
 //! - `store`: check and backup of the running store;
 //! - `top`: the figures of all event subscriptions; `tail`: a stream of events and outcomes;
 //! - `clock`: the clock of the server, and its confirmation;
+//! - `history`: the course of these figures in memory;
 //! - `supervision`: restarts of actors;
 //! - `session`: sessions of the dashboard;
 //! - [`metrics`]: Prometheus metrics;
@@ -29,6 +30,7 @@ mod declare;
 mod error;
 mod explain;
 pub mod health;
+mod history;
 mod ledger;
 mod ledger_line;
 pub mod metrics;
@@ -70,6 +72,7 @@ pub use self::{
     chaos::injector::{ChaosTargets, DeadLetterHandle},
     declare::{ApplyError, declare},
     error::AdminError,
+    history::record_history,
     routes::{GridhookRoute, Operation},
 };
 use crate::{
@@ -98,6 +101,7 @@ pub struct Control {
     queue: FaultInjector,
     samples: top::RateSamples,
     sessions: Option<Sessions>,
+    history: history::Recorder,
     turns: [Mutex<()>; LOCKS],
 }
 
@@ -121,6 +125,7 @@ impl Control {
             queue,
             samples: top::RateSamples::default(),
             sessions: Some(Sessions::default()),
+            history: history::Recorder::default(),
             turns,
         }
     }

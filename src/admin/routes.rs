@@ -16,7 +16,7 @@ use actix_web::{
 use super::{
     AdminError, ChaosMode, ListenerRole,
     auth::{Access, authorize},
-    chaos, clock, health, metrics,
+    chaos, clock, health, history, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
     session, store, supervision, tail, top, validate,
 };
@@ -47,7 +47,7 @@ pub struct Operation {
 
 /// All paths.
 #[rustfmt::skip]
-static ROUTES: [GridhookRoute; 19] = [
+static ROUTES: [GridhookRoute; 20] = [
     probe("/healthz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
     probe("/readyz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
     route("/openapi.json", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
@@ -58,6 +58,7 @@ static ROUTES: [GridhookRoute; 19] = [
     ]),
     route("/metrics", &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
     route("/top", &[operation(GET, Access::READ, |route| route.to(top::report), own::top)]),
+    route("/history", &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
     route("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
     route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
     route("/clock", &[

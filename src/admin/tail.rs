@@ -201,7 +201,7 @@ impl TailQuery {
 }
 
 /// The topic, the domain or the domain topic that a resource id names.
-fn topic_of(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
+pub(super) fn topic_of(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
     let (path::ResourcePath::Topic(path, path::TopicAction::Itself) | path::ResourcePath::DomainTopic(path)) =
         path::parse(id).ok_or_else(|| not_a_topic(id))?
     else {

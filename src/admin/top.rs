@@ -1,24 +1,25 @@
-//! `GET /top`: the figures of all event subscriptions, the most active or the least healthy first.
+//! `GET /top`: the figures of all event subscriptions, the most active or the least healthy first, in pages.
 //!
 //! Rates are measured since the previous request; the first response has none. Counters and states come from shared
 //! state: no actor receives a message. The store is read only for the age of the oldest unread events of listed ones.
 
 use std::{
+    cmp::Ordering,
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest};
+use super::{AdminError, Control, model::InvalidRequest, tail};
 use crate::{
     api::{
         status::HealthView,
         top::{TopLine, TopReport},
     },
-    control::registry::{self, SubscriptionCensus, TopicHandle},
+    control::registry::{self, SubscriptionGlance, TopicHandle},
     event::{SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
 };
@@ -28,6 +29,9 @@ const TOP: usize = 50;
 
 /// … and the maximum.
 const TOP_MAX: usize = 500;
+
+/// Maximum number of event subscriptions before the listed ones.
+const SKIP_MAX: usize = 1_000_000;
 
 /// Minimum time between two measurements; an earlier request repeats the previous rates.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
@@ -46,8 +50,8 @@ struct TopRates {
 #[derive(Debug, Default)]
 struct RateSample {
     at: Timestamp,
-    counters: HashMap<SubscriptionKey, Counters>,
-    rates: HashMap<SubscriptionKey, TopRates>,
+    /// Counters, and the rates until then.
+    subscriptions: HashMap<SubscriptionKey, (Counters, Option<TopRates>)>,
     window: Option<Duration>,
 }
 
@@ -56,7 +60,7 @@ struct RateSample {
 pub(super) struct RateSamples(Mutex<RateSample>);
 
 /// Order of the event subscriptions.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum SortOrder {
     #[default]
@@ -66,6 +70,20 @@ enum SortOrder {
     Pending,
     Failures,
     InFlight,
+    /// By the name of the event subscription, ascending.
+    Name,
+}
+
+/// Health of the listed event subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum HealthFilter {
+    Healthy,
+    Suspended,
+    Probing,
+    Held,
+    /// All but healthy ones that are not held.
+    Unhealthy,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,88 +92,151 @@ struct TopQuery {
     #[serde(default)]
     by: SortOrder,
     top: Option<String>,
+    skip: Option<String>,
+    search: Option<String>,
+    topic: Option<String>,
+    health: Option<HealthFilter>,
 }
 
-struct SubscriptionSample {
-    topic: Arc<TopicHandle>,
-    subscription_key: SubscriptionKey,
-    figures: SubscriptionCensus,
+struct SubscriptionSample<'a> {
+    topic: &'a TopicHandle,
+    figures: SubscriptionGlance,
     rates: Option<TopRates>,
 }
 
-impl SubscriptionSample {
+impl SubscriptionSample<'_> {
+    fn key(&self) -> SubscriptionKey {
+        SubscriptionKey { partition: self.topic.partition(), subscription: self.figures.record.number }
+    }
+
+    fn name(&self) -> &str {
+        self.figures.record.name.as_str()
+    }
+
     /// The largest comes first.
     fn rank(&self, by: SortOrder) -> [f64; 3] {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
-        let cursor = &figures.cursor;
-        let (backlog, pending) = (figures.backlog as f64, cursor.counters.pending as f64);
+        let (backlog, pending) = (figures.backlog as f64, figures.counters.pending as f64);
         match by {
             SortOrder::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
             SortOrder::Health => {
-                let state = match cursor.health {
+                let state = match figures.health {
                     Health::Suspended { consecutive_suspensions, .. }
                     | Health::Probing { consecutive_suspensions, .. } => 1e6 + f64::from(consecutive_suspensions),
-                    Health::Healthy { .. } if cursor.held.is_some() => 1e5,
+                    Health::Healthy { .. } if figures.held.is_some() => 1e5,
                     Health::Healthy { failures } => f64::from(failures),
                 };
                 [state, rates.failed, backlog + pending]
             }
             SortOrder::Backlog => [backlog, pending, 0.0],
             SortOrder::Pending => [pending, backlog, 0.0],
-            SortOrder::Failures => [rates.failed, cursor.counters.requests_failed as f64, 0.0],
+            SortOrder::Failures => [rates.failed, figures.counters.requests_failed as f64, 0.0],
             SortOrder::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
+            SortOrder::Name => [0.0; 3],
         }
     }
+
+    fn order(&self, other: &Self, by: SortOrder) -> Ordering {
+        let (a, b) = (self.rank(by), other.rank(by));
+        let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then);
+        ranks
+            .then_with(|| lower_case(self.name()).cmp(lower_case(other.name())))
+            .then_with(|| self.key().cmp(&other.key()))
+    }
+
+    fn is_wanted(&self, query: &TopQuery) -> bool {
+        let SubscriptionGlance { record, health, held, .. } = &self.figures;
+        let has_health = query.health.is_none_or(|wanted| match (wanted, health) {
+            (HealthFilter::Held, _) => held.is_some(),
+            (HealthFilter::Healthy, Health::Healthy { .. }) => held.is_none(),
+            (HealthFilter::Unhealthy, Health::Healthy { .. }) => held.is_some(),
+            (HealthFilter::Suspended, Health::Suspended { .. })
+            | (HealthFilter::Probing, Health::Probing { .. })
+            | (HealthFilter::Unhealthy, Health::Suspended { .. } | Health::Probing { .. }) => true,
+            _ => false,
+        });
+        // The query of an endpoint may be secret, so it is not searched.
+        let address = || record.webhook.endpoint_url.split(['?', '#']).next().unwrap_or_default();
+        let is_found = |text: &String| contains(record.name.as_str(), text) || contains(address(), text);
+        has_health && query.search.as_ref().is_none_or(is_found)
+    }
+}
+
+fn lower_case(text: &str) -> impl Iterator<Item = u8> {
+    text.bytes().map(|byte| byte.to_ascii_lowercase())
+}
+
+/// Whether `text` contains `part`, which is in lower case.
+fn contains(text: &str, part: &str) -> bool {
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
 }
 
 /// `GET /top`.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let wrong = |error: &dyn std::fmt::Display| {
-        let allowed = "allowed are top, and by: activity, health, backlog, pending, failures or inFlight";
-        InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
-    };
-    let TopQuery { by, top } =
-        web::Query::<TopQuery>::from_query(request.query_string()).map_err(|error| wrong(&error))?.into_inner();
-    let top = match &top {
-        None => TOP,
-        Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
-            InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} event subscriptions"))
-        })?,
-    };
+    let query = TopQuery::read(request.query_string())?;
+    let (top, skip) = (query.page_size()?, query.offset()?);
     let now = control.clock.now();
-    let mut all: Vec<SubscriptionSample> = control.registry.topics().iter().flat_map(all_of).collect();
+    let topics = control.registry.topics();
+    let mut all = Vec::new();
+    for topic in &topics {
+        all.extend(topic.glances().into_iter().map(|figures| SubscriptionSample { topic, figures, rates: None }));
+    }
     let window = control.samples.rate(&mut all, now);
     let mut report = TopReport::of(&all, window, now);
-    let order = |one: &SubscriptionSample, other: &SubscriptionSample| {
-        let (a, b) = (one.rank(by), other.rank(by));
-        let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a));
-        ranks
-            .fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
-            .then_with(|| one.figures.record.key().cmp(&other.figures.record.key()))
-    };
-    if all.len() > top {
-        all.select_nth_unstable_by(top - 1, order);
-        all.truncate(top);
+    if let Some(topic) = &query.topic {
+        let (partition, domain_topic) = tail::topic_of(&control, topic)?;
+        let is_of = |one: &SubscriptionSample<'_>| {
+            let of = one.figures.record.filter.domain_topic.as_deref();
+            let is_of_domain_topic = |wanted: &str| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted));
+            one.topic.partition() == partition && domain_topic.as_deref().is_none_or(is_of_domain_topic)
+        };
+        all.retain(is_of);
+    }
+    all.retain(|one| one.is_wanted(&query));
+    report.matching = all.len();
+    let order = |one: &SubscriptionSample<'_>, other: &SubscriptionSample<'_>| one.order(other, query.by);
+    if all.len() > skip + top {
+        all.select_nth_unstable_by(skip + top - 1, order);
+        all.truncate(skip + top);
     }
     all.sort_unstable_by(order);
-    for one in &all {
+    for one in all.iter().skip(skip) {
         report.top.push(one.to_line(now).await?);
     }
     Ok(HttpResponse::Ok().json(report))
 }
 
-fn all_of(topic: &Arc<TopicHandle>) -> Vec<SubscriptionSample> {
-    let one = |figures: SubscriptionCensus| {
-        let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: figures.number() };
-        SubscriptionSample { topic: Arc::clone(topic), subscription_key, figures, rates: None }
-    };
-    topic.census().into_iter().map(one).collect()
+impl TopQuery {
+    fn read(query: &str) -> Result<Self, InvalidRequest> {
+        let query = web::Query::<Self>::from_query(query).map_err(|error| {
+            let allowed = "allowed are top, skip, search, topic, health: healthy, unhealthy, suspended, probing or held, \
+                           and by: activity, health, backlog, pending, failures, inFlight or name";
+            InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
+        })?;
+        let query = query.into_inner();
+        Ok(Self { search: query.search.map(|search| search.to_ascii_lowercase()), ..query })
+    }
+
+    fn page_size(&self) -> Result<usize, InvalidRequest> {
+        let Some(given) = &self.top else { return Ok(TOP) };
+        given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
+            InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} event subscriptions"))
+        })
+    }
+
+    fn offset(&self) -> Result<usize, InvalidRequest> {
+        let Some(given) = &self.skip else { return Ok(0) };
+        given.parse().ok().filter(|skip| *skip <= SKIP_MAX).ok_or_else(|| {
+            InvalidRequest::new("skip", format!("is \"{given}\"; allowed are 0 to {SKIP_MAX} event subscriptions"))
+        })
+    }
 }
 
-impl SubscriptionSample {
+impl SubscriptionSample<'_> {
     async fn to_line(&self, now: Timestamp) -> Result<TopLine, AdminError> {
-        let SubscriptionCensus { record, cursor, endpoint, backlog, unread, in_flight, .. } = &self.figures;
-        let counters = cursor.counters;
+        let SubscriptionGlance { record, counters, health, held, next_due, concurrency, backlog, unread, in_flight } =
+            &self.figures;
         let oldest = match unread {
             Some(seq) => self.topic.appended_at(*seq).await.map_err(registry::Error::from)?,
             None => None,
@@ -165,8 +246,9 @@ impl SubscriptionSample {
         Ok(TopLine {
             topic: self.topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
-            held_by: cursor.held.map(|held| held.to_string()),
-            health: HealthView::new(cursor.health),
+            endpoint: (!record.is_pulled()).then(|| record.webhook.base_url()),
+            held_by: held.map(|held| held.to_string()),
+            health: HealthView::new(*health),
             delivered_per_second: rates.map(|rates| rates.delivered),
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
@@ -174,8 +256,9 @@ impl SubscriptionSample {
             backlog: *backlog,
             oldest_unread_age_seconds: oldest.map(|at| now.since(at).as_secs()),
             pending: counters.pending,
+            next_due: next_due.map(|due| due.to_string()),
             in_flight: *in_flight,
-            concurrency: endpoint.concurrency,
+            concurrency: *concurrency,
             delivered: counters.delivered,
             dead_lettered: counters.dead_lettered,
             dropped: counters.dropped,
@@ -184,20 +267,21 @@ impl SubscriptionSample {
 }
 
 impl TopReport {
-    fn of(all: &[SubscriptionSample], window: Option<Duration>, now: Timestamp) -> Self {
-        let is_suspended = |one: &&SubscriptionSample| !matches!(one.figures.cursor.health, Health::Healthy { .. });
+    fn of(all: &[SubscriptionSample<'_>], window: Option<Duration>, now: Timestamp) -> Self {
+        let is_suspended = |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
         let rate = |of: fn(TopRates) -> f64| window.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
         Self {
             now: now.to_string(),
             window_seconds: window.map(|window| window.as_secs_f64()),
             subscriptions: all.len(),
             suspended: all.iter().filter(is_suspended).count(),
-            held: all.iter().filter(|one| one.figures.cursor.held.is_some()).count(),
+            held: all.iter().filter(|one| one.figures.held.is_some()).count(),
             in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
             backlog: all.iter().map(|one| one.figures.backlog).sum(),
-            pending: all.iter().map(|one| one.figures.cursor.counters.pending).sum(),
+            pending: all.iter().map(|one| one.figures.counters.pending).sum(),
             delivered_per_second: rate(|rates| rates.delivered),
             failed_per_second: rate(|rates| rates.failed),
+            matching: 0,
             top: Vec::new(),
         }
     }
@@ -205,21 +289,21 @@ impl TopReport {
 
 impl RateSamples {
     /// Sets the rates and stores this measurement. Returns the time that the rates cover, if there are any.
-    fn rate(&self, all: &mut [SubscriptionSample], now: Timestamp) -> Option<Duration> {
+    fn rate(&self, all: &mut [SubscriptionSample<'_>], now: Timestamp) -> Option<Duration> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = now.since(last.at);
         if since >= WINDOW_MIN {
             let is_known = since <= STALE;
-            let rated = |one: &SubscriptionSample| {
-                let before = last.counters.get(&one.subscription_key)?;
-                Some((one.subscription_key, TopRates::between(before, &one.figures.cursor.counters, since)))
+            let rated = |one: &SubscriptionSample<'_>| {
+                let (key, counters) = (one.key(), one.figures.counters);
+                let before = last.subscriptions.get(&key).filter(|_| is_known);
+                (key, (counters, before.map(|(before, _)| TopRates::between(before, &counters, since))))
             };
-            let rates = if is_known { all.iter().filter_map(rated).collect() } else { HashMap::new() };
-            let counters = all.iter().map(|one| (one.subscription_key, one.figures.cursor.counters)).collect();
-            *last = RateSample { at: now, counters, rates, window: is_known.then_some(since) };
+            let subscriptions = all.iter().map(rated).collect();
+            *last = RateSample { at: now, subscriptions, window: is_known.then_some(since) };
         }
         for one in all {
-            one.rates = last.rates.get(&one.subscription_key).copied();
+            one.rates = last.subscriptions.get(&one.key()).and_then(|(_, rates)| *rates);
         }
         last.window
     }

@@ -14,6 +14,7 @@ pub mod dead_letters;
 pub mod explain;
 pub mod filter_test;
 pub mod health;
+pub mod history;
 pub mod ledger;
 pub mod replay;
 pub mod resource;

@@ -21,6 +21,8 @@ pub struct TopReport {
     pub pending: u64,
     pub delivered_per_second: Option<f64>,
     pub failed_per_second: Option<f64>,
+    /// Number of event subscriptions that match the search and the filters of the request.
+    pub matching: usize,
     pub top: Vec<TopLine>,
 }
 
@@ -32,6 +34,9 @@ pub struct TopLine {
     /// Resource id of the topic, the domain or the domain topic.
     pub topic: String,
     pub subscription: String,
+    /// Address of the endpoint without its query; missing with pull delivery.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
     pub held_by: Option<String>,
     pub health: HealthView,
     pub delivered_per_second: Option<f64>,
@@ -42,6 +47,7 @@ pub struct TopLine {
     pub backlog: u64,
     pub oldest_unread_age_seconds: Option<u64>,
     pub pending: u64,
+    pub next_due: Option<String>,
     pub in_flight: usize,
     pub concurrency: u32,
     pub delivered: u64,

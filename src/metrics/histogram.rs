@@ -131,6 +131,11 @@ impl HistogramCounts {
         self.sum = how(self.sum, other.sum);
     }
 
+    /// The number of values in each range.
+    pub fn ranges(&self) -> &[u64] {
+        &self.ranges
+    }
+
     /// Number of values.
     pub fn count(&self) -> u64 {
         self.ranges.iter().sum()

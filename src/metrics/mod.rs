@@ -3,6 +3,7 @@
 //! - [`Counter`] and [`Histogram`] are atomics. Adding takes no lock. A reader may see one of two related counters
 //!   updated and the other not yet.
 //! - [`ListenerCounters`] are those of an address that the server listens on.
+//! - [`history`] keeps the course of counters and gauges in memory.
 //! - [`text`] writes Prometheus' text format and OpenMetrics.
 //!
 //! What it does not do: it has neither a registry nor names of metrics. Values are collected on request from where they
@@ -10,6 +11,7 @@
 //! process.
 
 mod histogram;
+pub mod history;
 mod listener;
 pub mod text;
 

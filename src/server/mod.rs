@@ -258,6 +258,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
         writer.join();
         return Err(error);
     }
+    actix_rt::spawn(admin::record_history(control.clone()));
     let reload = reload::Reload {
         sources,
         log,

@@ -26,6 +26,7 @@ mod routes;
 mod session;
 mod subscription;
 mod test_filter;
+mod top;
 mod topic;
 mod validate;
 

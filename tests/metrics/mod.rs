@@ -1,6 +1,7 @@
 //! Figures: of the real server, read as those read them who watch it.
 
 mod config;
+mod history;
 mod prometheus;
 mod pulled;
 mod text;

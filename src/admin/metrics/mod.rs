@@ -32,8 +32,9 @@ use actix_web::{
 };
 
 pub use self::series::SeriesLimits;
+pub(super) use self::series::{Activity, SeriesSelection};
 pub(super) use self::view::MetricsView;
-use self::{figures::SubscriptionFigures, scrape::NamedSubscription, series::SeriesSelection};
+use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
@@ -111,6 +112,16 @@ impl Exposition {
             MetricsAccess::All => true,
             MetricsAccess::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
         }
+    }
+
+    /// The limits of series.
+    pub(super) fn bounds(&self) -> SeriesLimits {
+        self.bounds
+    }
+
+    /// The start of the process.
+    pub(super) fn started(&self) -> Timestamp {
+        self.started
     }
 
     pub(super) fn set_readers(&self, readers: MetricsAccess) {

@@ -32,14 +32,14 @@ pub struct SeriesLimits {
 
 /// Total activity of an event subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Activity {
-    pub(super) who: SubscriptionKey,
-    pub(super) total: u64,
+pub(in crate::admin) struct Activity {
+    pub(in crate::admin) who: SubscriptionKey,
+    pub(in crate::admin) total: u64,
 }
 
 /// The named ones, and what is needed to select again.
 #[derive(Debug, Default)]
-pub(super) struct SeriesSelection {
+pub(in crate::admin) struct SeriesSelection {
     seen: HashMap<SubscriptionKey, LastActivity>,
     looked: Option<Timestamp>,
     named: HashSet<SubscriptionKey>,
@@ -70,7 +70,13 @@ struct RestCounters<T> {
 
 impl SeriesSelection {
     /// Selects the most active event subscriptions, and the topics to name.
-    pub(super) fn choose(&mut self, all: &[Activity], topics: &[PartitionId], bounds: SeriesLimits, now: Timestamp) {
+    pub(in crate::admin) fn choose(
+        &mut self,
+        all: &[Activity],
+        topics: &[PartitionId],
+        bounds: SeriesLimits,
+        now: Timestamp,
+    ) {
         let passed = self.looked.map_or(0.0, |looked| now.since(looked).as_secs_f64());
         let kept = 0.5_f64.powf(passed / HALF_LIFE_SECONDS);
         let mut seen = HashMap::with_capacity(all.len());
@@ -115,12 +121,12 @@ impl SeriesSelection {
     }
 
     /// Whether an event subscription has series of its own.
-    pub(super) fn is_named(&self, who: SubscriptionKey) -> bool {
+    pub(in crate::admin) fn is_named(&self, who: SubscriptionKey) -> bool {
         self.named.contains(&who)
     }
 
     /// Whether a topic has series of its own.
-    pub(super) fn is_topic_named(&self, topic: PartitionId) -> bool {
+    pub(in crate::admin) fn is_topic_named(&self, topic: PartitionId) -> bool {
         self.topics.contains(&topic)
     }
 

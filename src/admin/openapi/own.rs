@@ -9,6 +9,7 @@ use crate::{
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
         health::{Liveness, Readiness},
+        history::HistoryReport,
         session::Session,
         store::{BackupBody, ProgressLine},
         supervision::SupervisionReport,
@@ -35,9 +36,9 @@ const STORE: [(u16, &str); 4] = [
     (503, "Closed store"),
 ];
 
-/// Errors of operations that read the store.
-const READING: [(u16, &str); 3] =
-    [(400, "Invalid query"), (500, "Damaged store"), (503, "Store temporarily unreadable")];
+/// Errors of lists that read the store.
+const TOP: [(u16, &str); 4] =
+    [(400, "Invalid query"), (404, "No such topic"), (500, "Damaged store"), (503, "Store temporarily unreadable")];
 
 /// Errors of streams.
 const STREAM: [(u16, &str); 3] =
@@ -116,12 +117,28 @@ pub(in crate::admin) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
 }
 
 pub(in crate::admin) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let figures = json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight"]});
+    let orders = json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight", "name"]});
+    let states = json!({"enum": ["healthy", "unhealthy", "suspended", "probing", "held"]});
+    let (number, text) = (json!({"type": "integer"}), json!({"type": "string"}));
     OperationBuilder::new("supervision", "top", "List the figures of all event subscriptions")
-        .query("top", "Maximum event subscriptions: 1 to 500", &json!({"type": "integer"}))
-        .query("by", "Figure to sort by, highest first", &figures)
+        .query("top", "Maximum event subscriptions: 1 to 500", &number)
+        .query("skip", "Event subscriptions before the first listed one: 0 to 1,000,000", &number)
+        .query("by", "Figure to sort by, highest first; names are ascending", &orders)
+        .query("search", "Text in the name or the endpoint of the listed event subscriptions", &text)
+        .query("topic", "Resource id of the only topic, domain or domain topic", &text)
+        .query("health", "State of the listed event subscriptions", &states)
         .answer(200, "The event subscriptions and their figures", &schemas.of::<TopReport>())
-        .errors(&READING, &error(schemas))
+        .errors(&TOP, &error(schemas))
+}
+
+pub(in crate::admin) fn history(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let text = json!({"type": "string"});
+    OperationBuilder::new("supervision", "history", "Get the course of the figures of the server or a part of it")
+        .query("range", "Period until now; default 10m", &json!({"enum": ["10m", "3h", "24h"]}))
+        .query("topic", "Resource id of the topic or the domain; default the whole server", &text)
+        .query("subscription", "Name of the event subscription of this topic", &text)
+        .answer(200, "The figures, one value for each step of time", &schemas.of::<HistoryReport>())
+        .errors(&STREAM[..2], &error(schemas))
 }
 
 pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {

@@ -31,7 +31,7 @@ pub(super) fn page(report: &TopReport, by: &str, has_keys: bool) -> Vec<String> 
             number(report.in_flight as u64),
             number(report.backlog),
             number(report.pending),
-            if has_keys { "; keys: q quit, a h b p f i sort" } else { "" }
+            if has_keys { "; keys: q quit, a h b p f i n sort" } else { "" }
         ),
         String::new(),
     ];

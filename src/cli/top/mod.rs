@@ -14,7 +14,7 @@ use tokio::{
 
 use self::screen::Screen;
 use super::{
-    client::{self, ServerArgs, ServerClient},
+    client::{self, ResourceName, ServerArgs, ServerClient},
     output::{self, OutputArgs},
 };
 use crate::api::top::TopReport;
@@ -22,19 +22,31 @@ use crate::api::top::TopReport;
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q quits; a, h, b, p, f and i sort by activity, health, backlog, pending deliveries, failures and requests
-in flight. Without a terminal, the figures are printed once.
+    after_help = "Keys: q quits; a, h, b, p, f, i and n sort by activity, health, backlog, pending deliveries, failures, requests
+in flight and name. Without a terminal, the figures are printed once.
 
 Examples:
   gridhook top
   gridhook top --by health --every 5s
   gridhook top --once --limit 10
+  gridhook top domains/shop --status suspended --search billing
   gridhook top --output json | jq '.top[0]'"
 )]
 pub struct Top {
     /// Sort order
     #[arg(long, value_enum, default_value_t)]
     by: SortOrder,
+    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id) [default: all topics]
+    topic: Option<ResourceName>,
+    /// Text in the names or the endpoints of the event subscriptions
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// State of the event subscriptions
+    #[arg(long, value_enum)]
+    status: Option<StatusFilter>,
+    /// Number of event subscriptions to skip
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    skip: u32,
     /// Maximum number of event subscriptions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
@@ -66,16 +78,34 @@ enum SortOrder {
     Failures,
     /// Requests in flight
     InFlight,
+    /// Names, in order
+    Name,
+}
+
+/// The state of the shown event subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum StatusFilter {
+    /// Healthy and not held
+    Healthy,
+    /// Suspended, probing or held
+    Unhealthy,
+    /// Suspended until the next probe
+    Suspended,
+    /// Waiting for the response to a probe
+    Probing,
+    /// Held by an operator or by a 410 response
+    Held,
 }
 
 impl SortOrder {
-    const KEYS: [(u8, Self, &'static str); 6] = [
+    const KEYS: [(u8, Self, &'static str); 7] = [
         (b'a', Self::Activity, "activity"),
         (b'h', Self::Health, "health"),
         (b'b', Self::Backlog, "backlog"),
         (b'p', Self::Pending, "pending"),
         (b'f', Self::Failures, "failures"),
         (b'i', Self::InFlight, "inFlight"),
+        (b'n', Self::Name, "name"),
     ];
 
     fn name(self) -> &'static str {
@@ -123,7 +153,20 @@ impl Top {
     }
 
     async fn fetch(&self, session: &ServerClient, by: SortOrder) -> Result<Value, client::ClientError> {
-        session.get(&format!("/top?by={}&top={}", by.name(), self.limit)).await
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.append_pair("by", by.name());
+        query.append_pair("top", &self.limit.to_string());
+        query.append_pair("skip", &self.skip.to_string());
+        if let Some(topic) = &self.topic {
+            query.append_pair("topic", &topic.path(""));
+        }
+        if let Some(search) = &self.search {
+            query.append_pair("search", search);
+        }
+        if let Some(status) = self.status.and_then(|status| status.to_possible_value()) {
+            query.append_pair("health", status.get_name());
+        }
+        session.get(&format!("/top?{}", query.finish())).await
     }
 
     async fn live(&self, session: &ServerClient) -> Result<(), TopError> {

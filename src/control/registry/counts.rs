@@ -8,7 +8,7 @@ use crate::{
     event::{Seq, SubscriptionId, Timestamp},
     fanout::meter::TopicMeter,
     journal,
-    policy::record::{Cursor, EndpointView},
+    policy::record::{Counters, Cursor, EndpointView, Health, HeldBy},
     store::chunk::LogTail,
     subscription::SubscriptionMeasures,
     supervision::IncarnationEnds,
@@ -43,7 +43,56 @@ pub struct SubscriptionCensus {
     pub measured: Option<SubscriptionMeasures>,
 }
 
+/// The figures of a subscription that a list of thousands shows.
+#[derive(Clone, Debug)]
+pub struct SubscriptionGlance {
+    /// Its record.
+    pub record: Arc<SubscriptionRecord>,
+    /// Outcomes of published events.
+    pub counters: Counters,
+    /// The endpoint's health.
+    pub health: Health,
+    /// Whether it is held, and why.
+    pub held: Option<HeldBy>,
+    /// When the first pending delivery is due.
+    pub next_due: Option<Timestamp>,
+    /// Maximum requests in flight.
+    pub concurrency: u32,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// The first of them.
+    pub unread: Option<Seq>,
+    /// Requests that are in flight, or answered and not yet durable.
+    pub in_flight: usize,
+}
+
 impl TopicHandle {
+    /// All subscriptions at a glance, by the key of their records.
+    pub fn glances(&self) -> Vec<SubscriptionGlance> {
+        self.glances_of(&self.children())
+    }
+
+    fn glances_of(&self, children: &[Arc<SubscriptionHandle>]) -> Vec<SubscriptionGlance> {
+        let end = self.log_end();
+        let glance = |child: &Arc<SubscriptionHandle>| {
+            let (record, in_flight) = (Arc::clone(&child.shared.plan().record), child.shared.in_flight());
+            child.shared.read_state(|state| {
+                let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+                let Cursor { counters, health, held, next_due, .. } = state.cursor;
+                let concurrency = state.endpoint.concurrency;
+                SubscriptionGlance { record, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
+            })
+        };
+        children.iter().map(glance).collect()
+    }
+
+    /// All subscriptions at a glance with their response times by range since the process started.
+    pub fn glances_with_response_times(&self) -> Vec<(SubscriptionGlance, Vec<u64>)> {
+        let children = self.children();
+        let times = children.iter().map(|child| child.shared.response_times());
+        self.glances_of(&children).into_iter().zip(times).collect()
+    }
+
     /// All subscriptions, by the key of their records.
     pub fn census(&self) -> Vec<SubscriptionCensus> {
         self.children().iter().map(|child| self.counted(child)).collect()

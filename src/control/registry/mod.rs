@@ -23,7 +23,7 @@ use self::change::NextNumbers;
 pub(crate) use self::change::json;
 pub use self::{
     chaos::{ChaosVictim, TaskKill},
-    counts::SubscriptionCensus,
+    counts::{SubscriptionCensus, SubscriptionGlance},
     domain::DomainTopic,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
     topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},

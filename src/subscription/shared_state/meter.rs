@@ -109,6 +109,11 @@ impl SharedState {
         self.meter.get().map(|meter| meter.measured())
     }
 
+    /// The number of responses by range of response times; empty if no request was sent since the process started.
+    pub fn response_times(&self) -> Vec<u64> {
+        self.meter.get().map(|meter| meter.response.counts().ranges().to_vec()).unwrap_or_default()
+    }
+
     pub(super) fn meter(&self) -> &SubscriptionMeter {
         self.meter.get_or_init(|| Box::new(SubscriptionMeter::new()))
     }

@@ -54,6 +54,11 @@ impl SharedState {
         self.view().clone()
     }
 
+    /// What `read` makes of the current state. Copies nothing, for lists of thousands.
+    pub fn read_state<T>(&self, read: impl FnOnce(&SubscriptionState) -> T) -> T {
+        read(&self.view())
+    }
+
     /// The end of what the live lane has read; [`None`] before it exists.
     pub fn live_read(&self) -> Option<Seq> {
         self.view().cursor.lanes.iter().find(|lane| lane.lane == Lane::LIVE).map(|lane| lane.read)

@@ -1,0 +1,204 @@
+//! `GET /history`: the course of the figures of the server, and of the topics and event subscriptions that have series of
+//! their own in `/metrics`.
+//!
+//! It begins with the process and is lost with it. A process without a dashboard pays one walk through the figures of all
+//! event subscriptions in five seconds.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+
+use super::{
+    AdminError, Control,
+    metrics::{Activity, SeriesLimits, SeriesSelection},
+    model::InvalidRequest,
+    tail,
+};
+use crate::{
+    api::history::HistoryReport,
+    control::registry::SubscriptionGlance,
+    event::{PartitionId, SubscriptionKey, Timestamp},
+    metrics::history::{History, RESOLUTIONS, Sample, Step},
+};
+
+/// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics are: 4.6 MB together.
+const TOPICS_MAX: usize = 100;
+const SUBSCRIPTIONS_MAX: usize = 200;
+
+/// How long after the end of a step it is recorded, so that a late timer does not skip a step.
+const LAG: Duration = Duration::from_millis(200);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Scope {
+    Server,
+    Topic(PartitionId),
+    Subscription(SubscriptionKey),
+}
+
+/// The recorded history, and what is recorded next.
+#[derive(Default)]
+pub(super) struct Recorder(Mutex<RecorderState>);
+
+#[derive(Default)]
+struct RecorderState {
+    history: History<Scope>,
+    selection: SeriesSelection,
+}
+
+/// Period of a request.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+enum HistoryRange {
+    #[default]
+    #[serde(rename = "10m")]
+    TenMinutes,
+    #[serde(rename = "3h")]
+    ThreeHours,
+    #[serde(rename = "24h")]
+    Day,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryQuery {
+    #[serde(default)]
+    range: HistoryRange,
+    topic: Option<String>,
+    subscription: Option<String>,
+}
+
+/// Records the history until the process ends.
+pub async fn record_history(control: web::Data<Control>) {
+    loop {
+        let now = control.clock.now().since(Timestamp(0));
+        let (length, _) = RESOLUTIONS[0];
+        let rest = length as f64 - now.as_secs_f64() % length as f64;
+        tokio::time::sleep(Duration::from_secs_f64(rest) + LAG).await;
+        control.sample_history();
+    }
+}
+
+impl Control {
+    /// Adds the present figures to the history.
+    pub fn sample_history(&self) {
+        let mut state = self.history.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let (mut server, mut samples, mut activities) = (Sample::default(), Vec::new(), Vec::new());
+        let topics = self.registry.topics();
+        for topic in &topics {
+            let mut of_topic = Sample::default();
+            of_topic.counters[0] = topic.taken().count;
+            for (glance, times) in topic.glances_with_response_times() {
+                let who = SubscriptionKey { partition: topic.partition(), subscription: glance.record.number };
+                let sample = sample_of(&glance, &times);
+                // An event subscription publishes nothing: its first counter is of events that matched.
+                add(&mut of_topic, &sample, 1);
+                let counters = &glance.counters;
+                activities.push(Activity { who, total: counters.matched + glance.backlog + counters.requests });
+                if state.selection.is_named(who) {
+                    samples.push((Scope::Subscription(who), sample));
+                }
+            }
+            add(&mut server, &of_topic, 0);
+            if state.selection.is_topic_named(topic.partition()) {
+                samples.push((Scope::Topic(topic.partition()), of_topic));
+            }
+        }
+        samples.push((Scope::Server, server));
+        state.history.sample(now.since(Timestamp(0)).as_secs(), samples);
+        let partitions: Vec<_> = topics.iter().map(|topic| topic.partition()).collect();
+        let SeriesLimits { subscriptions, subscriptions_per_topic, topics } = self.exposition.bounds();
+        let bounds = SeriesLimits {
+            subscriptions: subscriptions.min(SUBSCRIPTIONS_MAX),
+            subscriptions_per_topic,
+            topics: topics.min(TOPICS_MAX),
+        };
+        state.selection.choose(&activities, &partitions, bounds, now);
+    }
+}
+
+fn sample_of(glance: &SubscriptionGlance, times: &[u64]) -> Sample {
+    let counters = &glance.counters;
+    let mut sample = Sample {
+        counters: [
+            counters.matched,
+            counters.delivered,
+            counters.requests_failed,
+            counters.dead_lettered + counters.dropped,
+        ],
+        gauges: [glance.backlog, counters.pending],
+        ..Sample::default()
+    };
+    sample.responses.iter_mut().zip(times).for_each(|(to, count)| *to = *count);
+    sample
+}
+
+/// Adds the counters from `first` on, the gauges and the responses.
+fn add(to: &mut Sample, more: &Sample, first: usize) {
+    to.counters.iter_mut().zip(more.counters).skip(first).for_each(|(to, more)| *to += more);
+    to.gauges.iter_mut().zip(more.gauges).for_each(|(to, more)| *to += more);
+    to.responses.iter_mut().zip(more.responses).for_each(|(to, more)| *to += more);
+}
+
+/// `GET /history`.
+pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let query = web::Query::<HistoryQuery>::from_query(request.query_string()).map_err(|error| {
+        let allowed = "allowed are range: 10m, 3h or 24h, topic and subscription";
+        InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
+    })?;
+    let HistoryQuery { range, topic, subscription } = query.into_inner();
+    let scope = scope(&control, topic.as_deref(), subscription)?;
+    let resolution = range as usize;
+    let state = control.history.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = state.history.steps(&scope, resolution);
+    let is_recorded = found.is_some();
+    let (from, steps) = found.unwrap_or_default();
+    drop(state);
+    let column = |of: &dyn Fn(&Step) -> Option<u32>| steps.iter().map(|step| step.as_ref().and_then(of)).collect();
+    let millis = |at: usize| {
+        let value = |step: &Option<Step>| Some(f64::from(step.as_ref()?.percentiles[at]?) / 1e3);
+        steps.iter().map(value).collect()
+    };
+    Ok(HttpResponse::Ok().json(HistoryReport {
+        recorded: is_recorded,
+        since: control.exposition.started().to_string(),
+        from: Timestamp(0).after(Duration::from_secs(from)).to_string(),
+        step_seconds: RESOLUTIONS[resolution].0,
+        published: column(&|step| Some(step.counters[0])),
+        delivered: column(&|step| Some(step.counters[1])),
+        failed_requests: column(&|step| Some(step.counters[2])),
+        given_up: column(&|step| Some(step.counters[3])),
+        backlog: column(&|step| Some(step.gauges[0])),
+        pending: column(&|step| Some(step.gauges[1])),
+        response_p50_milliseconds: millis(0),
+        response_p99_milliseconds: millis(1),
+    }))
+}
+
+fn scope(control: &Control, topic: Option<&str>, subscription: Option<String>) -> Result<Scope, AdminError> {
+    let Some(id) = topic else {
+        return match subscription {
+            None => Ok(Scope::Server),
+            Some(_) => Err(InvalidRequest::new("subscription", "needs its topic").into()),
+        };
+    };
+    let (partition, domain_topic) = tail::topic_of(control, id)?;
+    let Some(name) = subscription else {
+        return match domain_topic {
+            None => Ok(Scope::Topic(partition)),
+            Some(_) => {
+                let why = "is a domain topic, which has no history of its own; allowed are topics and domains";
+                Err(InvalidRequest::new("topic", why).into())
+            }
+        };
+    };
+    let name = domain_topic.map_or(name.clone(), |domain_topic| format!("{domain_topic}/{name}"));
+    let topic = control.registry.owner(partition);
+    let record = topic.and_then(|topic| topic.subscription(&name));
+    let missing = || AdminError::NotFound(format!("The topic has no event subscription '{name}'."));
+    let subscription = record.ok_or_else(missing)?.number;
+    Ok(Scope::Subscription(SubscriptionKey { partition, subscription }))
+}

@@ -1,0 +1,199 @@
+//! A history of counters and gauges in memory, in three resolutions, as charts need it.
+//!
+//! Each scope has a ring of points for each resolution. A ring has its full size from the beginning, so the memory is
+//! known: about 15 KB for each scope. A moment that was not sampled is a gap.
+//!
+//! Invariant: a counter that falls, because one of those that it sums up was deleted, loses at most the steps since the
+//! last sample.
+
+use std::{collections::HashMap, hash::Hash};
+
+use super::histogram::DURATIONS;
+
+/// Seconds of a step and number of points, for each resolution.
+pub const RESOLUTIONS: [(u64, usize); 3] = [(5, 120), (60, 180), (600, 144)];
+
+/// Number of counters in a sample.
+pub const COUNTERS: usize = 4;
+
+/// Number of gauges in a sample.
+pub const GAUGES: usize = 2;
+
+/// Number of ranges of the response times.
+const RANGES: usize = DURATIONS.bounds.len() + 1;
+
+/// A point that was not sampled.
+const GAP: Point = Point { values: [u32::MAX; COUNTERS + GAUGES + 2] };
+
+/// The figures of a scope at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Counters.
+    pub counters: [u64; COUNTERS],
+    /// Gauges, of which a point has the maximum.
+    pub gauges: [u64; GAUGES],
+    /// Number of responses by range of [`DURATIONS`], counted since the process started.
+    pub responses: [u64; RANGES],
+}
+
+/// The figures of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// By how much each counter rose.
+    pub counters: [u32; COUNTERS],
+    /// The maximum of each gauge.
+    pub gauges: [u32; GAUGES],
+    /// The median and the 99th percentile of response times in microseconds; [`None`] without responses.
+    pub percentiles: [Option<u32>; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    values: [u32; COUNTERS + GAUGES + 2],
+}
+
+/// The rings of a scope.
+struct Track {
+    rings: [Box<[Point]>; RESOLUTIONS.len()],
+    /// The last sample as it was.
+    last: Sample,
+    /// Sums that never fall …
+    total: Sample,
+    /// … as they were at the beginning of the current step, and the maxima of the gauges since then.
+    begun: [Sample; RESOLUTIONS.len()],
+    is_current: bool,
+}
+
+/// The history of scopes of type `K`.
+pub struct History<K> {
+    tracks: HashMap<K, Track>,
+    /// Number of the current step of each resolution, counted from the epoch; [`None`] before the first sample.
+    steps: Option<[u64; RESOLUTIONS.len()]>,
+}
+
+impl<K> Default for History<K> {
+    fn default() -> Self {
+        Self { tracks: HashMap::new(), steps: None }
+    }
+}
+
+impl<K: Hash + Eq> History<K> {
+    /// Adds the samples of one moment. Scopes without a sample are forgotten.
+    pub fn sample(&mut self, seconds: u64, samples: impl IntoIterator<Item = (K, Sample)>) {
+        let steps = RESOLUTIONS.map(|(length, _)| seconds / length);
+        let before = self.steps.replace(steps).unwrap_or(steps);
+        self.tracks.values_mut().for_each(|track| track.is_current = false);
+        for (scope, sample) in samples {
+            if let Some(track) = self.tracks.get_mut(&scope) {
+                track.add(sample);
+                for resolution in 0..RESOLUTIONS.len() {
+                    track.advance(resolution, before[resolution], steps[resolution]);
+                }
+            } else {
+                self.tracks.insert(scope, Track::new(sample));
+            }
+        }
+        self.tracks.retain(|_, track| track.is_current);
+    }
+
+    /// The steps of a scope in one of [`RESOLUTIONS`], oldest first, and the time in seconds at which the first begins.
+    /// The step that has not ended is missing. [`None`] if the scope has no history.
+    pub fn steps(&self, scope: &K, resolution: usize) -> Option<(u64, Vec<Option<Step>>)> {
+        let (length, points) = RESOLUTIONS[resolution];
+        let (track, current) = (self.tracks.get(scope)?, self.steps?[resolution]);
+        let first = current.saturating_sub(points as u64);
+        let step = |number: u64| track.rings[resolution][index(number, points)].step();
+        Some((first * length, (first..current).map(step).collect()))
+    }
+}
+
+impl Track {
+    fn new(sample: Sample) -> Self {
+        Self {
+            rings: RESOLUTIONS.map(|(_, points)| vec![GAP; points].into_boxed_slice()),
+            last: sample,
+            total: Sample::default(),
+            begun: [Sample { gauges: sample.gauges, ..Sample::default() }; RESOLUTIONS.len()],
+            is_current: true,
+        }
+    }
+
+    fn add(&mut self, sample: Sample) {
+        let rises = |total: &mut [u64], now: &[u64], last: &[u64]| {
+            for ((total, now), last) in total.iter_mut().zip(now).zip(last) {
+                *total += now.saturating_sub(*last);
+            }
+        };
+        rises(&mut self.total.counters, &sample.counters, &self.last.counters);
+        rises(&mut self.total.responses, &sample.responses, &self.last.responses);
+        for begun in &mut self.begun {
+            begun.gauges.iter_mut().zip(sample.gauges).for_each(|(most, now)| *most = now.max(*most));
+        }
+        (self.last, self.is_current) = (sample, true);
+    }
+
+    /// Ends the steps before `now`. `before` is the step of the previous sample.
+    fn advance(&mut self, resolution: usize, before: u64, now: u64) {
+        if before == now {
+            return;
+        }
+        let (ring, begun) = (&mut self.rings[resolution], &mut self.begun[resolution]);
+        let points = ring.len();
+        // After a step of the clock, in either direction, what was not sampled is a gap.
+        let missed = if now > before { before + 1..now } else { now.saturating_sub(points as u64)..now };
+        for number in missed.rev().take(points) {
+            ring[index(number, points)] = GAP;
+        }
+        if now > before {
+            ring[index(before, points)] = Point::between(begun, &self.total);
+        }
+        *begun = Sample { gauges: self.last.gauges, ..self.total };
+    }
+}
+
+fn index(step: u64, points: usize) -> usize {
+    (step % points as u64) as usize
+}
+
+fn saturated(value: u64) -> u32 {
+    // The largest value is the mark of a gap.
+    u32::try_from(value).unwrap_or(u32::MAX).min(u32::MAX - 1)
+}
+
+impl Point {
+    fn between(begun: &Sample, end: &Sample) -> Self {
+        let mut responses = end.responses;
+        responses.iter_mut().zip(begun.responses).for_each(|(count, before)| *count -= before);
+        let counters = end.counters.iter().zip(begun.counters).map(|(end, begun)| saturated(end - begun));
+        let percentiles = [0.5, 0.99].map(|share| quantile(&responses, share).unwrap_or(u32::MAX));
+        let mut values = counters.chain(begun.gauges.map(saturated)).chain(percentiles);
+        Self { values: std::array::from_fn(|_| values.next().unwrap_or_default()) }
+    }
+
+    fn step(&self) -> Option<Step> {
+        let (counters, rest) = self.values.split_first_chunk()?;
+        let (gauges, rest) = rest.split_first_chunk()?;
+        let percentile = |value: u32| (value != u32::MAX).then_some(value);
+        let step =
+            Step { counters: *counters, gauges: *gauges, percentiles: [percentile(rest[0]), percentile(rest[1])] };
+        (*self != GAP).then_some(step)
+    }
+}
+
+/// The value below which this share of the responses was, in microseconds; interpolated within its range.
+fn quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
+    let all: u64 = responses.iter().sum();
+    let rank = share * all as f64;
+    let mut before = 0;
+    for (range, count) in responses.iter().enumerate().filter(|(_, count)| **count > 0) {
+        if (before + count) as f64 >= rank {
+            let low = if range == 0 { 0 } else { DURATIONS.bounds[range - 1] };
+            // The last range has no upper bound.
+            let high = DURATIONS.bounds.get(range).copied().unwrap_or(low);
+            let part = (rank - before as f64) / *count as f64;
+            return Some(saturated(low + (part * (high - low) as f64) as u64));
+        }
+        before += count;
+    }
+    None
+}

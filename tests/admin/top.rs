@@ -1,0 +1,104 @@
+//! The list of event subscriptions with their figures: search, filters, orders and pages.
+
+use std::collections::BTreeSet;
+
+use gridhook::admin::ChaosMode;
+use serde_json::{Value, json};
+
+use super::control::{ControlFixture, RG};
+
+/// 12 event subscriptions of one topic and 13 of another, of which every fourth is held.
+async fn fixture() -> ControlFixture {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    for (topic, numbers) in [("orders", 0..12), ("bills", 12..25)] {
+        assert_eq!(control.call("PUT", &format!("{RG}/topics/{topic}"), json!({})).await.status, 201);
+        for number in numbers {
+            let host = if number % 2 == 0 { "127.0.0.1:9000/Shop" } else { "127.0.0.1:9001/depot" };
+            let url = format!("http://{host}?code=secret{number}");
+            let hook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
+            let path = format!("{RG}/topics/{topic}/eventSubscriptions/Sub-{number:02}");
+            let answer = control.call("PUT", &path, json!({"properties": {"destination": hook}})).await;
+            assert_eq!(answer.status, 201, "{}", answer.text);
+            if number % 4 == 0 {
+                assert_eq!(control.call("POST", &format!("{path}/hold"), Value::Null).await.status, 200);
+            }
+        }
+    }
+    control
+}
+
+async fn ask(control: &ControlFixture, query: &str) -> Value {
+    let answer = control.call("GET", &format!("/top?{query}"), Value::Null).await;
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+    answer.json()
+}
+
+fn names(report: &Value) -> Vec<String> {
+    let lines = report["top"].as_array().expect("lines");
+    lines.iter().map(|line| line["subscription"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[actix_web::test]
+async fn pages_of_every_order_have_each_event_subscription_once() {
+    let control = fixture().await;
+    for by in ["activity", "health", "backlog", "pending", "failures", "inFlight", "name"] {
+        let mut all = Vec::new();
+        for skip in [0, 10, 20, 30] {
+            let report = ask(&control, &format!("by={by}&top=10&skip={skip}")).await;
+            assert_eq!((&report["subscriptions"], &report["matching"]), (&json!(25), &json!(25)), "{by}");
+            all.extend(names(&report));
+        }
+        assert_eq!(all.len(), 25, "{by}");
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 25, "{by}: {all:?}");
+        if by == "name" {
+            assert!(all.is_sorted(), "{all:?}");
+        }
+    }
+}
+
+#[actix_web::test]
+async fn a_search_looks_at_names_and_endpoints_but_not_at_the_secret_part() {
+    let control = fixture().await;
+    for (query, matching) in [
+        ("search=sub-0", 10),
+        ("search=SHOP", 13),
+        ("search=9001", 12),
+        ("search=secret", 0),
+        ("search=code", 0),
+        ("health=held", 7),
+        ("health=unhealthy", 7),
+        ("health=healthy", 18),
+        ("health=suspended", 0),
+        ("health=probing", 0),
+        ("health=held&search=depot", 0),
+        (&format!("topic={RG}/topics/orders"), 12),
+        (&format!("topic={RG}/topics/bills&search=shop&health=held"), 4),
+    ] {
+        let report = ask(&control, &format!("{query}&top=500")).await;
+        assert_eq!(report["matching"], matching, "{query}");
+        assert_eq!(names(&report).len(), matching, "{query}");
+        assert_eq!((&report["subscriptions"], &report["held"]), (&json!(25), &json!(7)), "totals are of all");
+    }
+    let report = ask(&control, "search=sub-01").await;
+    assert_eq!(report["top"][0]["endpoint"], "http://127.0.0.1:9001/depot");
+}
+
+#[actix_web::test]
+async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
+    let control = fixture().await;
+    for (query, text) in [
+        ("top=0", "1 to 500"),
+        ("top=501", "1 to 500"),
+        ("skip=-1", "0 to 1000000"),
+        ("by=age", "inFlight or name"),
+        ("health=ill", "probing or held"),
+        ("colour=red", "search"),
+        ("topic=orders", "resource id"),
+    ] {
+        let answer = control.call("GET", &format!("/top?{query}"), Value::Null).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.text.contains(text), "{query}: {}", answer.text);
+    }
+    let answer = control.call("GET", &format!("/top?topic={RG}/topics/none"), Value::Null).await;
+    assert_eq!(answer.status, 404);
+}
