@@ -15,7 +15,7 @@ use std::sync::{
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
+    http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -26,6 +26,7 @@ use uuid::Uuid;
 use super::{
     PublishLimits, Refusal,
     auth::{Authenticator, KeyScope, RejectionCounts, RequestAuthority},
+    encoding::BodyEncoding,
     http::find_topic,
     in_flight_bytes::{self, InFlightBytes, Permit},
     namespace::{self, PublishRoute},
@@ -203,14 +204,15 @@ impl Publisher {
         limits: &PublishLimits,
     ) -> Result<(), Refusal> {
         let headers = request.headers();
-        refuse_encoded(headers)?;
+        let encoding = BodyEncoding::of(headers)?;
         if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
             return Err(full(topic, crowded.laggard));
         }
         let announced = announced(headers, limits.request_bytes_max)?;
         self.throttle.check(topic.partition(), self.clock.now())?;
         let began = self.clock.now();
-        let (body, permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
+        let (body, mut permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
+        let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
         let record = topic.record();
         let target = EventTarget::of(&record);
         let content = content(headers, target.schema);
@@ -335,15 +337,6 @@ impl Publisher {
 fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     let name = topic.subscription_name(laggard).map(|name| name.to_string());
     Refusal::Backlog { laggard: name.unwrap_or_else(|| laggard.0.to_string()) }
-}
-
-/// Refuses compressed bodies: their size is unknown before they are decompressed.
-fn refuse_encoded(headers: &HeaderMap) -> Result<(), Refusal> {
-    let plain = |encoding: &[u8]| encoding.trim_ascii().is_empty() || encoding.eq_ignore_ascii_case(b"identity");
-    if headers.get_all(CONTENT_ENCODING).all(|encoding| plain(encoding.as_bytes())) {
-        return Ok(());
-    }
-    Err(Refusal::ContentEncoding)
 }
 
 fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {

@@ -18,7 +18,7 @@ const SENT: [(u16, &str); 8] = [
     (403, "Client address not allowed by the rules of the topic"),
     (408, "Body not received in time, or too slow"),
     (413, "Request or event too large, or too many events"),
-    (415, "Content type not supported, or compressed body"),
+    (415, "Content type or content encoding not supported"),
     (429, "Rate limit of the topic reached; retry after `Retry-After`"),
     (500, "Damaged store"),
     (503, "Temporarily unavailable; retry after `Retry-After`. The events may be stored"),

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Refusal;
-use crate::event::Timestamp;
+use crate::{event::Timestamp, publish::encoding::ACCEPTED};
 
 /// A second: permits are freed within milliseconds, unless the disk is slow.
 const SOON_SECONDS: u32 = 1;
@@ -70,6 +70,9 @@ impl Refusal {
         response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
         if let Some(seconds) = self.retry_after_seconds() {
             response.insert_header((header::RETRY_AFTER, seconds));
+        }
+        if matches!(self, Self::ContentEncoding) {
+            response.insert_header((header::ACCEPT_ENCODING, ACCEPTED));
         }
         if matches!(self, Self::Method) {
             response.insert_header((header::ALLOW, "OPTIONS, POST"));

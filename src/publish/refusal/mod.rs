@@ -87,9 +87,15 @@ pub enum Refusal {
         "The Content-Type header is either missing or it doesn't have a valid value. The content type header must either be application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
     )]
     ContentType,
-    /// A compressed body. Its size is unknown before it is decompressed.
-    #[error("The Content-Encoding header must be absent or 'identity'. Compressed bodies are not supported.")]
+    /// An unknown content coding, or more than one.
+    #[error("The Content-Encoding header must be absent, 'identity', 'gzip' or 'zstd', and name one encoding only.")]
     ContentEncoding,
+    /// A body that is not encoded as its headers say.
+    #[error("The body could not be decoded as {encoding}, which its Content-Encoding header names.")]
+    DamagedEncoding {
+        /// The content coding.
+        encoding: &'static str,
+    },
     /// A request, or an event in it, is too large.
     #[error("The maximum size ({bytes_max}) has been exceeded.")]
     TooLarge {
@@ -337,6 +343,7 @@ impl Refusal {
             | Self::Unexpected { .. }
             | Self::ConflictingModes
             | Self::Broken => (StatusCode::BAD_REQUEST, "InputJsonInvalid"),
+            Self::DamagedEncoding { .. } => (StatusCode::BAD_REQUEST, "InvalidContentEncoding"),
             Self::EmptyKey => (StatusCode::BAD_REQUEST, "InvalidSas"),
             Self::MissingHeader { .. } => (StatusCode::BAD_REQUEST, "InvalidCloudEventHeader"),
             Self::Parameter { .. } => (StatusCode::BAD_REQUEST, "InvalidParameter"),
