@@ -12,6 +12,8 @@ use expect_test::{Expect, expect};
 use gridhook::cli::batches::{self, InputForm, RequestLimits};
 use serde_json::{Value, json};
 
+use crate::support::port::ReservedPort;
+
 fn gridhook(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -294,7 +296,8 @@ fn input_that_is_not_json_is_reported_with_its_position() {
 
 #[test]
 fn a_missing_server_and_a_missing_file_are_reported() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let port = ReservedPort::new();
+    let free = port.address;
     expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&summary(&publish(free, &[], &lines(1)), free));
     expect![
         "1: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 events published before)"

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     io::Write,
-    net::TcpListener,
     sync::{Arc, Mutex},
 };
 
@@ -17,6 +16,8 @@ use gridhook::{
         trace::{self, Span, SpanContext, SpanCounts, SpanKind, Tracer, carrier},
     },
 };
+
+use crate::support::port::ReservedPort;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -79,12 +80,6 @@ fn nothing_is_recorded_unless_a_collector_is_named() {
     );
 }
 
-/// A port that nobody listens on.
-fn nobody() -> String {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
-    format!("http://{free}")
-}
-
 fn span(context: SpanContext) -> Span {
     Span {
         context,
@@ -101,7 +96,9 @@ fn span(context: SpanContext) -> Span {
 
 #[test]
 fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
-    let settings = settings(&[("OTLP_ENDPOINT", &nobody()), ("QUEUE_SPANS", "3"), ("BATCH_WAIT", "1h")]);
+    let nobody = ReservedPort::new();
+    let url = format!("http://{}", nobody.address);
+    let settings = settings(&[("OTLP_ENDPOINT", &url), ("QUEUE_SPANS", "3"), ("BATCH_WAIT", "1h")]);
     let (tracer, exporter) =
         trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named");
     let place = tracer.place(None).expect("all are recorded");
@@ -117,8 +114,10 @@ fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
 
 #[test]
 fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they_say() {
+    let nobody = ReservedPort::new();
+    let url = format!("http://{}", nobody.address);
     let start = |share| {
-        let settings = settings(&[("OTLP_ENDPOINT", &nobody()), ("SAMPLE_SHARE", share)]);
+        let settings = settings(&[("OTLP_ENDPOINT", &url), ("SAMPLE_SHARE", share)]);
         trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named")
     };
     let ours = |tracer: &Tracer| (0..10_000).filter(|_| tracer.place(None).is_some()).count();

@@ -9,7 +9,10 @@ use gridhook::{
 use url::Url;
 
 use super::{AMPLE, options, post_to, with_names};
-use crate::support::endpoint::{Endpoint, answer};
+use crate::support::{
+    endpoint::{Endpoint, answer},
+    port::ReservedPort,
+};
 
 /// One address of every refused network.
 const FORBIDDEN: [&str; 33] = [
@@ -133,7 +136,8 @@ async fn a_name_is_resolved_once_per_connection() {
 #[actix_rt::test]
 async fn the_second_address_is_called_if_the_first_refuses() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let port = ReservedPort::new();
+    let free = port.address;
     let good = endpoint.address();
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![free, good]))));
     assert_eq!(post_to(&client, "http://two.test/", AMPLE).await.outcome, Outcome::Delivered);

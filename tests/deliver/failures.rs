@@ -10,7 +10,10 @@ use gridhook::{
 };
 
 use super::{AMPLE, BRIEF, options, post_to, with_names};
-use crate::support::endpoint::{Endpoint, Script, Step, answer};
+use crate::support::{
+    endpoint::{Endpoint, Script, Step, answer},
+    port::ReservedPort,
+};
 
 fn say(text: &str) -> Step {
     Step::Say(text.as_bytes().to_vec())
@@ -36,7 +39,7 @@ async fn silence_in_any_phase_is_a_timeout() {
         crate::spec::shows(&["S000-021", "S000-022", "S000-141", "S002-007", "S002-008", "S003-041", "S003-042"]);
     let pause = Duration::from_millis(20);
     let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();
-    check(vec![Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within 200ms").await;
+    check(vec![Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within 500ms").await;
     check(vec![Step::Trickle(slow_head, pause)], Outcome::Failed(Failure::TimedOut), None, "no response within").await;
     let interim = Step::Trickle(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec(), pause);
     check(vec![interim, Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within").await;
@@ -44,6 +47,18 @@ async fn silence_in_any_phase_is_a_timeout() {
 
 #[actix_rt::test]
 async fn a_status_decides_whatever_the_body_does_and_a_slow_body_costs_the_connection() {
+    let check = async |script: Script, status: u16, outcome: Outcome| {
+        let endpoint = Endpoint::start(vec![script, answer(204, "", "")]);
+        let client = WebhookClient::new(options());
+        let start = Instant::now();
+        let answer = post_to(&client, &endpoint.url(), BRIEF).await;
+        assert!(start.elapsed() < Duration::from_secs(2), "no longer than the request's own wait");
+        assert_eq!((answer.outcome, answer.status), (outcome, Some(status)), "{}", answer.detail);
+        assert!(answer.detail.contains("did not end in time") && answer.body.starts_with(b"abc"), "{answer:?}");
+        assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(204));
+        assert_eq!(endpoint.connections(), 2);
+    };
+    let mut checks = Vec::new();
     for (status, outcome) in
         [(200, Outcome::Delivered), (503, Outcome::Failed(Failure::Busy)), (400, Outcome::Failed(Failure::BadRequest))]
     {
@@ -51,17 +66,10 @@ async fn a_status_decides_whatever_the_body_does_and_a_slow_body_costs_the_conne
         let chunked = format!("HTTP/1.1 {status} X\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
         let trickle = Step::Trickle(vec![b'x'; 1_000], Duration::from_millis(20));
         for script in [vec![say(&head), Step::Hang], vec![say(&head), trickle], vec![say(&chunked), Step::Hang]] {
-            let endpoint = Endpoint::start(vec![script, answer(204, "", "")]);
-            let client = WebhookClient::new(options());
-            let start = Instant::now();
-            let answer = post_to(&client, &endpoint.url(), BRIEF).await;
-            assert!(start.elapsed() < Duration::from_secs(2), "no longer than the request's own wait");
-            assert_eq!((answer.outcome, answer.status), (outcome, Some(status)), "{}", answer.detail);
-            assert!(answer.detail.contains("did not end in time") && answer.body.starts_with(b"abc"), "{answer:?}");
-            assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(204));
-            assert_eq!(endpoint.connections(), 2);
+            checks.push(check(script, status, outcome));
         }
     }
+    futures_util::future::join_all(checks).await;
 }
 
 #[actix_rt::test]
@@ -86,7 +94,7 @@ async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
 
 #[actix_rt::test]
 async fn a_large_request_that_is_not_read_is_a_timeout() {
-    let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
+    let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(AMPLE.response)]]);
     let answer = post_large(&endpoint.url(), BRIEF).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
     assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
@@ -141,7 +149,8 @@ async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
 #[actix_rt::test]
 async fn a_refused_connection_is_a_socket_error_with_its_address() {
     let _rows = crate::spec::shows(&["S000-149"]);
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let port = ReservedPort::new();
+    let gone = port.address;
     let client = WebhookClient::new(options());
     let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
     assert_eq!(

@@ -16,10 +16,13 @@ use gridhook::{
 };
 
 use super::{options, with_names};
-use crate::support::endpoint::{Endpoint, Received, Script, Step, answer};
+use crate::support::{
+    endpoint::{Endpoint, Received, Script, Step, answer},
+    port::ReservedPort,
+};
 
 const AMPLE: Duration = Duration::from_secs(10);
-const BRIEF: Duration = Duration::from_millis(200);
+const BRIEF: Duration = Duration::from_millis(500);
 
 fn destination(url: &str, schema: Schema) -> Destination {
     Destination::new(url, "to-shop", schema, schema, false).expect("a good URL")
@@ -138,7 +141,8 @@ async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outco
 
 #[actix_rt::test]
 async fn every_handshake_failure_has_a_name() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let port = ReservedPort::new();
+    let gone = port.address;
     let refused = format!("no connection to {gone}: Connection refused");
     check(options(), &format!("http://{gone}/"), AMPLE, Outcome::Failed(Failure::SocketError), &refused).await;
 
@@ -181,7 +185,7 @@ async fn every_handshake_failure_has_a_name() {
     let tls = format!("https://127.0.0.1:{}/", plain.address().port());
     check(options(), &tls, BRIEF, Outcome::Failed(Failure::TimedOut), "no TLS with 127.0.0.1").await;
     let silent = start(Step::Hang);
-    check(options(), &silent.url(), BRIEF, Outcome::Failed(Failure::TimedOut), "no response within 200ms").await;
+    check(options(), &silent.url(), BRIEF, Outcome::Failed(Failure::TimedOut), "no response within 500ms").await;
     let rude = start(Step::Close);
     check(options(), &rude.url(), AMPLE, Outcome::Failed(Failure::SocketError), "closed without a response").await;
     let reset = start(Step::Reset);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use gridhook::{
     deliver::{ClientOptions, Destination, LateRequest, OutgoingRequest, WebhookClient},
     event::{Schema, Timestamp},
@@ -10,20 +11,13 @@ use gridhook::{
 };
 
 use super::{AMPLE, eventually, options, outgoing, post_to, with_names};
-use crate::support::endpoint::{Endpoint, Script, Step, answer};
+use crate::support::endpoint::{Endpoint, Gate, Script, Step, answer};
 
-/// Shorter than the endpoint's delay …
-const WAIT: Duration = Duration::from_millis(100);
-
-/// … and long enough for the late response.
-const LATE: Step = Step::Pause(Duration::from_millis(200));
+/// A time limit that is reached, and in which a request is sent completely also on a busy machine.
+const WAIT: Duration = Duration::from_millis(500);
 
 fn say(text: &str) -> Step {
     Step::Say(text.as_bytes().to_vec())
-}
-
-fn late(script: Script) -> Script {
-    [vec![LATE], script].concat()
 }
 
 fn destination(url: &str) -> Destination {
@@ -34,13 +28,16 @@ async fn call<'a>(client: &'a WebhookClient, destination: &'a Destination) -> (R
     client.call(destination, outgoing("[{}]"), Timestamp(0)).answer(WAIT).await
 }
 
-/// The result of a late request to an endpoint with this script; [`None`] if there is no late request.
-async fn check(script: Script, expected: Option<bool>) {
-    let endpoint = Endpoint::start(vec![script]);
+/// The result of a late request to an endpoint that does `before` within the time limit and `after` behind it; [`None`]
+/// if there is no late request.
+async fn check(before: Script, after: Script, expected: Option<bool>) {
+    let gate = Gate::default();
+    let endpoint = Endpoint::start(vec![[before, vec![Step::Gate(gate.clone())], after].concat()]);
     let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
     let (answer, late_request) = call(&client, &destination).await;
     assert_eq!((answer.outcome, answer.status), (Outcome::Failed(Failure::TimedOut), None), "{}", answer.detail);
+    gate.open();
     let taken = match late_request {
         Some(late_request) => Some(late_request.is_taken(AMPLE.response).await),
         None => None,
@@ -53,24 +50,26 @@ async fn check(script: Script, expected: Option<bool>) {
 
 #[actix_rt::test]
 async fn a_late_success_counts_and_a_late_failure_does_not() {
-    for (status, taken) in [(200, true), (204, true), (205, false), (302, false), (404, false), (503, false)] {
-        check(late(answer(status, "", "")), Some(taken)).await;
-    }
-    check(late(vec![say("HTTP/1.1 101 Switching Protocols\r\n\r\n"), LATE]), Some(false)).await;
     let interim = say("HTTP/1.1 100 Continue\r\n\r\n");
-    check([vec![interim.clone()], late(answer(200, "", ""))].concat(), Some(true)).await;
-    check(late(vec![interim, Step::Close]), Some(false)).await;
-    check(late(vec![say("what?\r\n\r\n")]), Some(false)).await;
-    for end in [Step::Close, Step::Reset] {
-        check(late(vec![end]), Some(false)).await;
+    let mut cases = vec![
+        (vec![], vec![say("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Step::Hang], false),
+        (vec![interim.clone()], answer(200, "", ""), true),
+        (vec![interim], vec![Step::Close], false),
+        (vec![], vec![say("what?\r\n\r\n")], false),
+        (vec![], vec![Step::Close], false),
+        (vec![], vec![Step::Reset], false),
+    ];
+    for (status, taken) in [(200, true), (204, true), (205, false), (302, false), (404, false), (503, false)] {
+        cases.push((vec![], answer(status, "", ""), taken));
     }
+    join_all(cases.into_iter().map(|(before, after, taken)| check(before, after, Some(taken)))).await;
 }
 
 #[actix_rt::test]
 async fn the_body_of_a_late_response_is_not_read() {
     let endless = say("HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n");
-    check(late(vec![endless, Step::Forever(vec![b'x'; 999])]), Some(true)).await;
-    check(late(vec![say("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n"), Step::Hang]), Some(true)).await;
+    check(vec![], vec![endless, Step::Forever(vec![b'x'; 999])], Some(true)).await;
+    check(vec![], vec![say("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n"), Step::Hang], Some(true)).await;
 }
 
 #[actix_rt::test]
@@ -102,7 +101,7 @@ async fn silence_ends_with_the_late_timeout() {
 
 #[actix_rt::test]
 async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
-    let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
+    let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(AMPLE.response)]]);
     let client = WebhookClient::new(options());
     let to = destination(&endpoint.url());
     let large =
@@ -121,11 +120,14 @@ async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
 #[actix_rt::test]
 async fn a_reused_connection_that_breaks_after_the_timeout_is_not_replaced() {
     for end in [Step::Close, Step::Reset] {
-        let endpoint = Endpoint::start(vec![answer(200, "", ""), late(vec![end]), answer(200, "", "")]);
+        let gate = Gate::default();
+        let breaking = vec![Step::Gate(gate.clone()), end];
+        let endpoint = Endpoint::start(vec![answer(200, "", ""), breaking, answer(200, "", "")]);
         let client = WebhookClient::new(options());
         post_to(&client, &endpoint.url(), AMPLE).await;
         let destination = destination(&endpoint.url());
         let (_, late_request) = call(&client, &destination).await;
+        gate.open();
         assert!(!late_request.expect("it was sent completely").is_taken(AMPLE.response).await);
         assert_eq!((endpoint.requests().len(), endpoint.connections()), (2, 1));
     }

@@ -46,7 +46,7 @@ fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
 const AMPLE: RequestTimeouts = RequestTimeouts { response: Duration::from_secs(10) };
 
 /// A time limit that is reached, but long enough to get as far as the test intends.
-const BRIEF: RequestTimeouts = RequestTimeouts { response: Duration::from_millis(200) };
+const BRIEF: RequestTimeouts = RequestTimeouts { response: Duration::from_millis(500) };
 
 fn options() -> ClientOptions {
     static TRUST: OnceLock<TlsTrust> = OnceLock::new();

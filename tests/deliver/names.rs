@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ use super::{AMPLE, options, post_to, with_names};
 use crate::support::{
     endpoint::{Endpoint, answer},
     names::{NameReply, NameServer},
+    port::ReservedPort,
 };
 
 /// More than any working lookup takes on a busy machine, and far less than a silent name server.
@@ -176,20 +177,22 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
     let v4 = Endpoint::start(vec![answer(200, "", "")]);
     let v6 = Endpoint::start_at("::1", vec![answer(201, "", "")]);
     let (four, six) = (v4.address(), v6.address());
-    let refused = || TcpListener::bind("[::1]:0").and_then(|gone| gone.local_addr()).expect("a free port");
-    let refused4 = || TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let closed6 = [(); 2].map(|()| ReservedPort::of(Ipv6Addr::LOCALHOST.into()));
+    let closed4 = ReservedPort::new();
+    let refused6 = closed6.each_ref().map(|port| port.address);
+    let refused4 = closed4.address;
     for (found, status) in [
         (vec![four, six], 201),
-        (vec![refused(), four], 200),
-        (vec![refused(), refused(), refused4(), four], 200),
-        (vec![refused4(), refused(), refused(), six], 201),
+        (vec![refused6[0], four], 200),
+        (vec![refused6[0], refused6[1], refused4, four], 200),
+        (vec![refused4, refused6[0], refused6[1], six], 201),
     ] {
         let shown = format!("{found:?}");
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let answer = post_to(&client, "http://both.test/", AMPLE).await;
         assert_eq!(answer.status, Some(status), "{shown}: {}", answer.detail);
     }
-    let (first, last) = (refused(), refused4());
+    let (first, last) = (refused6[0], refused4);
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
     let answer = post_to(&client, "http://none.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));

@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, Permissions},
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output, Stdio},
@@ -21,6 +20,7 @@ use crate::{
     support::{
         http::Client,
         load,
+        port::ReservedPort,
         server::{Server, events_path, wait_for},
     },
 };
@@ -159,17 +159,17 @@ fn a_folder_that_was_copied_is_told_of_once() {
 #[test]
 fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logged() {
     let folder = tempfile::tempdir().expect("a folder");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let port = ReservedPort::new();
+    let at = port.address;
     // Files of the process end at a mebibyte: writing the log fails there, and not for want of room.
     let script = format!(
-        "trap '' XFSZ; ulimit -f 2048; exec {} serve --listen 127.0.0.1:{port} --data-dir data 2>/dev/full",
+        "trap '' XFSZ; ulimit -f 2048; exec {} serve --listen {at} --data-dir data 2>/dev/full",
         env!("CARGO_BIN_EXE_gridhook")
     );
     let mut command = Command::new("sh");
     command.args(["-c", &script]).current_dir(folder.path()).stdout(Stdio::null());
     command.env("GRIDHOOK_SERVER__ADMIN_TOKEN", TOKEN);
     let mut child = command.spawn().expect("a shell");
-    let at = format!("127.0.0.1:{port}").parse().expect("an address");
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("authorization", bearer.as_str())];
     let ask = |method: &str, path: &str, body: &[u8]| Client::new(at).ask(method, path, &headers, body);

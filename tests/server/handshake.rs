@@ -10,6 +10,7 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     endpoint::{Endpoint, Step},
     load,
+    port::ReservedPort,
     server::{Server, SubscriptionSpec, wait_for},
     sink::{HandshakeReply, Sink},
 };
@@ -109,7 +110,8 @@ fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
     server.topic("orders", "EventGridSchema");
     sink.greet("/no", HandshakeReply::Refuse(404));
     let silent = Endpoint::start(vec![vec![Step::Hang]]);
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let port = ReservedPort::new();
+    let gone = port.address;
     let mut lines = Vec::new();
     for spec in [
         SubscriptionSpec::of(&sink.url("/no")),

@@ -6,13 +6,14 @@ use serde_json::json;
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
+    endpoint::Gate,
     load,
     server::{Server, SubscriptionSpec, wait_for},
     sink::{Behavior, Sink},
 };
 
 /// The response wait of these servers …
-const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_WAIT", "150ms");
+const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_WAIT", "300ms");
 
 /// … and how long afterwards a success still counts.
 const LATE: (&str, &str) = ("DELIVERY__LATE_WAIT", "20s");
@@ -61,7 +62,8 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
-    sink.set("/hook", Behavior::Slow(Duration::from_millis(1500), 200));
+    let gate = Gate::default();
+    sink.set("/hook", Behavior::Gated(gate.clone(), 200));
     server.publish("orders", &key, &load::body(&ids(10), "/a"));
     wait_for("timeouts", LONG, || server.status("orders", "hook")["lateRequests"] == 10);
     for actor in ["subscription", "topic"] {
@@ -73,6 +75,7 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(server.status("orders", "hook")["lateRequests"], 10, "they live on");
+    gate.open();
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(server.counter("orders", "hook", "delivered"), 10);
     assert_eq!(server.counter("orders", "hook", "late"), 10);

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::fs::{PermissionsExt, chown},
     process::{Command, Stdio},
 };
@@ -10,13 +10,9 @@ use std::{
 use super::LONG;
 use crate::support::{
     http::{Answer, Client},
+    port::ReservedPort,
     server::{Server, wait_for},
 };
-
-/// An address that nobody listens on at present.
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("an address")
-}
 
 fn ask(at: SocketAddr, method: &str, path: &str) -> Option<Answer> {
     Client::new(at).ask(method, path, &[], b"").ok()
@@ -24,7 +20,8 @@ fn ask(at: SocketAddr, method: &str, path: &str) -> Option<Answer> {
 
 #[test]
 fn a_server_that_reads_its_store_is_alive_and_not_ready() {
-    let at = free();
+    let port = ReservedPort::new();
+    let at = port.address;
     let mut server = Server::start(&[("SERVER__ADMIN_LISTEN", &at.to_string())]);
     server.terminate();
     let current = server.data_dir().join("rocksdb/CURRENT");

@@ -14,7 +14,7 @@ use gridhook::{
     policy::dead_letter_store::{StoreAddress, StoreKind},
 };
 
-use super::{bucket::Bucket, http::Client, server::wait_for};
+use super::{bucket::Bucket, http::Client, port::ReservedPort, server::wait_for};
 use crate::sdk::packages::{AZURITE, MOTO};
 
 /// The account and the key that everybody's Azurite has.
@@ -33,6 +33,8 @@ pub(crate) struct Cloud {
     child: Option<Child>,
     bucket: Option<Bucket>,
     folder: tempfile::TempDir,
+    /// Kept while the store is stopped.
+    _port: ReservedPort,
     at: SocketAddr,
     address: String,
 }
@@ -42,8 +44,9 @@ impl Cloud {
     pub(crate) fn start(address: &str) -> Self {
         let kind = StoreAddress::parse(address).expect("an address").kind;
         let folder = tempfile::tempdir().expect("a folder");
-        let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut cloud = Self { kind, child: None, bucket: None, folder, at, address: address.to_owned() };
+        let port = ReservedPort::new();
+        let (at, address) = (port.address, address.to_owned());
+        let mut cloud = Self { kind, child: None, bucket: None, folder, _port: port, at, address };
         cloud.resume();
         cloud
     }

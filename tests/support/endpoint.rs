@@ -26,12 +26,35 @@ pub(crate) enum Step {
     Forever(Vec<u8>),
     /// Wait.
     Pause(Duration),
+    /// Wait until the test opens the gate.
+    Gate(Gate),
     /// Say nothing until the client goes away.
     Hang,
     /// Close the connection.
     Close,
     /// Close the connection so that the client sees a reset.
     Reset,
+}
+
+/// Closed until the test opens it. It orders what the endpoint does behind what the test has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    /// Lets the endpoint continue.
+    pub(crate) fn open(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits, but not for a test that has failed before it opened the gate.
+    pub(crate) fn wait(&self) {
+        for _ in 0..10_000 {
+            if self.0.load(Ordering::SeqCst) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// What is done to one request.
@@ -264,6 +287,10 @@ fn play<S: Read + Write + Raw>(step: &Step, stream: &mut S) -> Option<()> {
         },
         Step::Pause(pause) => {
             thread::sleep(*pause);
+            Some(())
+        }
+        Step::Gate(gate) => {
+            gate.wait();
             Some(())
         }
         Step::Hang => {

@@ -14,6 +14,7 @@ pub(crate) mod load;
 pub(crate) mod memory_store;
 pub(crate) mod names;
 pub(crate) mod needs;
+pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod publisher;

@@ -9,7 +9,7 @@ use std::{
     collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     io::{BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -22,7 +22,11 @@ use gridhook::{clock::Clock, event::Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::http::{header, read_head};
+use super::{
+    endpoint::Gate,
+    http::{header, read_head},
+    port::ReservedPort,
+};
 
 /// As many heads of a path are kept.
 const HEADS_KEPT: usize = 8;
@@ -34,6 +38,8 @@ pub(crate) enum Behavior {
     Answer(u16),
     /// With this status, after a while.
     Slow(Duration, u16),
+    /// With this status, once the test opens the gate.
+    Gated(Gate, u16),
     /// With these statuses, one request after another, and then with 200.
     Statuses(VecDeque<u16>),
     /// With this status and these words.
@@ -142,12 +148,12 @@ pub(crate) struct Sink {
 impl Sink {
     /// It answers 200 on every path until a test sets something else.
     pub(crate) fn start() -> Self {
-        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
+        Self::on(ReservedPort::new())
     }
 
-    /// The same at this address.
-    pub(crate) fn start_at(at: SocketAddr) -> Self {
-        let listener = TcpListener::bind(at).expect("the address is free");
+    /// The same on this port.
+    pub(crate) fn on(port: ReservedPort) -> Self {
+        let listener = port.listen();
         let at = listener.local_addr().expect("a listener has an address");
         let sink = Self { at, clock: Clock::system(), shared: Arc::default() };
         let (shared, clock) = (Arc::clone(&sink.shared), sink.clock.clone());
@@ -269,6 +275,10 @@ impl Shared {
                     Some(status)
                 }
                 Behavior::Statuses(_) | Behavior::StatusesAndBodies(_) => Some(200),
+                Behavior::Gated(gate, status) => {
+                    gate.wait();
+                    Some(status)
+                }
                 Behavior::Slow(wait, status) => {
                     thread::sleep(wait);
                     Some(status)
