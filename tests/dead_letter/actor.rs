@@ -168,9 +168,8 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
         fs::write(folder.path().join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 7, START).await;
         world.notice(subscription_key(1), target("broken"), START);
-        world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
-        // The file's name is stored before the store fails: the outage must begin before the clock advances.
-        actix_rt::time::sleep(Duration::from_millis(250)).await;
+        // The outage must begin before the clock advances.
+        world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
         world.hand.advance(Duration::from_secs(3 * 3600));
         actix_rt::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(world.waiting(subscription_key(1)).await, 7, "the window is 4 hours");

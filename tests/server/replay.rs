@@ -204,7 +204,8 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     let id = start(&server, "orders", "hook", &json!({"eventsPerSecond": 50}));
     wait_for("a part", LONG, || taken_again(&sink, "/hook", &ids).2 > 20);
     assert_eq!(say(&server, "hook", &id, "pause")["state"], "paused");
-    thread::sleep(Duration::from_millis(100));
+    // Without a durable outcome a request would be sent again after the kill.
+    wait_for("the outcomes", LONG, || server.status("orders", "hook")["inFlight"] == 0);
     let paused = taken_again(&sink, "/hook", &ids).2;
     server.kill_9();
     server.restart();
@@ -215,6 +216,7 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     wait_for("more of it", LONG, || taken_again(&sink, "/hook", &ids).2 > paused);
     say(&server, "hook", &id, "cancel");
     wait_for("its end", LONG, || show(&server, "hook", &id)["state"] == "canceled");
+    wait_for("the outcomes", LONG, || server.status("orders", "hook")["inFlight"] == 0);
     let sent = taken_again(&sink, "/hook", &ids).2;
     thread::sleep(Duration::from_millis(200));
     assert_eq!(taken_again(&sink, "/hook", &ids).2, sent);

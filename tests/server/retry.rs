@@ -12,8 +12,8 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// How late an attempt may be on a machine that does other things too.
-const LATE: Duration = Duration::from_millis(500);
+/// How late an attempt may be on a machine that stands still for a moment. What it was scheduled for is exact.
+const LATE: Duration = Duration::from_secs(5);
 
 #[test]
 fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_edition() {
@@ -34,6 +34,17 @@ fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_e
         let waited = pair[1].at.since(pair[0].answered);
         assert!(waited >= step, "after {waited:?} instead of {step:?}: early");
         assert!(waited <= step.mul_f64(1.0 + JITTER) + LATE, "after {waited:?} instead of {step:?}: late");
+    }
+    let ledger = server.command("GET", &format!("{}/ledger", subscription("orders", "hook")), &Value::Null).json();
+    let lines = ledger["lines"].as_array().expect("a list");
+    let time = |line: &Value, name: &str| -> jiff::Timestamp {
+        line[name].as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name}: {line}"))
+    };
+    let deferred: Vec<&Value> = lines.iter().filter(|line| line["step"] == "deferred").collect();
+    assert_eq!(deferred.len(), STEPS.len(), "{ledger}");
+    for (line, step) in deferred.into_iter().zip(STEPS) {
+        let wait = time(line, "nextAttempt").duration_since(time(line, "at")).unsigned_abs();
+        assert!((step..=step.mul_f64(1.0 + JITTER)).contains(&wait), "{wait:?} instead of {step:?}: {line}");
     }
     for (counter, expected) in
         [("delivered", 1), ("pending", 0), ("matched", 1), ("requests", 4), ("requestsFailed", 3), ("dropped", 0)]

@@ -114,7 +114,8 @@ fn a_second_signal_ends_the_server_at_once() {
     server.publish("orders", &key, &crate::support::load::body(&["one".to_owned()], "/a"));
     wait_for("a request that hangs", LONG, || server.status("orders", "hook")["inFlight"] == 1);
     server.signal_term();
-    thread::sleep(Duration::from_millis(50));
+    // Two signals at once would be one.
+    wait_for("the first signal to be seen", LONG, || server.logs().contains("stopping: "));
     server.signal_term();
     assert_eq!(server.wait(Duration::from_secs(5)), Some(130));
     sink.set("/hook", Behavior::Answer(200));
