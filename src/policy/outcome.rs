@@ -3,7 +3,7 @@
 //! Three types, each a part of the next: a [`Failure`] is why a request failed, an [`Outcome`] is how a request ended,
 //! and a [`LastOutcome`] is what a record says of an event's last attempt. Each value has one stored byte and one name.
 
-use std::{fmt, num::NonZeroU32, time::Duration};
+use std::{cmp::Ordering, fmt, num::NonZeroU32, time::Duration};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -65,12 +65,14 @@ impl Failure {
 }
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Accepted: a status from 200 to 204.
     Delivered,
     /// Aborted by gridhook: at shutdown, or because the sending task panicked. It says nothing about the endpoint.
     Aborted,
+    /// The subscription was deleted meanwhile.
+    Canceled,
     /// It failed.
     Failed(Failure),
 }
@@ -92,6 +94,19 @@ impl Outcome {
     }
 }
 
+/// Stored counts are in the order of the bytes.
+impl Ord for Outcome {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.byte().cmp(&other.byte())
+    }
+}
+
+impl PartialOrd for Outcome {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl From<Failure> for Outcome {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
@@ -106,8 +121,6 @@ pub enum LastOutcome {
     Attempted(Outcome),
     /// The endpoint is on probation; no attempt was made.
     Probation,
-    /// The subscription was deleted meanwhile.
-    Canceled,
     /// A pull client holds the event, or let its lock expire.
     Delivering,
 }
@@ -179,6 +192,7 @@ stored_as! {
 stored_as! {
     Outcome {
         Delivered = 0,
+        Canceled = 10,
         Aborted = 11;
         Failed in Failure
     }
@@ -186,7 +200,6 @@ stored_as! {
 stored_as! {
     LastOutcome {
         Probation = 9,
-        Canceled = 10,
         Delivering = 18;
         Attempted in Outcome
     }

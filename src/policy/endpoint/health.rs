@@ -37,7 +37,7 @@ impl From<Outcome> for HealthSignal {
         match outcome {
             Outcome::Delivered => Self::Accepted,
             Outcome::Failed(failure) => Self::Failed(failure),
-            Outcome::Aborted => Self::Nothing,
+            Outcome::Aborted | Outcome::Canceled => Self::Nothing,
         }
     }
 }
