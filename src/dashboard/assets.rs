@@ -37,6 +37,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/event.js",
     "js/views/filter.js",
     "js/views/help.js",
+    "js/views/history.js",
     "js/views/jobs.js",
     "js/views/overview.js",
     "js/views/server.js",

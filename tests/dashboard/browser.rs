@@ -73,3 +73,38 @@ fn seven_tabs_share_a_tail_that_does_not_grow() {
         play("tabs.mjs");
     }
 }
+
+#[test]
+fn operators_reach_their_ends_by_mouse_and_by_keyboard_alone() {
+    if is_there() {
+        play("journeys.mjs");
+    }
+}
+
+#[test]
+fn ten_thousand_subscriptions_are_listed_within_the_budgets() {
+    if is_there() {
+        play("many.mjs");
+    }
+}
+
+#[test]
+fn the_page_uses_the_fields_that_the_api_has() {
+    if is_there() {
+        play("types.mjs");
+    }
+}
+
+#[test]
+fn the_pictures_are_made_and_small() {
+    if is_there() {
+        play("screenshots.mjs");
+    }
+}
+
+#[test]
+fn the_checks_find_seeded_bugs() {
+    if is_there() {
+        play("seeds.mjs");
+    }
+}

@@ -28,6 +28,7 @@ macro_rules! chapters {
 }
 
 chapters![
+    "dashboard",
     "publishing",
     "subscriptions",
     "delivery",

@@ -176,8 +176,11 @@ export function Payload({ text, name = 'event.json' }) {
 let fields = 0;
 
 /** A field with its label, a hint and the server's objection. */
-export function Field({ label, hint = null, error = null, children = null, ...input }) {
+export function Field({ label, hint = null, error = null, children = null, autofocus = false, ...input }) {
   const id = useRef(`f${(fields += 1)}`).current;
+  useEffect(() => {
+    if (autofocus) document.getElementById(id)?.focus();
+  }, []);
   const described = [hint && `${id}h`, error && `${id}e`].filter(Boolean).join(' ') || undefined;
   return html`<div class="field">
     <label for=${id}>${label}</label>

@@ -161,9 +161,9 @@ function Redrive({ id, selection, name, disabled = false }) {
     if (started) go('jobs', { id });
   };
   return html`<form class="panel" onSubmit=${submit} aria-label="Redrive">
-    <p><b>${num(plan.count)} dead letters</b> would be sent again, to ${splitId(id).name} only.</p>
+    <p><b>${num(plan.count)} dead ${plan.count === 1 ? 'letter' : 'letters'}</b> would be sent again, to ${splitId(id).name} only.</p>
     ${plan.problems.map((problem) => html`<p class="wrong">${problem.path}: ${problem.reason}</p>`)}
-    <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} placeholder="the limits of the endpoint" onInput=${(event) => set({ ...plan, rate: event.currentTarget.value })} />
+    <${Field} label="Events per second, at most" type="number" min="0.01" step="any" value=${plan.rate} autofocus placeholder="the limits of the endpoint" onInput=${(event) => set({ ...plan, rate: event.currentTarget.value })} />
     <p><label><input type="checkbox" checked=${plan.keep} onChange=${() => set({ ...plan, keep: !plan.keep })} /> Keep files whose dead letters were all sent again</label></p>
     <${Command} line=${same} parts=${[]} />
     <div class="acts"><button type="submit" class="primary" disabled=${plan.count === 0}>Redrive ${num(plan.count)}</button><button type="button" onClick=${() => set(null)}>Cancel</button></div>

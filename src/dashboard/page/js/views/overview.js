@@ -5,6 +5,7 @@ import { html } from '../html.js';
 import { usePoll } from '../poll.js';
 import { readiness, top } from '../resources.js';
 import { link } from '../state.js';
+import { History } from './history.js';
 import { Command, Failed, Figure, Head, Health, Loaded, Time } from '../ui.js';
 
 const isSick = (line) => line.heldBy || line.health.state !== 'healthy' || line.health.failures > 0 || (line.failedPerSecond ?? 0) > 0;
@@ -30,7 +31,7 @@ export default function Overview() {
         <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
         <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />
       </dl>
-      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${Wrong} lines=${data.top.filter(isSick)} />`}
+      ${data.subscriptions === 0 ? html`<${Start} />` : html`<${History} /><${Wrong} lines=${data.top.filter(isSick)} />`}
     `}<//>
   `;
 }

@@ -11,6 +11,7 @@ import { Badge, Command, Facts, Failed, Figure, Head, Loaded, Tabs, Time } from 
 import { Attempts } from './attempts.js';
 import { Configuration } from './configuration.js';
 import { DeadLettersOf } from './dead-letters.js';
+import { History } from './history.js';
 import { JobsOf } from './jobs.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
@@ -44,6 +45,7 @@ export default function Subscription() {
     <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ now) => html`
       <${State} data=${now} resource=${resource.data} />
       <${Counters} counters=${now.counters} data=${now} />
+      <${History} topic=${topic} subscription=${name} />
       <${Tabs} name="Parts of the event subscription" tabs=${TABS} value=${tab} onChange=${setTab} />
       ${tab === 'attempts' && html`<${Attempts} id=${id} />`}
       ${tab === 'dead-letters' && html`<${DeadLettersOf} id=${id} />`}

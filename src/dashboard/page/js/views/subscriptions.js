@@ -60,14 +60,13 @@ export default function Subscriptions() {
     </div>
     <${Loaded} poll=${poll} isEmpty=${(data) => data.subscriptions === 0} empty=${html`<p>There is no event subscription yet. Open a <a href=${link('topics')}>topic</a> to create one, or use a shell:</p><${Command} parts=${['subscriptions', 'create', 'orders', 'billing', '--endpoint', 'http://127.0.0.1:9090/']} />`}>
       ${(data) => {
-        const matching = data.matching ?? data.subscriptions;
         return html`
           <div class="toolbar">
-            <span class="faint" role="status">${num(matching)} of ${num(data.subscriptions)}, ${num(data.suspended)} suspended, ${num(data.held)} held</span>
+            <span class="faint" role="status">${num(data.matching)} of ${num(data.subscriptions)}, ${num(data.suspended)} suspended, ${num(data.held)} held</span>
             ${may('operate') && Object.values(ACTIONS).map((action) => html`<button type="button" key=${action.verb} disabled=${selected.size === 0} title=${action.about} onClick=${() => act(action)}>${action.name}${selected.size > 0 ? ` ${selected.size}` : ''}</button>`)}
           </div>
-          ${matching === 0 && html`<div class="empty">No event subscription matches.</div>`}
-          <${Table} name="Event subscriptions" rows=${data.top} first=${data.skip} total=${matching} onWindow=${onWindow} id=${idOf} sort=${order} onSort=${setOrder}
+          ${data.matching === 0 && html`<div class="empty">No event subscription matches.</div>`}
+          <${Table} name="Event subscriptions" rows=${data.top} first=${data.skip} total=${data.matching} onWindow=${onWindow} id=${idOf} sort=${order} onSort=${setOrder}
             selected=${selected} onSelect=${may('operate') ? select : undefined}
             columns=${/** @type {import('../table.js').Columns<TopLine>} */ ([
               { key: 'name', name: 'Name', sort: true, cell: (line) => html`<a data-open href=${link('subscription', { id: idOf(line) })}>${line.subscription}</a>` },

@@ -6,6 +6,7 @@ import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { inner, subscriptionsOf } from '../resources.js';
 import { go, link, useParams } from '../state.js';
+import { History } from './history.js';
 import { Table } from '../table.js';
 import { Badge, Command, Copy, Facts, Failed, Head, Loaded, ask, tell } from '../ui.js';
 
@@ -41,7 +42,7 @@ export default function Topic() {
         ['Resource', html`<code>${data.id}</code> <${Copy} text=${data.id} />`],
         ['Endpoint', data.properties.endpoint && html`<code>${data.properties.endpoint}</code> <${Copy} text=${data.properties.endpoint} />`],
         ['Schema', data.properties.inputSchema],
-        ['Retry edition', data.properties.edition && html`<a href=${link('schedule', { edition: data.properties.edition })}>${data.properties.edition}</a>`],
+        ['Retry edition', data.properties.edition],
         ['Publish with keys', data.properties.disableLocalAuth === undefined ? null : data.properties.disableLocalAuth ? 'off' : 'on'],
         ['Allowed addresses', data.properties.inboundIpRules?.map((rule) => rule.ipMask).join(', ') || 'all'],
         ['Tags', Object.entries(data.tags ?? {}).map(([key, value]) => `${key}=${value}`).join(', ')],
@@ -49,6 +50,7 @@ export default function Topic() {
         status.data && ['Actor', `incarnation ${num(status.data.actor.incarnation)}, ${num(status.data.actor.restarts)} restarts`],
       ]} />
       <${Command} parts=${['topics', 'show', argument]} /></div>
+      ${!isNamespace && html`<${History} topic=${id} />`}
       ${may('admin') && hasKeys(id) && html`<${Keys} id=${id} argument=${argument} />`}
       ${(isNamespace || isKind(id, 'domains')) && html`<${Inner} id=${id} isNamespace=${isNamespace} />`}
       ${!isNamespace && html`<${Subscriptions} id=${id} />`}

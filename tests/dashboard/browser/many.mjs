@@ -1,0 +1,101 @@
+// Ten thousand event subscriptions: every view works, and what it costs.
+import fs from 'node:fs';
+import path from 'node:path';
+import zlib from 'node:zlib';
+import { Server, check, hash, scene, settled, show, subscriptionId, told, topicId, until, visit } from './support.mjs';
+
+const TOPICS = 10;
+const EACH = 1000;
+/** Gzipped, all files of the page together but the licence texts. */
+const PAGE_BYTES = 100_000;
+
+let server;
+const ms = (n) => `${n.toFixed(0)} ms`;
+
+/** Processor time of the server, in milliseconds. */
+function processor() {
+  const fields = fs.readFileSync(`/proc/${server.child.pid}/stat`, 'utf8').split(') ')[1].split(' ');
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+/** The size of the page, with what a seed adds to it. */
+function size(more = 0) {
+  const folder = process.env.GRIDHOOK_PAGE;
+  const files = fs.readdirSync(folder, { recursive: true }).map((file) => path.join(folder, String(file))).filter((file) => fs.statSync(file).isFile() && !file.endsWith('LICENSES.txt'));
+  return files.reduce((sum, file) => sum + zlib.gzipSync(fs.readFileSync(file), { level: 9 }).length, more);
+}
+
+await scene({
+  async 'the page is small'() {
+    const bytes = size();
+    told('whole page, gzipped (budget 100,000 bytes)', `${bytes.toLocaleString('en-US')} bytes`);
+    check(bytes <= PAGE_BYTES, `the page has ${bytes} bytes`);
+    check(size(PAGE_BYTES) > PAGE_BYTES, 'a page that is too large was not found');
+  },
+
+  async 'ten thousand event subscriptions'() {
+    server = await Server.start();
+    const work = [];
+    for (let topic = 0; topic < TOPICS; topic += 1) {
+      await server.topic(`topic-${topic}`);
+      work.push(...Array.from({ length: EACH }, (_, index) => () => server.subscribe(`topic-${topic}`, `subscription-${topic}-${index}`, `http://127.0.0.1:9/${index}`)));
+    }
+    const worker = async () => {
+      for (let next = work.pop(); next; next = work.pop()) await next();
+    };
+    await Promise.all(Array.from({ length: 32 }, worker));
+  },
+
+  async 'the list is there soon, sorted, searched and scrolled to its end'() {
+    const { context, page, watch } = await visit(server);
+    await show(page, hash('subscriptions', { by: 'name' }));
+    await page.getByText('10,000 of 10,000').waitFor();
+    const began = performance.now();
+    await page.reload();
+    await page.getByText('10,000 of 10,000').waitFor();
+    const usable = performance.now() - began;
+    const paint = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime);
+    told('first contentful paint (budget 200 ms, quiet machine)', ms(paint));
+    told('10,000 subscriptions usable (budget 500 ms)', ms(usable));
+    check((await page.locator('main tbody tr').count()) < 200, 'the list is not windowed');
+    await page.locator('main .table').evaluate((box) => (box.scrollTop = box.scrollHeight));
+    await page.locator('main tbody').getByText('subscription-9-999').waitFor();
+    await page.locator('main').getByLabel('Search by name or endpoint').fill('subscription-7-123');
+    await page.getByText('1 of 10,000').waitFor();
+    await page.locator('main').getByLabel('Search by name or endpoint').fill('');
+    await page.getByText('10,000 of 10,000').waitFor();
+    const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
+    told('elements of the list of 10,000', nodes);
+    check(nodes < 4000, `${nodes} elements`);
+    watch.clean('the list');
+    await context.close();
+  },
+
+  async 'a poll of the list costs little'() {
+    const polls = 20;
+    await server.ask('GET', '/top?top=200');
+    const before = processor();
+    for (let n = 0; n < polls; n += 1) await server.ask('GET', '/top?by=health&top=200');
+    told('processor time of the server for a poll (budget 5 ms)', `${((processor() - before) / polls).toFixed(1)} ms`);
+  },
+
+  async 'the other views stand it, too'() {
+    const { context, page, watch } = await visit(server);
+    const id = subscriptionId('topic-0', 'subscription-0-0');
+    for (const view of [hash('overview'), hash('topics'), hash('topic', { id: topicId('topic-0') }), hash('subscription', { id }), hash('event'), hash('dead-letters'), hash('jobs'), hash('filter', { id }), hash('server'), hash('server', { tab: 'supervision' })]) {
+      await show(page, view);
+      await settled(page);
+      const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
+      check(nodes < 6000, `${view} has ${nodes} elements`);
+      watch.clean(view);
+    }
+    await context.close();
+  },
+
+  async 'a list without windows is found'() {
+    const { page } = await visit(server, { seed: { 'js/table.js': (text) => text.replace('total > WINDOWED && !details', 'false'), 'js/views/subscriptions.js': (text) => text.replace('const PAGE = 200', 'const PAGE = 500') } });
+    await show(page, hash('subscriptions'));
+    await page.getByText('10,000 of 10,000').waitFor();
+    await until('its rows', async () => (await page.locator('main tbody tr').count()) >= 200);
+  },
+});

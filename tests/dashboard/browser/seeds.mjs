@@ -1,0 +1,76 @@
+// The checks of the other scenes find what they look for: a page with a seeded bug fails each of them.
+import { NETWORK, Server, check, hash, scene, settled, show, signIn, until, visit } from './support.mjs';
+import { VIEWS, fill } from './views.mjs';
+
+let server;
+
+/** The page with a change to one file. */
+const seeded = (file, from, to) => visit(server, { seed: { [file]: (text) => text.replace(from, to) } });
+
+const FRAME = "addEventListener('hashchange', () => route.set(read()));";
+
+await scene({
+  async 'a full server'() {
+    server = await Server.start();
+    await fill(server);
+  },
+
+  async 'an error in the console is found'() {
+    const { context, watch } = await seeded('js/state.js', FRAME, `${FRAME} console.error('seeded');`);
+    check(watch.problems.some((one) => one.includes('seeded')), 'an error in the console went through');
+    await context.close();
+  },
+
+  async 'an error that nobody catches is found'() {
+    const { context, watch } = await seeded('js/state.js', FRAME, `${FRAME} setTimeout(() => { throw new Error('seeded'); });`);
+    await until('the error', () => watch.problems.some((one) => one.includes('seeded')));
+    await context.close();
+  },
+
+  async 'a request to another origin is found'() {
+    const { context, watch } = await seeded('js/state.js', FRAME, `${FRAME} fetch('http://127.0.0.2:9/').catch(() => undefined);`);
+    await until('the report of the policy', () => watch.problems.some((one) => one.includes('connect-src')));
+    await context.close();
+  },
+
+  async 'a script in the page itself is found'() {
+    const { context, watch } = await seeded('index.html', '<div id="app">', '<script>window.seeded = 1</script><div id="app">');
+    check(watch.problems.some((one) => one.includes('script-src')), 'a script in the page went through');
+    await context.close();
+  },
+
+  async 'a view that loses its content with the server is found'() {
+    const { context, page, watch } = await seeded('js/poll.js', '...(old.name === name ? old : { data: undefined, at: 0 })', 'data: undefined, at: 0');
+    const view = VIEWS.find(({ name }) => name === 'subscription');
+    await show(page, view.at);
+    watch.allowed = NETWORK;
+    await server.kill();
+    await page.locator('.bar').getByText('server unreachable').waitFor();
+    await until('the content to be lost', async () => (await page.locator('main').getByText(view.full).count()) === 0);
+    await context.close();
+    await server.start();
+  },
+
+  async 'keys that do nothing are found'() {
+    const { context, page } = await seeded('js/keys.js', "key === 'j' || key === 'k'", "key === 'J'");
+    await show(page, hash('subscriptions'));
+    await settled(page);
+    await page.keyboard.press('j');
+    check(!(await page.evaluate(() => document.activeElement?.matches('[data-open]'))), 'the seeded key works');
+    await context.close();
+  },
+
+  async 'a page that is not signed out is found'() {
+    const { context, page } = await seeded('js/api.js', "sessionStorage.removeItem(KEY);", '');
+    await page.getByRole('button', { name: /^Sign out/ }).click();
+    await page.getByLabel('Token of an operator').waitFor();
+    check(await page.evaluate(() => sessionStorage.getItem('gridhook.session')), 'the seeded session is gone');
+    await context.close();
+    const sound = await visit(server);
+    await sound.page.getByRole('button', { name: /^Sign out/ }).click();
+    await sound.page.getByLabel('Token of an operator').waitFor();
+    check(!(await sound.page.evaluate(() => sessionStorage.getItem('gridhook.session'))), 'the session is kept after the sign-out');
+    await signIn(sound.page);
+    await sound.context.close();
+  },
+});
