@@ -19,6 +19,7 @@ export const VIEWS = [
   { name: 'tail', at: hash('tail'), empty: 'Nothing yet', full: 'Nothing yet' },
   { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'legacy' },
   { name: 'dead letters of one', at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }), full: 'UndeliverableDueToHttpBadRequest' },
+  { name: 'all jobs', at: hash('jobs'), empty: 'No event subscription matches', full: 'New replay' },
   { name: 'jobs', at: hash('jobs', { id }), full: 'No job yet' },
   { name: 'new replay', at: hash('jobs', { id, new: 'replay' }), full: 'The last hour' },
   { name: 'filter bench', at: hash('filter', { id }), full: 'Test the filter' },

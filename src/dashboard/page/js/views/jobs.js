@@ -1,12 +1,13 @@
 // Replays and redrives, and the wizard that starts a replay.
 import { run } from '../actions.js';
 import { may, get, pathOf, post } from '../api.js';
-import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
+import { command, duration, num, rate, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { link, setParams, useParams } from '../state.js';
+import { top } from '../resources.js';
+import { link, setParams, useParam, useParams } from '../state.js';
 import { Table } from '../table.js';
-import { Badge, Command, Field, Head, Loaded, ask, tell, Time } from '../ui.js';
+import { Badge, Command, Field, Head, Loaded, Search, ask, tell, Time } from '../ui.js';
 import { Range, instant } from './attempts.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
@@ -18,8 +19,25 @@ export default function Jobs() {
       about=${id ? null : 'A replay sends stored events to one event subscription again; a redrive sends its dead letters again.'}>
       ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
     <//>
-    ${id && html`<${JobsOf} id=${id} />`}
+    ${id ? html`<${JobsOf} id=${id} />` : html`<${Choose} />`}
   `;
+}
+
+/** The event subscription whose jobs are shown, or to which events are sent again. */
+function Choose() {
+  const [text, setText] = useParam('q');
+  const poll = usePoll((signal) => top({ by: 'name', search: text, top: 50 }, signal), ['choose', text], 10000);
+  return html`
+    <h2>Choose an event subscription</h2>
+    <div class="filters"><${Search} label="Search by name or endpoint" value=${text} onChange=${setText} /></div>
+    <${Loaded} poll=${poll} isEmpty=${(data) => data.top.length === 0} empty="No event subscription matches.">${(/** @type {Schemas['Top']} */ data) => html`
+      <${Table} name="Event subscriptions" rows=${data.top} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
+        { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('jobs', { id: subscriptionId(line.topic, line.subscription) })}>${line.subscription}</a>` },
+        { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
+        { key: 'new', name: '', cell: (line) => may('operate') && html`<a href=${link('jobs', { id: subscriptionId(line.topic, line.subscription), new: 'replay' })}>New replay …</a>` },
+      ])} />
+      ${data.matching > data.top.length && html`<p class="hint">The first ${num(data.top.length)} of ${num(data.matching)}: search for the others.</p>`}
+    `}<//>`;
 }
 
 const KINDS = { running: 'info', waiting: 'info', paused: 'held', completed: 'ok', canceled: 'none' };
