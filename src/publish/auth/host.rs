@@ -26,9 +26,14 @@ use crate::publish::Refusal;
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_PROTO: &str = "x-forwarded-proto";
 
-/// The local address of a connection. The listener puts it into the connection's data.
+/// The local side of a connection. The listener puts it into the connection's data.
 #[derive(Clone, Copy, Debug)]
-pub struct LocalAddress(pub SocketAddr);
+pub struct LocalAddress {
+    /// The address that the client connected to.
+    pub address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub secure: bool,
+}
 
 /// The scheme, host and port that a request was sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +59,16 @@ impl RequestAuthority {
         let target = target.map(|target| read(target.as_str(), "The host in the request's target is not a host"));
         let (line, target) = (line.transpose()?, target.transpose()?);
         let Forwarded { host, scheme } = Forwarded::of(request, proxies)?;
-        let config = request.app_config();
+        let local = request.conn_data::<LocalAddress>();
         // The target takes precedence over the header (RFC 9112, 3.2.2). HTTP/1.0 allows neither.
         let (host, port) = match host.or(target).or(line) {
             Some(called) => called,
-            None => read(config.host(), "The server's own address is not a host")?,
+            None => {
+                let own = local.map_or_else(|| request.app_config().host().to_owned(), |local| local.address.to_string());
+                read(&own, "The server's own address is not a host")?
+            }
         };
-        Ok(Self { scheme: scheme.unwrap_or(if config.secure() { "https" } else { "http" }), host, port })
+        Ok(Self { scheme: scheme.unwrap_or(if local.is_some_and(|local| local.secure) { "https" } else { "http" }), host, port })
     }
 
     /// The first label of a host with several labels. A single label is a machine's name, not a topic's.
@@ -232,6 +240,6 @@ impl ServerNames {
 /// Whether the address is the connection's local address, or loopback.
 fn is_own(address: IpAddr, request: &HttpRequest) -> bool {
     let address = address.to_canonical();
-    let local = request.conn_data::<LocalAddress>().map_or(request.app_config().local_addr(), |local| local.0);
-    address.is_loopback() || address == local.ip().to_canonical()
+    let local = request.conn_data::<LocalAddress>().map(|local| local.address.ip().to_canonical());
+    address.is_loopback() || local == Some(address)
 }

@@ -243,8 +243,6 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 }
             }
         });
-        // The address replaces a missing Host header. actix-web has no public way to set it.
-        let config = AppConfig::__priv_test_new(secure, address.to_string(), address);
         let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
         HttpService::build()
             .graceful_shutdown_signal(move || {
@@ -255,15 +253,13 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             .client_request_timeout(timeouts.head)
             .client_disconnect_timeout(REFUSAL_WAIT)
             .local_addr(address)
-            .on_connect_ext(|stream: &T, extensions| {
+            .on_connect_ext(move |stream: &T, extensions| {
                 let stage = stream.stage();
                 extensions.insert(stage.peer().clone());
                 extensions.insert(stage);
-                if let Some(local) = stream.local() {
-                    extensions.insert(LocalAddress(local));
-                }
+                extensions.insert(LocalAddress { address: stream.local().unwrap_or(address), secure });
             })
-            .finish(map_config(app, move |_| config.clone()))
+            .finish(map_config(app, |()| AppConfig::default()))
             .map_err(|_: DispatchError| ())
     }
 }
