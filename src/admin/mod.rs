@@ -14,6 +14,7 @@
 //! - `session`: sessions of the dashboard;
 //! - [`metrics`]: Prometheus metrics;
 //! - [`health`]: liveness and readiness;
+//! - `metadata`: the addresses that Azure's clients request first;
 //! - `validate`: manual validation of endpoints;
 //! - [`openapi`]: the OpenAPI document;
 //! - [`auth`]: tokens and their roles; `routes`: the table of paths, each with the role that it needs.
@@ -33,6 +34,7 @@ pub mod health;
 mod history;
 mod ledger;
 mod ledger_line;
+mod metadata;
 pub mod metrics;
 pub mod model;
 pub mod openapi;

@@ -16,7 +16,7 @@ use actix_web::{
 use super::{
     AdminError, ChaosMode, ListenerRole,
     auth::{Access, authorize},
-    chaos, clock, health, history, metrics,
+    chaos, clock, health, history, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
     session, store, supervision, tail, top, validate,
 };
@@ -47,10 +47,11 @@ pub struct Operation {
 
 /// All paths.
 #[rustfmt::skip]
-static ROUTES: [GridhookRoute; 20] = [
+static ROUTES: [GridhookRoute; 21] = [
     probe("/healthz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
     probe("/readyz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
     route("/openapi.json", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
+    route("/metadata/endpoints", &[operation(GET, Access::OPEN, |route| route.to(metadata::endpoints), own::cloud_endpoints)]),
     // Without HEAD: a link checker must not confirm an endpoint.
     validation("/eventsubscriptions/{eventSubscriptionName}/validate", &[
         operation(GET, Access::OPEN, |route| route.to(validate::answer), own::validate),

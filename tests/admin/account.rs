@@ -58,6 +58,38 @@ async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
     }
 }
 
+/// The form that each version of Azure Resource Manager has.
+#[actix_web::test]
+async fn the_addresses_of_the_cloud_have_the_form_of_the_version_that_is_asked_for() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let ask = async |query: &str| {
+        let answer = control.send(actix_web::test::TestRequest::with_uri(&format!("/metadata/endpoints{query}"))).await;
+        assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+        answer.json()
+    };
+    let authentication = json!({
+        "loginEndpoint": "http://here/", "audiences": ["http://here/"], "tenant": "common", "identityProvider": "AAD",
+    });
+    let cloud = json!({
+        "name": "gridhook", "portal": "http://here/ui/", "resourceManager": "http://here/",
+        "authentication": authentication, "graphAudience": "http://here/",
+        "microsoftGraphResourceId": "http://here/", "suffixes": {},
+    });
+    for query in ["", "?api-version=2022-09-01", "?API-VERSION=2023-11-01", "?other=1"] {
+        assert_eq!(ask(query).await, cloud, "{query}");
+    }
+    for query in ["?api-version=2019-05-01", "?api-version=2020-06-01"] {
+        assert_eq!(ask(query).await, json!([cloud]), "{query}");
+    }
+    let early = json!({
+        "galleryEndpoint": "http://here/", "graphEndpoint": "http://here/", "portalEndpoint": "http://here/ui/",
+        "authentication": authentication,
+    });
+    for query in ["?api-version=2015-01-01", "?api-version=1.0"] {
+        assert_eq!(ask(query).await, early, "{query}");
+    }
+}
+
 #[actix_web::test]
 async fn every_resource_says_who_made_it_and_who_changed_it_last() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;

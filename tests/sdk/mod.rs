@@ -3,6 +3,7 @@
 //!
 //! The stories are in `python/` and `javascript/`; each is a program that ends well or says what was wrong.
 
+mod az;
 mod contract;
 pub(crate) mod packages;
 
@@ -47,12 +48,16 @@ impl Stage {
     }
 
     fn https() -> Self {
+        Self::https_with(&[SLOW])
+    }
+
+    fn https_with(settings: &[(&str, &str)]) -> Self {
         let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
         authority.issue("127.0.0.1").write(folder.path(), "server");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (certificate, key) = (path("server.crt"), path("server.key"));
-        let settings = [SLOW, ("SERVER__TLS_CERTIFICATE", &certificate), ("SERVER__TLS_KEY", &key)];
-        let server = Server::start_tls(&settings, authority.client());
+        let tls = [("SERVER__TLS_CERTIFICATE", certificate.as_str()), ("SERVER__TLS_KEY", &key)];
+        let server = Server::start_tls(&[settings, &tls].concat(), authority.client());
         let url = format!("https://{}", server.at());
         let believed = folder.path().join("authority.pem");
         fs::write(&believed, authority.pem()).expect("written");

@@ -21,6 +21,9 @@ pub(super) static PYTHON: LazyLock<PathBuf> =
 pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "schemathesis.txt").join("bin/schemathesis"));
 
+/// The interpreter that has `az`.
+pub(super) static AZ: LazyLock<PathBuf> = LazyLock::new(|| environment("az", "requirements.txt").join("bin/python"));
+
 /// The program that speaks as S3 does.
 pub(crate) static MOTO: LazyLock<PathBuf> =
     LazyLock::new(|| environment("stores", "requirements.txt").join("bin/moto_server"));
@@ -73,7 +76,8 @@ pub(super) fn sources(language: &str) -> PathBuf {
 fn environment(language: &str, list: &str) -> PathBuf {
     installed(language, &[list], |sources, folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder));
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
+        // The lists are complete, except for packages that nothing here imports.
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"];
         run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join(list)));
     })
 }

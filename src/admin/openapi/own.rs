@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::draft::{OperationBuilder, SchemaRegistry};
 use crate::{
-    admin::error::ErrorResponse,
+    admin::{
+        error::ErrorResponse,
+        metadata::{CloudEndpoints, EarlyCloudEndpoints},
+    },
     api::{
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
@@ -82,6 +85,17 @@ pub(in crate::admin) fn openapi(_: &mut SchemaRegistry) -> OperationBuilder {
         "The OpenAPI 3.1 document",
         &json!({"type": "object"}),
     )
+}
+
+pub(in crate::admin) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let (cloud, early) = (schemas.of::<CloudEndpoints>(), schemas.of::<EarlyCloudEndpoints>());
+    OperationBuilder::new("description", "cloudEndpoints", "Get the addresses of this cloud, as Azure's clients expect them")
+        .query(
+            "api-version",
+            "API version: since 2022-09-01 a single cloud, since 2019-05-01 a list, before that fewer addresses",
+            &json!({"type": "string"}),
+        )
+        .answer(200, "The addresses", &json!({"anyOf": [cloud, {"type": "array", "items": cloud}, early]}))
 }
 
 pub(in crate::admin) fn validate(schemas: &mut SchemaRegistry) -> OperationBuilder {

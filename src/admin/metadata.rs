@@ -1,0 +1,117 @@
+//! `GET /metadata/endpoints`: the addresses of this cloud, which `az cloud register` and other clients of Azure Resource
+//! Manager request before they sign in. No token is needed.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use url::{Url, form_urlencoded};
+use utoipa::ToSchema;
+
+use super::Control;
+
+/// The addresses of the cloud, since API version 2019-05-01
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CloudEndpoints {
+    /// Name of the cloud, always `gridhook`
+    name: &'static str,
+    /// Address of the dashboard
+    portal: String,
+    /// Address of the control plane
+    resource_manager: String,
+    /// Sign-in of the cloud
+    authentication: CloudAuthentication,
+    /// Audience of tokens for a directory service, which does not exist here
+    graph_audience: String,
+    /// Audience of tokens for a directory service, which does not exist here
+    microsoft_graph_resource_id: String,
+    /// Host name suffixes of other services, always empty
+    suffixes: Map<String, Value>,
+}
+
+/// The addresses of the cloud, before API version 2019-05-01
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EarlyCloudEndpoints {
+    /// Address of a gallery, which does not exist here
+    gallery_endpoint: String,
+    /// Address of a directory service, which does not exist here
+    graph_endpoint: String,
+    /// Address of the dashboard
+    portal_endpoint: String,
+    /// Sign-in of the cloud
+    authentication: CloudAuthentication,
+}
+
+/// Sign-in of the cloud
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct CloudAuthentication {
+    /// Address of the issuer of access tokens
+    login_endpoint: String,
+    /// Audiences of access tokens
+    audiences: Vec<String>,
+    /// Tenant to sign in to
+    tenant: &'static str,
+    /// Kind of the issuer, always `AAD`
+    identity_provider: &'static str,
+}
+
+/// `GET /metadata/endpoints`. The form depends on `api-version`: a single cloud since 2022-09-01 and without a version, a
+/// list of clouds since 2019-05-01, and fewer addresses before.
+pub(super) async fn endpoints(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
+    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
+    let version = query.find(|(key, _)| key.eq_ignore_ascii_case("api-version")).map(|(_, version)| version);
+    let mut response = HttpResponse::Ok();
+    match version.as_deref() {
+        Some(version) if version < "2019-05-01" => response.json(EarlyCloudEndpoints::of(&control)),
+        Some(version) if version < "2022-09-01" => response.json([CloudEndpoints::of(&control)]),
+        Some(_) | None => response.json(CloudEndpoints::of(&control)),
+    }
+}
+
+impl CloudEndpoints {
+    fn of(control: &Control) -> Self {
+        let address = address(control);
+        Self {
+            name: "gridhook",
+            portal: format!("{address}ui/"),
+            resource_manager: address.clone(),
+            authentication: CloudAuthentication::of(control),
+            graph_audience: address.clone(),
+            microsoft_graph_resource_id: address,
+            suffixes: Map::new(),
+        }
+    }
+}
+
+impl EarlyCloudEndpoints {
+    fn of(control: &Control) -> Self {
+        let address = address(control);
+        Self {
+            portal_endpoint: format!("{address}ui/"),
+            gallery_endpoint: address.clone(),
+            graph_endpoint: address,
+            authentication: CloudAuthentication::of(control),
+        }
+    }
+}
+
+impl CloudAuthentication {
+    /// Clients append the tenant to the address of the issuer, so it is the issuer's origin.
+    fn of(control: &Control) -> Self {
+        let issuer = control.operators.as_ref().map(|operators| &operators.issuer);
+        let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
+        Self {
+            login_endpoint: origin.map_or_else(|| address(control), |origin| origin.to_string()),
+            audiences: vec![issuer.map_or_else(|| address(control), |issuer| issuer.audience.clone())],
+            tenant: "common",
+            identity_provider: "AAD",
+        }
+    }
+}
+
+/// The address of the server, with a slash at the end as in Azure.
+fn address(control: &Control) -> String {
+    format!("{}/", control.public_url.trim_end_matches('/'))
+}
