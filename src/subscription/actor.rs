@@ -21,9 +21,9 @@ use crate::{
     event::{Event, Lane, Seq, Timestamp},
     fanout::recent_events::RecentEvents,
     insight::event_feed::{EventFeed, FeedEvent},
-    journal::{self, Journal, LogPosition, LogSlice, OpenedSubscription, PendingResult, SubscriptionOwner},
+    journal::{self, Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner},
     policy::{
-        CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionWrite,
+        CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite,
         record::{Command, RecordChange},
         retry::Jitter,
         retry_window,
@@ -33,6 +33,7 @@ use crate::{
         plan::DeliveryPlan,
         read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
         shared_state::{ActorRequest, HandedOver, SharedState, SharedStateMessage, TakenMessages},
+        slice::{SliceRead, filter_slice},
         spans::SettleSpans,
     },
     telemetry::trace::Tracer,
@@ -221,7 +222,8 @@ impl SubscriptionActor {
                 SharedStateMessage::Input(input) => self.absorb(input),
                 SharedStateMessage::Read(input, room) => self.absorb_read(input, room),
                 SharedStateMessage::Slice(lane, from, slice, room) => {
-                    let input = self.filter_slice(lane, from, slice);
+                    let (damage, share) = (self.context.journal.damage(), self.member.share());
+                    let input = filter_slice(&self.shared, &self.plan, damage, share, SliceRead { lane, from, slice });
                     self.absorb_read(input, room);
                 }
                 SharedStateMessage::Durable => self.absorb(Input::Durable),
@@ -375,51 +377,6 @@ impl SubscriptionActor {
     /// The end of the log, or its first position if the topic was deleted.
     fn log_end(&self) -> Seq {
         self.context.journal.end(self.shared.subscription_key.partition).map_or(Seq::FIRST, |end| end.next)
-    }
-
-    /// Filters a slice of the log, event by event. It keeps at most this subscription's share of the read budget, or
-    /// one event. The rest is read again.
-    fn filter_slice(&self, lane: Lane, from: Seq, slice: LogSlice) -> Input {
-        if slice.is_missing {
-            return Input::Unreadable { lane, from, upto: slice.upto };
-        }
-        let (mut total, mut upto) = (0, slice.upto);
-        let (mut matching, mut kept, share) = (Vec::new(), 0, self.member.share());
-        // These events were dead-lettered as matches. Filtering one again would panic again.
-        let quarantined_seqs = self.shared.quarantined_seqs(lane);
-        'log: for chunk in slice.chunks {
-            let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
-            let Ok(events) = chunk.events() else {
-                self.context.journal.damage().lose(self.shared.subscription_key.partition, first, end);
-                if first > from {
-                    // The damaged chunk is read again, by itself.
-                    upto = first;
-                    break;
-                }
-                self.shared.clear_current_event();
-                return Input::Unreadable { lane, from, upto: end };
-            };
-            for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
-                let is_match = quarantined_seqs.contains(&event.seq) || {
-                    let (seq, appended) = (event.seq, event.appended);
-                    let item = SendItem { lane, seq, appended, attempts: 0, due: None, since: None };
-                    self.shared.set_current_event(item, &event.id());
-                    self.plan.filter().matches(&event)
-                };
-                if is_match {
-                    if kept > 0 && kept + event.wire_len() > share {
-                        upto = event.seq;
-                        break 'log;
-                    }
-                    kept += event.wire_len();
-                    // Detached, so that one small event does not keep a chunk in memory.
-                    matching.push(event.detached());
-                }
-                total += 1;
-            }
-        }
-        self.shared.clear_current_event();
-        Input::Read { lane, from, upto, total, events: matching }
     }
 
     /// Sends the request in a task of its own.

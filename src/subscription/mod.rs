@@ -11,6 +11,7 @@ pub(crate) mod endpoint_wait;
 pub(crate) mod plan;
 mod read_budget;
 pub(crate) mod shared_state;
+mod slice;
 mod spans;
 
 pub use self::{

@@ -1,0 +1,106 @@
+//! Which subscriptions each event of a chunk matches, in little memory.
+
+/// Which subscriptions each event of a chunk goes to. Consecutive events with the same subscriptions share a set.
+#[derive(Debug, Default)]
+pub struct Matches {
+    /// For each event, the index of its set.
+    of: Vec<u32>,
+    sets: Vec<PositionSet>,
+    /// The union of all sets, as bits.
+    all: Vec<u64>,
+}
+
+/// A set of positions: a list, or a bit set if that is smaller.
+#[derive(Debug, PartialEq, Eq)]
+enum PositionSet {
+    Few(Box<[u32]>),
+    Many(Box<[u64]>),
+}
+
+impl Matches {
+    /// Adds the next event with the positions of its subscriptions, in ascending order.
+    pub fn push(&mut self, places: Vec<u32>) {
+        for place in &places {
+            let word = *place as usize / 64;
+            if self.all.len() <= word {
+                self.all.resize(word + 1, 0);
+            }
+            self.all[word] |= 1 << (place % 64);
+        }
+        let set = PositionSet::new(places);
+        if self.sets.last() != Some(&set) {
+            self.sets.push(set);
+        }
+        self.of.push(self.sets.len() as u32 - 1);
+    }
+
+    /// The positions of the subscriptions that get any of the events.
+    pub fn readers(&self) -> impl Iterator<Item = u32> {
+        bits(&self.all)
+    }
+
+    /// Whether the subscription at `place` gets any of the events.
+    pub(super) fn has(&self, place: u32) -> bool {
+        has_bit(&self.all, place)
+    }
+
+    /// The events within `part` that the subscription at `place` gets.
+    pub(super) fn of(&self, place: u32, part: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+        let mut last = None;
+        part.filter(move |event| {
+            let set = self.of[*event];
+            match last {
+                Some((known, is_in)) if known == set => is_in,
+                Some(_) | None => {
+                    let is_in = self.sets[set as usize].has(place);
+                    last = Some((set, is_in));
+                    is_in
+                }
+            }
+        })
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let sets: usize = self.sets.iter().map(|set| size_of::<PositionSet>() + set.memory()).sum();
+        sets + size_of_val(&self.of[..]) + size_of_val(&self.all[..])
+    }
+}
+
+impl PositionSet {
+    fn new(places: Vec<u32>) -> Self {
+        let words = places.last().map_or(0, |last| *last as usize / 64 + 1);
+        if size_of_val(&places[..]) <= words * size_of::<u64>() {
+            return Self::Few(places.into());
+        }
+        let mut bits = vec![0; words];
+        for place in places {
+            bits[place as usize / 64] |= 1 << (place % 64);
+        }
+        Self::Many(bits.into())
+    }
+
+    fn has(&self, place: u32) -> bool {
+        match self {
+            Self::Few(places) => places.binary_search(&place).is_ok(),
+            Self::Many(bits) => has_bit(bits, place),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Few(places) => size_of_val(&places[..]),
+            Self::Many(bits) => size_of_val(&bits[..]),
+        }
+    }
+}
+
+fn has_bit(words: &[u64], place: u32) -> bool {
+    words.get(place as usize / 64).is_some_and(|bits| bits & 1 << (place % 64) != 0)
+}
+
+fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
+    words
+        .iter()
+        .zip(0..)
+        .flat_map(|(bits, word)| (0..64).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 64 + bit))
+}

@@ -1,0 +1,67 @@
+//! Filters what was read from the log.
+
+use crate::{
+    event::{Lane, Seq},
+    journal::LogSlice,
+    policy::{Input, SendItem},
+    store::damage::Damage,
+    subscription::{plan::DeliveryPlan, shared_state::SharedState},
+};
+
+/// A slice of the log that was read for a lane.
+pub(super) struct SliceRead {
+    pub(super) lane: Lane,
+    /// Where the lane reads on. The slice may begin earlier.
+    pub(super) from: Seq,
+    pub(super) slice: LogSlice,
+}
+
+/// Filters a slice of the log, event by event. It keeps at most `share` bytes, or one event. The rest is read again.
+pub(super) fn filter_slice(
+    shared: &SharedState,
+    plan: &DeliveryPlan,
+    damage: &Damage,
+    share: usize,
+    SliceRead { lane, from, slice }: SliceRead,
+) -> Input {
+    if slice.is_missing {
+        return Input::Unreadable { lane, from, upto: slice.upto };
+    }
+    let (mut total, mut upto) = (0, slice.upto);
+    let (mut matching, mut kept) = (Vec::new(), 0);
+    // These events were dead-lettered as matches. Filtering one again would panic again.
+    let quarantined_seqs = shared.quarantined_seqs(lane);
+    'log: for chunk in slice.chunks {
+        let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
+        let Ok(events) = chunk.events() else {
+            damage.lose(shared.subscription_key.partition, first, end);
+            if first > from {
+                // The damaged chunk is read again, by itself.
+                upto = first;
+                break;
+            }
+            shared.clear_current_event();
+            return Input::Unreadable { lane, from, upto: end };
+        };
+        for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
+            let is_match = quarantined_seqs.contains(&event.seq) || {
+                let (seq, appended) = (event.seq, event.appended);
+                let item = SendItem { lane, seq, appended, attempts: 0, due: None, since: None };
+                shared.set_current_event(item, &event.id());
+                plan.filter().matches(&event)
+            };
+            if is_match {
+                if kept > 0 && kept + event.wire_len() > share {
+                    upto = event.seq;
+                    break 'log;
+                }
+                kept += event.wire_len();
+                // Detached, so that one small event does not keep a chunk in memory.
+                matching.push(event.detached());
+            }
+            total += 1;
+        }
+    }
+    shared.clear_current_event();
+    Input::Read { lane, from, upto, total, events: matching }
+}
