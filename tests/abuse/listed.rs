@@ -140,6 +140,10 @@ fn look(folder: &Path, root: &Path, missing: &mut Vec<String>) {
             look(&path, root, missing);
             continue;
         }
+        // Pictures are no text.
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
         let name = path.strip_prefix(root).expect("it is below").display().to_string();
         if OUR_OWN.iter().any(|own| name.starts_with(own)) {
             continue;
