@@ -1,13 +1,13 @@
 //! Applies the configuration file `server.apply` at the start, before requests are served. Unchanged resources are not
 //! written, so that their endpoints are not validated again. Resources that the file does not declare are kept.
 
+use actix_web::http::Method;
 use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{self, path},
+    arm::{Input, path},
     auth::AdminCaller,
-    model::subscription::PathForm,
 };
 use crate::declared::{Declared, DeclaredResource};
 
@@ -44,29 +44,13 @@ enum Applied {
 async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, AdminError> {
     let (path, body) = (resource.path(), resource.body.to_string());
     let unknown = || AdminError::NoSuchPath(path.clone());
-    let target = path::parse(&path).ok_or_else(unknown)?;
-    let difference = arm::difference(control, target.clone(), body.as_bytes())?;
+    let target = path::find(&path).ok_or_else(unknown)?;
+    let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
+    let input = Input { control, caller: &AdminCaller::Declared, path: &target, body: body.as_bytes() };
+    let difference = operation.difference(input)?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);
     }
-    match target {
-        path::ResourcePath::Namespace(namespace, _) => {
-            arm::namespaces::put(control, &AdminCaller::Declared, namespace, body.as_bytes()).await?
-        }
-        path::ResourcePath::Topic(topic, _) if topic.namespace.is_some() => {
-            arm::namespace_topics::put(control, &AdminCaller::Declared, topic, body.as_bytes()).await?
-        }
-        path::ResourcePath::Topic(topic, _) => {
-            arm::topics::put(control, &AdminCaller::Declared, topic, body.as_bytes()).await?
-        }
-        path::ResourcePath::DomainTopic(topic) => {
-            arm::domain_topics::put(control, &AdminCaller::Declared, &topic, body.as_bytes()).await?
-        }
-        path::ResourcePath::Subscription(topic, _, name, _) => {
-            arm::subscriptions::put(control, &AdminCaller::Declared, &topic, PathForm::Nested, &name, body.as_bytes())
-                .await?
-        }
-        _ => return Err(unknown()),
-    };
+    operation.put(input).await?;
     Ok(if difference.exists { Applied::Changed } else { Applied::Created })
 }

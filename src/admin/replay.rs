@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpRequest, HttpResponse, http::Method};
+use actix_web::HttpResponse;
 use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{
-        UnpagedList, no_subscription,
-        path::{self, ReplayAction, TopicPath},
-        topic,
-    },
+    arm::{UnpagedList, no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, instant, parse, read},
 };
 use crate::{
@@ -106,48 +102,55 @@ fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(so_far.as_secs_f64() * left).ok()
 }
 
-/// `GET` and `POST …/replays`, `GET …/replays/{replayId}`, and `POST` of `pause`, `resume` and `cancel` below it.
-pub(super) async fn answer(
-    control: &Control,
-    request: &HttpRequest,
-    path: &TopicPath,
-    name: &str,
-    action: ReplayAction,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let (key, registry) = (path.key(), &control.registry);
-    let command: fn(Lane) -> JobCommand = match action {
-        ReplayAction::All if *request.method() == Method::POST => return start(control, path, name, body).await,
-        ReplayAction::All => {
-            let jobs = registry.jobs(&key, name).await?;
-            let value = jobs.iter().map(|job| JobView::new(job, control.clock.now())).collect();
-            return Ok(HttpResponse::Ok().json(UnpagedList { value }));
-        }
-        ReplayAction::One => return one(control, path, name, lane(request)?).await,
-        ReplayAction::Pause => JobCommand::Pause,
-        ReplayAction::Resume => JobCommand::Resume,
-        ReplayAction::Cancel => JobCommand::Cancel,
-    };
-    let command = command(lane(request)?);
-    registry.command(&key, name, Command::Job(command)).await?;
-    info!(topic = key, subscription = name, ?command, "operator command done");
-    one(control, path, name, lane(request)?).await
+/// `GET …/replays`.
+pub(super) async fn list(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    check(control, path, name)?;
+    let jobs = control.registry.jobs(&path.key(), name).await?;
+    let value = jobs.iter().map(|job| JobView::new(job, control.clock.now())).collect();
+    Ok(HttpResponse::Ok().json(UnpagedList { value }))
 }
 
-async fn one(control: &Control, path: &TopicPath, name: &str, lane: Lane) -> Result<HttpResponse, AdminError> {
-    let job = control.registry.job(&path.key(), name, lane).await?;
+/// `GET …/replays/{replayId}`.
+pub(super) async fn get(control: &Control, path: &TopicPath, name: &str, id: &str) -> Result<HttpResponse, AdminError> {
+    check(control, path, name)?;
+    let job = control.registry.job(&path.key(), name, lane(id)?).await?;
     Ok(HttpResponse::Ok().json(JobView::new(&job, control.clock.now())))
 }
 
-/// The lane of the job that the path names.
-fn lane(request: &HttpRequest) -> Result<Lane, AdminError> {
-    let id = path::name_behind(request.path(), "replays").unwrap_or_default();
+/// `POST …/replays/{replayId}/pause`, `…/resume` and `…/cancel`.
+pub(super) async fn command(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    id: &str,
+    command: fn(Lane) -> JobCommand,
+) -> Result<HttpResponse, AdminError> {
+    check(control, path, name)?;
+    let (key, command) = (path.key(), command(lane(id)?));
+    control.registry.command(&key, name, Command::Job(command)).await?;
+    info!(topic = key, subscription = name, ?command, "operator command done");
+    get(control, path, name, id).await
+}
+
+/// Checks that the event subscription exists.
+fn check(control: &Control, path: &TopicPath, name: &str) -> Result<(), AdminError> {
+    topic(control, path)?.subscription(name).map(drop).ok_or_else(|| no_subscription(path, name))
+}
+
+/// The lane of a job, by its id in a path.
+fn lane(id: &str) -> Result<Lane, AdminError> {
     let lane = id.parse().ok().map(Lane).filter(|lane| lane.is_job());
     lane.ok_or_else(|| AdminError::NotFound(format!("There is no replay '{id}'.")))
 }
 
-async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, AdminError> {
+/// `POST …/replays`.
+pub(super) async fn start(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, AdminError> {
+    check(control, path, name)?;
     let body: ReplayBody = if body.is_empty() { ReplayBody::default() } else { read(parse(body)?)? };
     let (key, range, rate) = (path.key(), body.range()?, body.rate()?);
     if body.dry_run {

@@ -202,11 +202,7 @@ impl TailQuery {
 
 /// The topic, the domain or the domain topic that a resource id names.
 pub(super) fn topic_of(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
-    let (path::ResourcePath::Topic(path, path::TopicAction::Itself) | path::ResourcePath::DomainTopic(path)) =
-        path::parse(id).ok_or_else(|| not_a_topic(id))?
-    else {
-        return Err(not_a_topic(id).into());
-    };
+    let path = path::find(id).filter(path::ArmPath::is_topic).ok_or_else(|| not_a_topic(id))?.topic()?;
     let topic = arm::topic(control, &path)?;
     Ok((topic.partition(), path.domain_topic.map(|name| name.to_string())))
 }

@@ -1,37 +1,16 @@
 //! ARM's paths, read.
 
 use expect_test::expect;
-use gridhook::admin::{
-    arm::path::{AzureScope, ResourcePath, TopicPath, parse},
-    model::subscription::PathForm,
-};
+use gridhook::admin::arm::path::find;
 
 const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid";
 
+/// The route of a path, and the names in the path.
 fn describe(path: &str) -> String {
-    let of = |path: &TopicPath| {
-        let TopicPath { scope, kind, name, namespace, domain_topic } = path;
-        let above = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        let below = domain_topic.as_ref().map(|topic| format!("/{topic}")).unwrap_or_default();
-        format!("{kind:?} {}/{}/{above}{name}{below}", scope.subscription, scope.resource_group).to_lowercase()
-    };
-    let at = |place: &AzureScope| format!("{}/{:?}", place.subscription, place.resource_group);
-    let form = |form: PathForm| format!("{form:?}").to_lowercase();
-    match parse(path) {
-        None => "nothing".to_owned(),
-        Some(ResourcePath::Topics(kind, place)) => format!("each {kind:?} of {}", at(&place)),
-        Some(ResourcePath::Topic(path, verb)) => format!("{}: {verb:?}", of(&path)),
-        Some(ResourcePath::DomainTopics(path)) => format!("topics of {}", of(&path)),
-        Some(ResourcePath::DomainTopic(path)) => of(&path),
-        Some(ResourcePath::Subscriptions(path, how)) => format!("subscriptions of {}, {}", of(&path), form(how)),
-        Some(ResourcePath::Subscription(path, how, key, verb)) => {
-            format!("subscription {key} of {}, {}: {verb:?}", of(&path), form(how))
-        }
-        Some(ResourcePath::AllSubscriptions { place, location, topic_type }) => {
-            format!("all subscriptions of {}, {location:?}, {topic_type:?}", at(&place))
-        }
-        Some(other) => format!("{other:?}"),
-    }
+    let Some(found) = find(path) else { return "nothing".to_owned() };
+    let group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid";
+    let names: Vec<&str> = found.names.iter().map(|(_, name)| name.as_str()).collect();
+    format!("{} {}", found.route.template.replace(group, "…"), names.join(" "))
 }
 
 #[test]
@@ -83,60 +62,70 @@ fn every_path_of_the_reference_is_read() {
     ];
     let lines: Vec<_> = paths.iter().map(|path| describe(path)).collect();
     expect![[r#"
-        each Topic of S/None
-        each Topic of S/Some("g")
-        topic s/g/t: Itself
-        topic s/g/t: ListKeys
-        topic s/g/t: RegenerateKey
-        subscriptions of topic s/g/t, nested
-        subscription e of topic s/g/t, nested: Itself
-        subscription e of topic s/g/t, nested: GetFullUrl
-        subscription e of topic s/g/t, nested: GetDeliveryAttributes
-        subscription e of topic s/g/t, nested: Status
-        subscription e of topic s/g/t, nested: Command(Hold)
-        subscription e of topic s/g/t, nested: Command(Resume)
-        subscription e of topic s/g/t, nested: Command(Probe)
-        subscription e of topic s/g/t, nested: Command(Release)
-        subscriptions of topic s/g/t, scoped
-        subscription e of topic s/g/t, scoped: Itself
-        subscription e of topic s/g/t, scoped: GetFullUrl
-        topic s/g/t: EventTypes
-        topic s/g/t: PrivateEndpointConnections
-        each Domain of S/None
-        each Domain of S/Some("g")
-        domain s/g/d: Itself
-        domain s/g/d: ListKeys
-        domain s/g/d: RegenerateKey
-        subscription e of domain s/g/d, nested: Itself
-        subscription e of domain s/g/d, scoped: Itself
-        topics of domain s/g/d
-        domain s/g/d/t
-        subscriptions of domain s/g/d/t, nested
-        subscription t/e of domain s/g/d/t, nested: Itself
-        subscription t/e of domain s/g/d/t, scoped: GetDeliveryAttributes
-        all subscriptions of S/Some("g"), None, None
-        all subscriptions of S/None, None, None
-        all subscriptions of S/Some("g"), Some("l"), None
-        all subscriptions of S/Some("g"), None, Some("tt")
-        all subscriptions of S/None, Some("l"), Some("tt")
-        Operations
-        TopicTypes
-        TopicType("tt")
-        EventTypesOf("tt")
-        Sourceless("subscriptions/S/resourceGroups/g")
-        Sourceless("subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a")"#]]
+        /subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/topics S
+        …/topics S g
+        …/topics/{topicName} S g t
+        …/topics/{topicName}/listKeys S g t
+        …/topics/{topicName}/regenerateKey S g t
+        …/topics/{topicName}/eventSubscriptions S g t
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName} S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/getFullUrl S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/getDeliveryAttributes S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/status S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/hold S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/resume S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/probe S g t e
+        …/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/release S g t e
+        …/topics/{topicName}/providers/Microsoft.EventGrid/eventSubscriptions S g t
+        …/topics/{topicName}/providers/Microsoft.EventGrid/eventSubscriptions/{eventSubscriptionName} S g t e
+        …/topics/{topicName}/providers/Microsoft.EventGrid/eventSubscriptions/{eventSubscriptionName}/getFullUrl S g t e
+        …/topics/{topicName}/providers/Microsoft.EventGrid/eventTypes S g t
+        …/topics/{topicName}/privateEndpointConnections S g t
+        /subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/domains S
+        …/domains S g
+        …/domains/{domainName} S g d
+        …/domains/{domainName}/listKeys S g d
+        …/domains/{domainName}/regenerateKey S g d
+        …/domains/{domainName}/eventSubscriptions/{eventSubscriptionName} S g d e
+        …/domains/{domainName}/providers/Microsoft.EventGrid/eventSubscriptions/{eventSubscriptionName} S g d e
+        …/domains/{domainName}/topics S g d
+        …/domains/{domainName}/topics/{domainTopicName} S g d t
+        …/domains/{domainName}/topics/{domainTopicName}/eventSubscriptions S g d t
+        …/domains/{domainName}/topics/{domainTopicName}/eventSubscriptions/{eventSubscriptionName} S g d t e
+        …/domains/{domainName}/topics/{domainTopicName}/providers/Microsoft.EventGrid/eventSubscriptions/{eventSubscriptionName}/getDeliveryAttributes S g d t e
+        …/eventSubscriptions S g
+        /subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/eventSubscriptions S
+        …/locations/{location}/eventSubscriptions S g l
+        …/topicTypes/{topicTypeName}/eventSubscriptions S g tt
+        /subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/locations/{location}/topicTypes/{topicTypeName}/eventSubscriptions S l tt
+        /providers/Microsoft.EventGrid/operations 
+        /providers/Microsoft.EventGrid/topicTypes 
+        /providers/Microsoft.EventGrid/topicTypes/{topicTypeName} tt
+        /providers/Microsoft.EventGrid/topicTypes/{topicTypeName}/eventTypes tt
+        nothing
+        nothing"#]]
     .assert_eq(&lines.join("\n"));
 }
 
 #[test]
 fn words_are_compared_without_case_and_names_are_kept() {
-    let parsed = parse(
+    let found = find(
         "/SUBSCRIPTIONS/AbC/resourcegroups/My%20Rg/PROVIDERS/microsoft.eventgrid/Topics/MyTopic/EVENTSUBSCRIPTIONS/Es/",
     );
-    let Some(ResourcePath::Subscription(path, PathForm::Nested, name, _)) = parsed else { panic!("{parsed:?}") };
-    let TopicPath { scope, name: topic, .. } = path;
-    let kept = [scope.subscription.as_str(), &scope.resource_group, topic.as_str(), &name];
+    let found = found.expect("a route");
+    let topic = found.topic().expect("a topic");
+    let subscription = found.subscription().expect("an event subscription");
+    let kept = [topic.scope.subscription.as_str(), &topic.scope.resource_group, topic.name.as_str(), &subscription];
     assert_eq!(kept, ["AbC", "My Rg", "MyTopic", "Es"]);
+}
+
+#[test]
+fn a_subscription_of_a_domain_topic_has_the_topic_in_its_key() {
+    for between in ["", "/providers/Microsoft.EventGrid"] {
+        let found = find(&format!("{RG}/domains/d/topics/t{between}/eventSubscriptions/e")).expect("a route");
+        assert_eq!(found.subscription().expect("an event subscription"), "t/e");
+        assert_eq!(found.topic().expect("a topic").domain_topic.expect("a domain topic").as_str(), "t");
+    }
 }
 
 #[test]

@@ -20,8 +20,8 @@ fn operations() -> Vec<(String, Method, Access)> {
         operations.map(|(method, operation)| (route.template.to_owned(), method.clone(), operation.access))
     });
     let arm = ROUTES.iter().flat_map(|route| {
-        let methods = route.subject.methods().iter();
-        methods.map(|method| (route.template.clone(), method.clone(), route.subject.access(method)))
+        let operations = route.operations.iter();
+        operations.map(|operation| (route.template.clone(), operation.method.clone(), operation.access))
     });
     own.chain(arm).collect()
 }

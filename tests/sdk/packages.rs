@@ -77,7 +77,8 @@ fn environment(language: &str, list: &str) -> PathBuf {
     installed(language, &[list], |sources, folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder));
         // The lists are complete, except for packages that nothing here imports.
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"];
+        let pip =
+            ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"];
         run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join(list)));
     })
 }

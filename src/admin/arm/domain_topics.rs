@@ -32,14 +32,14 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
 }
 
 /// The changes that a PUT would make: only whether the domain topic exists.
-pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+pub(super) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
     let exists = topic(control, path)?.domain_topic(name.as_str()).is_some();
     Ok(Difference { exists, ..Difference::default() })
 }
 
-pub(in crate::admin) async fn put(
+pub(super) async fn put(
     control: &Control,
     caller: &AdminCaller,
     path: &TopicPath,

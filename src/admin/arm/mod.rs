@@ -8,16 +8,17 @@
 //! resource is not found, and cannot be created a second time.
 
 mod account;
-pub(super) mod domain_topics;
+mod domain_topics;
 mod list;
-pub(super) mod namespace_topics;
-pub(super) mod namespaces;
+mod namespace_topics;
+mod namespaces;
+mod operation;
 pub mod path;
 mod provider;
 pub mod routes;
-pub(super) mod subscriptions;
-pub(super) mod topics;
-mod what_if;
+mod subscriptions;
+mod topics;
+mod unsupported;
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,18 +29,14 @@ use actix_web::{
     web::{self, Bytes},
 };
 use serde::Serialize;
+use url::form_urlencoded;
 
-pub(super) use self::what_if::difference;
-use self::{
-    path::{NamespaceAction, NamespacePath, ResourcePath, SubscriptionAction, TopicAction, TopicPath},
-    routes::ResourceType,
-};
+pub(super) use self::operation::Input;
+use self::{operation::Call, path::TopicPath};
 use super::{
     AdminError, Control,
     auth::{Access, AdminCaller},
-    dead_letters, explain, ledger, metrics,
-    model::{InvalidRequest, subscription::PathForm},
-    operate, replay, test_filter, trace,
+    model::InvalidRequest,
 };
 use crate::{
     control::registry::{self, TopicHandle},
@@ -52,19 +49,16 @@ const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Time limit for receiving a body.
 const BODY_WAIT: Duration = Duration::from_secs(10);
 
-/// A bug: every method in the table of routes has a handler below.
-const UNANSWERED: AdminError = AdminError::Broken("this method is in the table of routes and has no handler");
-
 /// A list without pages.
 #[derive(Serialize)]
 pub(super) struct UnpagedList<T> {
     pub(super) value: Vec<T>,
 }
 
-/// The role that a request needs. An unknown path is 404 only for callers with a token.
+/// The role that a request needs. An unknown path is 404, and an unknown method 405, only for callers with a token.
 pub(super) fn access(request: &ServiceRequest) -> Access {
-    let subject = path::find(request.path()).and_then(|(subject, _)| subject);
-    subject.map_or(Access::READ, |subject| subject.access(request.method()))
+    let operation = path::find(request.path()).and_then(|path| path.route.operation(request.method()));
+    operation.map_or(Access::READ, |operation| operation.access)
 }
 
 /// Handles an authorized request.
@@ -73,199 +67,41 @@ pub(super) async fn answer(
     payload: web::Payload,
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
-    let Some((subject, target)) = path::find(request.path()) else {
-        return Err(AdminError::NoSuchPath(request.path().to_owned()));
+    let path = path::find(request.path()).ok_or_else(|| unknown(request.path()))?;
+    let Some(operation) = path.route.operation(request.method()) else {
+        return Err(AdminError::Method { method: request.method().to_string(), allowed: path.route.methods() });
     };
-    let method = request.method();
-    if let Some(allowed) = subject.map(ResourceType::methods).filter(|allowed| !allowed.contains(method)) {
-        return Err(AdminError::Method { method: method.to_string(), allowed: allowed.to_vec() });
+    let (caller, body) = (AdminCaller::of(&request)?, read_body(payload).await?);
+    let input = Input { control: &control, caller: &caller, path: &path, body: &body };
+    if operation.method == Method::PUT && is_what_if(&request)? {
+        return Ok(HttpResponse::Ok().json(operation.difference(input)?));
     }
-    let body = read_body(payload).await?;
-    if *method == Method::PUT && what_if::is_what_if(&request)? {
-        return Ok(HttpResponse::Ok().json(difference(&control, target, &body)?));
-    }
-    match target {
-        ResourcePath::Topic(topic, verb) => answer_topic(&control, &request, topic, verb, &body).await,
-        ResourcePath::Namespace(path, verb) => answer_namespace(&control, &request, path, verb, &body).await,
-        ResourcePath::DomainTopic(topic) => match method.as_str() {
-            "GET" => domain_topics::get(&control, &topic),
-            "PUT" => domain_topics::put(&control, &AdminCaller::of(&request)?, &topic, &body).await,
-            "DELETE" => domain_topics::delete(&control, &topic).await,
-            _ => Err(UNANSWERED),
-        },
-        ResourcePath::Subscription(topic, form, name, verb) => {
-            answer_subscription(&control, &request, &topic, form, &name, verb, &body).await
-        }
-        ResourcePath::Unsupported(resource_type) => answer_unsupported(&request, resource_type),
-        ResourcePath::Sourceless(source) => Err(AdminError::NotFound(format!(
+    operation.answer(Call { request: &request, input }).await
+}
+
+/// The error for an unknown path.
+fn unknown(path: &str) -> AdminError {
+    match path::other_source(path) {
+        Some(source) => AdminError::NotFound(format!(
             "'{source}' is not a source of events: event subscriptions belong to a topic, a domain or a topic of a \
              domain."
-        ))),
-        ResourcePath::Tenants
-        | ResourcePath::AzureSubscriptions
-        | ResourcePath::AzureSubscription(_)
-        | ResourcePath::ResourceGroups(_)
-        | ResourcePath::ResourceGroup(_)
-        | ResourcePath::Providers(_)
-        | ResourcePath::Provider(_)
-        | ResourcePath::Locations(_)
-        | ResourcePath::Operations
-        | ResourcePath::TopicTypes
-        | ResourcePath::TopicType(_)
-        | ResourcePath::EventTypesOf(_)
-        | ResourcePath::Topics(..)
-        | ResourcePath::Namespaces(_)
-        | ResourcePath::NamespaceTopics(_)
-        | ResourcePath::DomainTopics(_)
-        | ResourcePath::Subscriptions(..)
-        | ResourcePath::UnsupportedAll
-        | ResourcePath::AllSubscriptions { .. } => answer_list(&control, &request, target),
+        )),
+        None => AdminError::NoSuchPath(path.to_owned()),
     }
 }
 
-/// Handles a resource of an unsupported type: none exists, and none can be created.
-fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<HttpResponse, AdminError> {
-    match request.method().as_str() {
-        "DELETE" => Ok(HttpResponse::NoContent().finish()),
-        "PUT" | "PATCH" => Err(unsupported(resource_type).into()),
-        _ => {
-            let name = path::last_name(request.path()).unwrap_or_default();
-            Err(AdminError::NotFound(format!(
-                "The Resource 'Microsoft.EventGrid/{resource_type}/{name}' was not found."
-            )))
-        }
-    }
-}
-
-/// Handles read-only paths.
-fn answer_list(control: &Control, request: &HttpRequest, target: ResourcePath) -> Result<HttpResponse, AdminError> {
-    match target {
-        ResourcePath::Tenants => Ok(account::tenants()),
-        ResourcePath::AzureSubscriptions => account::subscriptions(control, request),
-        ResourcePath::AzureSubscription(id) => account::subscription(control, &id),
-        ResourcePath::ResourceGroups(id) => account::resource_groups(control, request, &id),
-        ResourcePath::ResourceGroup(scope) => account::resource_group(control, &scope),
-        ResourcePath::Providers(id) => Ok(account::providers(control, &id)),
-        ResourcePath::Provider(id) => Ok(account::provider(control, &id)),
-        ResourcePath::Locations(id) => Ok(account::locations(control, &id)),
-        ResourcePath::Operations => Ok(provider::operations()),
-        ResourcePath::TopicTypes => Ok(provider::topic_types()),
-        ResourcePath::TopicType(name) => provider::topic_type(&name),
-        ResourcePath::EventTypesOf(name) => provider::event_types(&name),
-        ResourcePath::UnsupportedAll => Ok(HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() })),
-        ResourcePath::Topics(kind, place) => topics::list(control, request, kind, &place),
-        ResourcePath::Namespaces(place) => namespaces::list(control, request, &place),
-        ResourcePath::NamespaceTopics(path) => namespace_topics::list(control, request, &path),
-        ResourcePath::DomainTopics(domain) => domain_topics::list(control, request, &domain),
-        ResourcePath::Subscriptions(topic, form) => subscriptions::list(control, request, &topic, form),
-        ResourcePath::AllSubscriptions { place, location, topic_type } => {
-            subscriptions::list_all(control, request, &place, location.as_deref(), topic_type.as_deref())
-        }
-        ResourcePath::Topic(..)
-        | ResourcePath::Namespace(..)
-        | ResourcePath::DomainTopic(_)
-        | ResourcePath::Subscription(..)
-        | ResourcePath::Unsupported(_)
-        | ResourcePath::Sourceless(_) => Err(AdminError::NoSuchPath(request.path().to_owned())),
-    }
-}
-
-async fn answer_namespace(
-    control: &Control,
-    request: &HttpRequest,
-    path: NamespacePath,
-    verb: NamespaceAction,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    match verb {
-        NamespaceAction::Itself => match request.method().as_str() {
-            "GET" => namespaces::get(control, &path),
-            "PUT" => namespaces::put(control, &AdminCaller::of(request)?, path, body).await,
-            "PATCH" => namespaces::patch(control, &AdminCaller::of(request)?, &path, body).await,
-            "DELETE" => namespaces::delete(control, &path).await,
-            _ => Err(UNANSWERED),
+/// Whether a PUT has `whatIf=true`: the response then has the changes that it would make, without making them. Azure has
+/// `whatIf` for templates; here it is for one resource.
+fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
+    let mut pairs = form_urlencoded::parse(request.query_string().as_bytes());
+    match pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf")) {
+        None => Ok(false),
+        Some((_, value)) => match value.to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(InvalidRequest::new("whatIf", format!("is \"{value}\"; allowed are true and false")).into()),
         },
-        NamespaceAction::ListKeys => namespaces::list_keys(control, &path),
-        NamespaceAction::RegenerateKey => {
-            namespaces::regenerate_key(control, &AdminCaller::of(request)?, &path, body).await
-        }
     }
-}
-
-async fn answer_topic(
-    control: &Control,
-    request: &HttpRequest,
-    topic: TopicPath,
-    verb: TopicAction,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    match verb {
-        TopicAction::Itself if topic.namespace.is_some() => match request.method().as_str() {
-            "GET" => namespace_topics::get(control, &topic),
-            "PUT" => namespace_topics::put(control, &AdminCaller::of(request)?, topic, body).await,
-            "PATCH" => namespace_topics::patch(control, &AdminCaller::of(request)?, &topic, body).await,
-            "DELETE" => topics::delete(control, &topic).await,
-            _ => Err(UNANSWERED),
-        },
-        TopicAction::Itself => match request.method().as_str() {
-            "GET" => topics::get(control, &topic),
-            "PUT" => topics::put(control, &AdminCaller::of(request)?, topic, body).await,
-            "PATCH" => topics::patch(control, &AdminCaller::of(request)?, &topic, body).await,
-            "DELETE" => topics::delete(control, &topic).await,
-            _ => Err(UNANSWERED),
-        },
-        TopicAction::ListKeys => topics::list_keys(control, &topic),
-        TopicAction::RegenerateKey => topics::regenerate_key(control, &AdminCaller::of(request)?, &topic, body).await,
-        TopicAction::Status => operate::topic_status(control, &topic),
-        TopicAction::Trace => trace::trace(control, &topic, request.query_string()).await,
-        TopicAction::EventTypes => topics::event_types(control, &topic),
-        TopicAction::PrivateEndpointConnections => topics::private_endpoint_connections(control, &topic),
-    }
-}
-
-async fn answer_subscription(
-    control: &Control,
-    request: &HttpRequest,
-    topic: &TopicPath,
-    form: PathForm,
-    name: &str,
-    verb: SubscriptionAction,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let method = request.method();
-    match verb {
-        SubscriptionAction::Itself => match method.as_str() {
-            "GET" => subscriptions::get(control, topic, form, name),
-            "PUT" => subscriptions::put(control, &AdminCaller::of(request)?, topic, form, name, body).await,
-            "PATCH" => subscriptions::patch(control, &AdminCaller::of(request)?, topic, form, name, body).await,
-            "DELETE" => subscriptions::delete(control, topic, name).await,
-            _ => Err(UNANSWERED),
-        },
-        SubscriptionAction::GetFullUrl => subscriptions::full_url(control, topic, name),
-        SubscriptionAction::GetDeliveryAttributes => subscriptions::delivery_attributes(control, topic, name),
-        SubscriptionAction::TestFilter => test_filter::test_filter(control, topic, name, body).await,
-        SubscriptionAction::Status => operate::status(control, topic, name).await,
-        SubscriptionAction::Metrics => metrics::subscription(control, request, topic, name).await,
-        SubscriptionAction::Ledger => ledger::ledger(control, topic, name, request.query_string()).await,
-        SubscriptionAction::Explain => explain::explain(control, topic, name, request.query_string()).await,
-        SubscriptionAction::DeadLetters => dead_letters::list(control, request, topic, name).await,
-        SubscriptionAction::RedriveDeadLetters => dead_letters::redrive(control, topic, name, body).await,
-        SubscriptionAction::PurgeDeadLetters => dead_letters::purge(control, topic, name, body).await,
-        SubscriptionAction::DeadLetter => {
-            dead_letters::get(control, topic, name, &path::last_name(request.path()).unwrap_or_default()).await
-        }
-        SubscriptionAction::Replay(verb) => replay::answer(control, request, topic, name, verb, body).await,
-        SubscriptionAction::Command(command) => operate::command(control, topic, name, command).await,
-    }
-}
-
-/// The error for an unsupported resource type.
-fn unsupported(resource_type: &str) -> InvalidRequest {
-    let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
-    InvalidRequest::new(
-        "type",
-        format!("is \"Microsoft.EventGrid/{resource_type}\", which is not supported; {allowed}"),
-    )
 }
 
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError> {

@@ -42,7 +42,7 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
     Ok(HttpResponse::Ok().json(NamespaceTopicView::new(&topic(control, path)?.record())))
 }
 
-pub(in crate::admin) async fn put(
+pub(super) async fn put(
     control: &Control,
     caller: &AdminCaller,
     path: TopicPath,
@@ -55,7 +55,7 @@ pub(in crate::admin) async fn put(
 }
 
 /// The changes that a PUT would make.
-pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+pub(super) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
     let (existing, planned) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }

@@ -54,7 +54,7 @@ pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpRespons
     Ok(HttpResponse::Ok().json(NamespaceView::new(&*namespace(control, path)?, &control.public_url)))
 }
 
-pub(in crate::admin) async fn put(
+pub(super) async fn put(
     control: &Control,
     caller: &AdminCaller,
     path: NamespacePath,
@@ -68,11 +68,7 @@ pub(in crate::admin) async fn put(
 }
 
 /// The changes that a PUT would make.
-pub(in crate::admin) fn difference(
-    control: &Control,
-    path: NamespacePath,
-    body: &[u8],
-) -> Result<Difference, AdminError> {
+pub(super) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, AdminError> {
     let (existing, wished) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }

@@ -5,12 +5,11 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::routes::{ROUTES, ResourceType};
+use super::routes::{ROUTES, Route};
 use crate::{
-    admin::model::subscription::PathForm,
+    admin::AdminError,
     control::record::topic::{self, ArmScope, TopicKind},
     event::Name,
-    policy::record::Command,
 };
 
 /// An Azure subscription, or one resource group in it.
@@ -63,216 +62,32 @@ pub struct NamespacePath {
     pub name: Name,
 }
 
-/// An operation on a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceAction {
-    /// GET, PUT, PATCH and DELETE of the namespace.
-    Itself,
-    /// `listKeys`.
-    ListKeys,
-    /// `regenerateKey`.
-    RegenerateKey,
+/// A path of a route, and the names in it.
+pub struct ArmPath {
+    /// The route.
+    pub route: &'static Route,
+    /// The values of its parameters.
+    pub names: Vec<(&'static str, String)>,
 }
 
-impl NamespaceAction {
-    /// All operations with their path suffixes.
-    pub(super) const ALL: [(Self, &str); 3] =
-        [(Self::Itself, ""), (Self::ListKeys, "/listKeys"), (Self::RegenerateKey, "/regenerateKey")];
-}
-
-/// An operation on a topic or a domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopicAction {
-    /// GET, PUT, PATCH and DELETE of the topic.
-    Itself,
-    /// `listKeys`.
-    ListKeys,
-    /// `regenerateKey`.
-    RegenerateKey,
-    /// `status` (not in Azure).
-    Status,
-    /// `trace` (not in Azure).
-    Trace,
-    /// `eventTypes`, the declared event types.
-    EventTypes,
-    /// `privateEndpointConnections`.
-    PrivateEndpointConnections,
-}
-
-impl TopicAction {
-    /// All operations with their path suffixes.
-    pub(super) const ALL: [(Self, &str); 7] = [
-        (Self::Itself, ""),
-        (Self::ListKeys, "/listKeys"),
-        (Self::RegenerateKey, "/regenerateKey"),
-        (Self::Status, "/status"),
-        (Self::Trace, "/trace"),
-        (Self::EventTypes, "/providers/Microsoft.EventGrid/eventTypes"),
-        (Self::PrivateEndpointConnections, "/privateEndpointConnections"),
-    ];
-
-    /// The operations on a namespace topic.
-    pub(super) const OF_NAMESPACE: [(Self, &str); 5] = [
-        (Self::Itself, ""),
-        (Self::ListKeys, "/listKeys"),
-        (Self::RegenerateKey, "/regenerateKey"),
-        (Self::Status, "/status"),
-        (Self::Trace, "/trace"),
-    ];
-}
-
-/// An operation on an event subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubscriptionAction {
-    /// GET, PUT, PATCH and DELETE of the event subscription.
-    Itself,
-    /// `getFullUrl`.
-    GetFullUrl,
-    /// `getDeliveryAttributes`.
-    GetDeliveryAttributes,
-    /// `testFilter` (not in Azure).
-    TestFilter,
-    /// `status` (not in Azure).
-    Status,
-    /// `metrics` (not in Azure).
-    Metrics,
-    /// `explain` (not in Azure).
-    Explain,
-    /// `deadLetters` (not in Azure).
-    DeadLetters,
-    /// `deadLetters/redrive`.
-    RedriveDeadLetters,
-    /// `deadLetters/purge`.
-    PurgeDeadLetters,
-    /// `deadLetters/{key}`, one dead letter.
-    DeadLetter,
-    /// `ledger` (not in Azure).
-    Ledger,
-    /// `replays` and the paths below it (not in Azure).
-    Replay(ReplayAction),
-    /// `hold`, `resume`, `probe` and `release` (not in Azure).
-    Command(Command),
-}
-
-/// An operation on replays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayAction {
-    /// GET lists replays, POST starts one.
-    All,
-    /// GET of one replay.
-    One,
-    /// `pause`.
-    Pause,
-    /// `resume`.
-    Resume,
-    /// `cancel`.
-    Cancel,
-}
-
-impl SubscriptionAction {
-    /// All operations with their path suffixes.
-    pub(super) const ALL: [(Self, &str); 21] = [
-        (Self::Itself, ""),
-        (Self::GetFullUrl, "/getFullUrl"),
-        (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
-        (Self::TestFilter, "/testFilter"),
-        (Self::Status, "/status"),
-        (Self::Metrics, "/metrics"),
-        (Self::Explain, "/explain"),
-        (Self::DeadLetters, "/deadLetters"),
-        (Self::RedriveDeadLetters, "/deadLetters/redrive"),
-        (Self::PurgeDeadLetters, "/deadLetters/purge"),
-        (Self::DeadLetter, "/deadLetters/{deadLetterKey}"),
-        (Self::Ledger, "/ledger"),
-        (Self::Replay(ReplayAction::All), "/replays"),
-        (Self::Replay(ReplayAction::One), "/replays/{replayId}"),
-        (Self::Replay(ReplayAction::Pause), "/replays/{replayId}/pause"),
-        (Self::Replay(ReplayAction::Resume), "/replays/{replayId}/resume"),
-        (Self::Replay(ReplayAction::Cancel), "/replays/{replayId}/cancel"),
-        (Self::Command(Command::Hold), "/hold"),
-        (Self::Command(Command::Resume), "/resume"),
-        (Self::Command(Command::Probe), "/probe"),
-        (Self::Command(Command::Release), "/release"),
-    ];
-}
-
-/// The target of a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResourcePath {
-    /// All tenants.
-    Tenants,
-    /// All Azure subscriptions.
-    AzureSubscriptions,
-    /// One of them.
-    AzureSubscription(String),
-    /// All resource groups of an Azure subscription.
-    ResourceGroups(String),
-    /// One of them.
-    ResourceGroup(ArmScope),
-    /// The providers of an Azure subscription.
-    Providers(String),
-    /// The provider.
-    Provider(String),
-    /// The locations of an Azure subscription.
-    Locations(String),
-    /// The operations of the provider.
-    Operations,
-    /// All topic types.
-    TopicTypes,
-    /// One of them.
-    TopicType(String),
-    /// The event types of a topic type.
-    EventTypesOf(String),
-    /// All topics, or all domains.
-    Topics(TopicKind, AzureScope),
-    /// A topic or a domain.
-    Topic(TopicPath, TopicAction),
-    /// All namespaces.
-    Namespaces(AzureScope),
-    /// A namespace.
-    Namespace(NamespacePath, NamespaceAction),
-    /// All topics of a namespace.
-    NamespaceTopics(NamespacePath),
-    /// All topics of a domain.
-    DomainTopics(TopicPath),
-    /// A topic of a domain.
-    DomainTopic(TopicPath),
-    /// All event subscriptions of a topic, a domain or a domain topic.
-    Subscriptions(TopicPath, PathForm),
-    /// An event subscription, by the key of its record: its name, prefixed with the domain topic and a slash.
-    Subscription(TopicPath, PathForm, String, SubscriptionAction),
-    /// All event subscriptions of an Azure subscription or resource group.
-    AllSubscriptions {
-        /// The scope.
-        place: AzureScope,
-        /// Only of topics and domains in this location.
-        location: Option<String>,
-        /// Only of this topic type.
-        topic_type: Option<String>,
-    },
-    /// All resources of an unsupported type.
-    UnsupportedAll,
-    /// A resource of an unsupported type, by its type.
-    Unsupported(&'static str),
-    /// An event subscription of a resource that is not a source of events here.
-    Sourceless(String),
-}
-
-/// Parses a path into its route and its target; [`None`] for an unknown path.
-pub fn find(path: &str) -> Option<(Option<ResourceType>, ResourcePath)> {
+/// Finds the route of a path; [`None`] for an unknown path.
+pub fn find(path: &str) -> Option<ArmPath> {
     let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
     if segments.iter().any(|segment| segment.contains('/')) {
         return None;
     }
     let words: Vec<String> = segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
-    let found = ROUTES.iter().find_map(|route| Some((route.subject, route.names(&segments, &words)?)));
-    if let Some((subject, names)) = found {
-        return Some((Some(subject), target(subject, PathNames(names))?));
-    }
+    ROUTES.iter().find_map(|route| Some(ArmPath { route, names: route.names(&segments, &words)? }))
+}
+
+/// The resource whose event subscription a path names, if it is not a source of events here.
+pub(super) fn other_source(path: &str) -> Option<String> {
+    let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
+    let words: Vec<String> = segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["subscriptions", _, .., "providers", "microsoft.eventgrid", "eventsubscriptions", _] => {
-            Some((None, ResourcePath::Sourceless(segments[..segments.len() - 4].join("/"))))
+            Some(segments[..segments.len() - 4].join("/"))
         }
         _ => None,
     }
@@ -283,97 +98,62 @@ fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
     segments.map(|segment| percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned()))
 }
 
-/// The last segment of a path.
-pub(super) fn last_name(path: &str) -> Option<String> {
-    segments(path).next_back().flatten()
-}
-
-/// Parses a path into its target.
-pub fn parse(path: &str) -> Option<ResourcePath> {
-    find(path).map(|(_, target)| target)
-}
-
-/// The name after the last occurrence of this keyword.
-pub fn name_behind(path: &str, word: &str) -> Option<String> {
-    let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
-    let mut behind = segments.next()?;
-    for segment in segments {
-        if segment.eq_ignore_ascii_case(word) {
-            return percent_decode_str(behind).decode_utf8().ok().map(|name| name.into_owned());
-        }
-        behind = segment;
-    }
-    None
-}
-
-/// The names in a path, with their parameter names.
-struct PathNames<'a>(Vec<(&'a str, String)>);
-
-impl PathNames<'_> {
-    fn get(&self, what: &str) -> Option<String> {
-        self.0.iter().find(|(known, _)| *known == what).map(|(_, name)| name.clone())
+impl ArmPath {
+    /// The name that a parameter has; an error is a bug in the table of routes.
+    pub(super) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
+        self.optional(parameter).ok_or(AdminError::Broken("the path has no such parameter"))
     }
 
-    fn place(&self) -> Option<AzureScope> {
-        Some(AzureScope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName") })
+    /// The name that a parameter has, if the path has it.
+    pub(super) fn optional(&self, parameter: &str) -> Option<&str> {
+        self.names.iter().find(|(known, _)| *known == parameter).map(|(_, name)| name.as_str())
     }
 
-    fn topic(&self) -> Option<TopicPath> {
-        let scope =
-            ArmScope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
-        let namespace = self.get("namespaceName").as_deref().map(Name::new);
-        let (kind, name) = match self.get("domainName") {
+    /// The last name in the path.
+    pub(super) fn last_name(&self) -> &str {
+        self.names.last().map_or("", |(_, name)| name)
+    }
+
+    /// Azure subscription and resource group.
+    pub(super) fn scope(&self) -> Result<ArmScope, AdminError> {
+        let (subscription, resource_group) = (self.name("subscriptionId")?, self.name("resourceGroupName")?);
+        Ok(ArmScope { subscription: subscription.to_owned(), resource_group: resource_group.to_owned() })
+    }
+
+    /// Azure subscription, and the resource group if the path has one.
+    pub fn place(&self) -> Result<AzureScope, AdminError> {
+        let resource_group = self.optional("resourceGroupName").map(str::to_owned);
+        Ok(AzureScope { subscription: self.name("subscriptionId")?.to_owned(), resource_group })
+    }
+
+    /// The topic, the domain or the domain topic.
+    pub fn topic(&self) -> Result<TopicPath, AdminError> {
+        let namespace = self.optional("namespaceName").map(Name::new);
+        let (kind, name) = match self.optional("domainName") {
             Some(name) => (TopicKind::Domain, name),
-            None if namespace.is_some() => (TopicKind::NamespaceTopic, self.get("topicName")?),
-            None => (TopicKind::Topic, self.get("topicName")?),
+            None if namespace.is_some() => (TopicKind::NamespaceTopic, self.name("topicName")?),
+            None => (TopicKind::Topic, self.name("topicName")?),
         };
-        let domain_topic = self.get("domainTopicName").as_deref().map(Name::new);
-        Some(TopicPath { scope, kind, name: Name::new(&name), namespace, domain_topic })
+        let domain_topic = self.optional("domainTopicName").map(Name::new);
+        Ok(TopicPath { scope: self.scope()?, kind, name: Name::new(name), namespace, domain_topic })
     }
 
-    fn namespace(&self) -> Option<NamespacePath> {
-        let scope =
-            ArmScope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
-        Some(NamespacePath { scope, name: Name::new(&self.get("namespaceName")?) })
+    /// Whether the path is that of a topic, a domain or a domain topic itself.
+    pub(in crate::admin) fn is_topic(&self) -> bool {
+        let ends = |name: &&str| self.route.template.ends_with(&format!("/{{{name}}}"));
+        ["topicName", "domainName", "domainTopicName"].iter().any(ends)
     }
-}
 
-fn target(subject: ResourceType, names: PathNames<'_>) -> Option<ResourcePath> {
-    Some(match subject {
-        ResourceType::Tenants => ResourcePath::Tenants,
-        ResourceType::AzureSubscriptions => ResourcePath::AzureSubscriptions,
-        ResourceType::AzureSubscription => ResourcePath::AzureSubscription(names.get("subscriptionId")?),
-        ResourceType::ResourceGroups => ResourcePath::ResourceGroups(names.get("subscriptionId")?),
-        ResourceType::ResourceGroup => ResourcePath::ResourceGroup(ArmScope {
-            subscription: names.get("subscriptionId")?,
-            resource_group: names.get("resourceGroupName")?,
-        }),
-        ResourceType::Providers => ResourcePath::Providers(names.get("subscriptionId")?),
-        ResourceType::Provider => ResourcePath::Provider(names.get("subscriptionId")?),
-        ResourceType::Locations => ResourcePath::Locations(names.get("subscriptionId")?),
-        ResourceType::Operations => ResourcePath::Operations,
-        ResourceType::TopicTypes => ResourcePath::TopicTypes,
-        ResourceType::TopicType => ResourcePath::TopicType(names.get("topicTypeName")?),
-        ResourceType::EventTypesOf => ResourcePath::EventTypesOf(names.get("topicTypeName")?),
-        ResourceType::Topics(kind) => ResourcePath::Topics(kind, names.place()?),
-        ResourceType::Topic(_, verb) => ResourcePath::Topic(names.topic()?, verb),
-        ResourceType::Namespaces => ResourcePath::Namespaces(names.place()?),
-        ResourceType::Namespace(verb) => ResourcePath::Namespace(names.namespace()?, verb),
-        ResourceType::NamespaceTopics => ResourcePath::NamespaceTopics(names.namespace()?),
-        ResourceType::DomainTopics => ResourcePath::DomainTopics(names.topic()?),
-        ResourceType::DomainTopic => ResourcePath::DomainTopic(names.topic()?),
-        ResourceType::Subscriptions(_, form) => ResourcePath::Subscriptions(names.topic()?, form),
-        ResourceType::Subscription(_, form, verb) => {
-            let (topic, name) = (names.topic()?, names.get("eventSubscriptionName")?);
-            let key = topic.domain_topic.as_ref().map_or(name.clone(), |topic| format!("{topic}/{name}"));
-            ResourcePath::Subscription(topic, form, key, verb)
-        }
-        ResourceType::UnsupportedAll(_) => ResourcePath::UnsupportedAll,
-        ResourceType::Unsupported(resource_type) => ResourcePath::Unsupported(resource_type),
-        ResourceType::AllSubscriptions => ResourcePath::AllSubscriptions {
-            place: names.place()?,
-            location: names.get("location"),
-            topic_type: names.get("topicTypeName"),
-        },
-    })
+    /// The namespace.
+    pub(super) fn namespace(&self) -> Result<NamespacePath, AdminError> {
+        Ok(NamespacePath { scope: self.scope()?, name: Name::new(self.name("namespaceName")?) })
+    }
+
+    /// The key of the event subscription: its name, prefixed with the domain topic and a slash.
+    pub fn subscription(&self) -> Result<String, AdminError> {
+        let name = self.name("eventSubscriptionName")?;
+        Ok(self
+            .optional("domainTopicName")
+            .map_or_else(|| name.to_owned(), |topic| format!("{}/{name}", Name::new(topic))))
+    }
 }

@@ -1,94 +1,246 @@
-//! The table of ARM's paths: template, resource type and methods.
+//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers and descriptions.
 //!
-//! [`super::path`] parses requests with it, 405 responses list its methods, and `/openapi.json` is generated from it. The
-//! first template that matches a path is used.
+//! [`super::path`] parses requests with it; `Allow` of 405 responses, authorization, `whatIf` and `/openapi.json` are built
+//! from it. The first route that matches a path is used. Those of gridhook itself are in [`super::super::routes`].
 
 use std::sync::LazyLock;
 
 use actix_web::http::Method;
 
-use super::path::{NamespaceAction, ReplayAction, SubscriptionAction, TopicAction};
+use super::{
+    account, domain_topics, namespace_topics, namespaces,
+    operation::{Operation, answer, delete, get, patch, post, put},
+    provider, subscriptions, topics, unsupported,
+};
 use crate::{
-    admin::{auth::Access, model::subscription::PathForm},
+    admin::{
+        auth::Access,
+        dead_letters, explain, ledger, metrics,
+        model::subscription::PathForm,
+        openapi::arm::{
+            self as doc, account as account_doc, dead_letters as dead_letters_doc, namespaces as namespaces_doc,
+            subscriptions as subscriptions_doc, topics as topics_doc,
+        },
+        operate, replay, test_filter, trace,
+    },
     control::record::topic::TopicKind,
+    policy::record::{Command, job::JobCommand},
 };
 
-/// The kind of target of a path, without the names in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceType {
-    /// All tenants.
-    Tenants,
-    /// All Azure subscriptions.
-    AzureSubscriptions,
-    /// An Azure subscription.
-    AzureSubscription,
-    /// All resource groups.
-    ResourceGroups,
-    /// A resource group.
-    ResourceGroup,
-    /// All resource providers.
-    Providers,
-    /// The resource provider.
-    Provider,
-    /// All locations.
-    Locations,
-    /// The operations of the provider.
-    Operations,
-    /// All topic types.
-    TopicTypes,
-    /// A topic type.
-    TopicType,
-    /// The event types of a topic type.
-    EventTypesOf,
-    /// All topics, or all domains.
-    Topics(TopicKind),
-    /// A topic or a domain.
-    Topic(TopicKind, TopicAction),
-    /// All namespaces.
-    Namespaces,
-    /// A namespace.
-    Namespace(NamespaceAction),
-    /// All topics of a namespace.
-    NamespaceTopics,
-    /// All topics of a domain.
-    DomainTopics,
-    /// A topic of a domain.
-    DomainTopic,
-    /// All event subscriptions of a parent.
-    Subscriptions(SubscriptionParent, PathForm),
-    /// An event subscription.
-    Subscription(SubscriptionParent, PathForm, SubscriptionAction),
-    /// All event subscriptions of an Azure subscription or resource group.
-    AllSubscriptions,
-    /// All resources of an unsupported type.
-    UnsupportedAll(&'static str),
-    /// A resource of an unsupported type.
-    Unsupported(&'static str),
-}
-
-/// The parent of an event subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubscriptionParent {
-    /// A topic or a domain.
-    Whole(TopicKind),
-    /// A topic of a domain.
-    DomainTopic,
-}
-
-/// A route.
-#[derive(Debug)]
+/// A path and its operations.
 pub struct Route {
     /// Path with parameters in braces, as in `/subscriptions/{subscriptionId}/…`.
     pub template: String,
-    /// The kind of its target.
-    pub subject: ResourceType,
+    /// Operations by method.
+    pub operations: &'static [Operation],
+    /// Kind of the topics of a list.
+    pub(super) kind: TopicKind,
+    /// Form of the path of event subscriptions.
+    pub(super) form: PathForm,
+    /// Name of the resource type in paths, such as `topics`.
+    pub(in crate::admin) resource: &'static str,
+    /// Tag of the operations in the OpenAPI document.
+    pub(in crate::admin) tag: &'static str,
+    /// Suffix of the ids of the operations in the OpenAPI document: resource type, parent and form of the path.
+    pub(in crate::admin) id: String,
 }
 
 /// All routes.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(routes);
 
+const PROVIDER: &str = "/providers/Microsoft.EventGrid";
+
+/// A handler of an operation on a topic.
+macro_rules! on_topic {
+    ($call:ident, $topic:ident => $body:expr) => {
+        answer!($call => {
+            let $topic = &$call.path.topic()?;
+            $body
+        })
+    };
+}
+
+/// A handler of an operation on an event subscription.
+macro_rules! on_subscription {
+    ($call:ident, $topic:ident, $name:ident => $body:expr) => {
+        answer!($call => {
+            let ($topic, $name) = (&$call.path.topic()?, &$call.path.subscription()?);
+            $body
+        })
+    };
+}
+
+#[rustfmt::skip]
+static ACCOUNT: [(&str, &[Operation]); 8] = [
+    ("/tenants", &[get(answer!(_c => Ok(account::tenants())), account_doc::tenants)]),
+    ("/subscriptions", &[get(answer!(c => account::subscriptions(c.control, c.request)), account_doc::subscriptions)]),
+    ("/subscriptions/{subscriptionId}", &[get(answer!(c => account::subscription(c.control, c.path.name("subscriptionId")?)), account_doc::subscription)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups", &[get(answer!(c => account::resource_groups(c.control, c.request, c.path.name("subscriptionId")?)), account_doc::resource_groups)]),
+    ("/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}", &[get(answer!(c => account::resource_group(c.control, &c.path.scope()?)), account_doc::resource_group)]),
+    ("/subscriptions/{subscriptionId}/providers", &[get(answer!(c => Ok(account::providers(c.control, c.path.name("subscriptionId")?))), account_doc::providers)]),
+    ("/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid", &[get(answer!(c => Ok(account::provider(c.control, c.path.name("subscriptionId")?))), account_doc::provider)]),
+    ("/subscriptions/{subscriptionId}/locations", &[get(answer!(c => Ok(account::locations(c.control, c.path.name("subscriptionId")?))), account_doc::locations)]),
+];
+
+#[rustfmt::skip]
+static PROVIDERS: [(&str, &[Operation]); 4] = [
+    ("/operations", &[get(answer!(_c => Ok(provider::operations())), doc::operations)]),
+    ("/topicTypes", &[get(answer!(_c => Ok(provider::topic_types())), doc::topic_types)]),
+    ("/topicTypes/{topicTypeName}", &[get(answer!(c => provider::topic_type(c.path.name("topicTypeName")?)), doc::topic_type)]),
+    ("/topicTypes/{topicTypeName}/eventTypes", &[get(answer!(c => provider::event_types(c.path.name("topicTypeName")?)), doc::event_types)]),
+];
+
+#[rustfmt::skip]
+static TOPIC_LIST: [Operation; 1] =
+    [get(answer!(c => topics::list(c.control, c.request, c.path.route.kind, &c.path.place()?)), topics_doc::list)];
+
+#[rustfmt::skip]
+static TOPIC: [Operation; 4] = [
+    get(on_topic!(c, topic => topics::get(c.control, topic)), topics_doc::get),
+    put(on_topic!(c, topic => topics::put(c.control, c.caller, topic.clone(), c.body).await), |c| topics::difference(c.control, c.path.topic()?, c.body), topics_doc::put),
+    patch(on_topic!(c, topic => topics::patch(c.control, c.caller, topic, c.body).await), topics_doc::patch),
+    delete(on_topic!(c, topic => topics::delete(c.control, topic).await), topics_doc::delete),
+];
+
+/// Operations on every topic.
+#[rustfmt::skip]
+static TOPIC_ACTIONS: [(&str, &[Operation]); 4] = [
+    ("/listKeys", &[post(Access::ADMIN, on_topic!(c, topic => topics::list_keys(c.control, topic)), topics_doc::list_keys)]),
+    ("/regenerateKey", &[post(Access::ADMIN, on_topic!(c, topic => topics::regenerate_key(c.control, c.caller, topic, c.body).await), topics_doc::regenerate_key)]),
+    ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic)), topics_doc::status)]),
+    ("/trace", &[get(on_topic!(c, topic => trace::trace(c.control, topic, c.request.query_string()).await), topics_doc::trace)]),
+];
+
+/// Operations on topics and domains, which topics of namespaces do not have.
+#[rustfmt::skip]
+static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
+    ("/providers/Microsoft.EventGrid/eventTypes", &[get(on_topic!(c, topic => topics::event_types(c.control, topic)), topics_doc::event_types)]),
+    ("/privateEndpointConnections", &[get(on_topic!(c, topic => topics::private_endpoint_connections(c.control, topic)), topics_doc::private_endpoint_connections)]),
+];
+
+#[rustfmt::skip]
+static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
+    ("", &[get(on_topic!(c, topic => domain_topics::list(c.control, c.request, topic)), topics_doc::list_domain_topics)]),
+    ("/{domainTopicName}", &[
+        get(on_topic!(c, topic => domain_topics::get(c.control, topic)), topics_doc::get_domain_topic),
+        put(on_topic!(c, topic => domain_topics::put(c.control, c.caller, topic, c.body).await), |c| domain_topics::difference(c.control, &c.path.topic()?, c.body), topics_doc::put_domain_topic),
+        delete(on_topic!(c, topic => domain_topics::delete(c.control, topic).await), topics_doc::delete_domain_topic),
+    ]),
+];
+
+#[rustfmt::skip]
+static NAMESPACES: [Operation; 1] =
+    [get(answer!(c => namespaces::list(c.control, c.request, &c.path.place()?)), namespaces_doc::list)];
+
+#[rustfmt::skip]
+static NAMESPACE: [(&str, &[Operation]); 3] = [
+    ("", &[
+        get(answer!(c => namespaces::get(c.control, &c.path.namespace()?)), namespaces_doc::get),
+        put(answer!(c => namespaces::put(c.control, c.caller, c.path.namespace()?, c.body).await), |c| namespaces::difference(c.control, c.path.namespace()?, c.body), namespaces_doc::put),
+        patch(answer!(c => namespaces::patch(c.control, c.caller, &c.path.namespace()?, c.body).await), namespaces_doc::patch),
+        delete(answer!(c => namespaces::delete(c.control, &c.path.namespace()?).await), namespaces_doc::delete),
+    ]),
+    ("/listKeys", &[post(Access::ADMIN, answer!(c => namespaces::list_keys(c.control, &c.path.namespace()?)), topics_doc::list_keys)]),
+    ("/regenerateKey", &[post(Access::ADMIN, answer!(c => namespaces::regenerate_key(c.control, c.caller, &c.path.namespace()?, c.body).await), topics_doc::regenerate_key)]),
+];
+
+#[rustfmt::skip]
+static NAMESPACE_TOPICS: [Operation; 1] =
+    [get(answer!(c => namespace_topics::list(c.control, c.request, &c.path.namespace()?)), namespaces_doc::list_topics)];
+
+#[rustfmt::skip]
+static NAMESPACE_TOPIC: [Operation; 4] = [
+    get(on_topic!(c, topic => namespace_topics::get(c.control, topic)), namespaces_doc::get_topic),
+    put(on_topic!(c, topic => namespace_topics::put(c.control, c.caller, topic.clone(), c.body).await), |c| namespace_topics::difference(c.control, &c.path.topic()?, c.body), namespaces_doc::put_topic),
+    patch(on_topic!(c, topic => namespace_topics::patch(c.control, c.caller, topic, c.body).await), namespaces_doc::patch_topic),
+    delete(on_topic!(c, topic => topics::delete(c.control, topic).await), namespaces_doc::delete_topic),
+];
+
+#[rustfmt::skip]
+static ALL_SUBSCRIPTIONS: [Operation; 1] = [get(
+    answer!(c => subscriptions::list_all(c.control, c.request, &c.path.place()?, c.path.optional("location"), c.path.optional("topicTypeName"))),
+    subscriptions_doc::list_all,
+)];
+
+#[rustfmt::skip]
+static SUBSCRIPTION_LIST: [Operation; 1] = [get(
+    on_topic!(c, topic => subscriptions::list(c.control, c.request, topic, c.path.route.form)),
+    subscriptions_doc::list,
+)];
+
+#[rustfmt::skip]
+static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [get(
+    on_topic!(c, topic => subscriptions::list(c.control, c.request, topic, c.path.route.form)),
+    namespaces_doc::list_subscriptions,
+)];
+
+#[rustfmt::skip]
+static SUBSCRIPTION: [Operation; 4] = [
+    get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), subscriptions_doc::get),
+    put(
+        on_subscription!(c, topic, name => subscriptions::put(c.control, c.caller, topic, c.path.route.form, name, c.body).await),
+        |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
+        subscriptions_doc::put,
+    ),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.control, c.caller, topic, c.path.route.form, name, c.body).await), subscriptions_doc::patch),
+    delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
+];
+
+#[rustfmt::skip]
+static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
+    get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), namespaces_doc::get_subscription),
+    put(
+        on_subscription!(c, topic, name => subscriptions::put(c.control, c.caller, topic, c.path.route.form, name, c.body).await),
+        |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
+        namespaces_doc::put_subscription,
+    ),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.control, c.caller, topic, c.path.route.form, name, c.body).await), namespaces_doc::patch_subscription),
+    delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
+];
+
+#[rustfmt::skip]
+static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 20] = [
+    ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
+    ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
+    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, name, c.body).await), subscriptions_doc::test_filter)]),
+    ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status)]),
+    ("/metrics", &[get(on_subscription!(c, topic, name => metrics::subscription(c.control, c.request, topic, name).await), subscriptions_doc::metrics)]),
+    ("/explain", &[get(on_subscription!(c, topic, name => explain::explain(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::explain)]),
+    ("/deadLetters", &[get(on_subscription!(c, topic, name => dead_letters::list(c.control, c.request, topic, name).await), dead_letters_doc::list)]),
+    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(c, topic, name => dead_letters::redrive(c.control, topic, name, c.body).await), dead_letters_doc::redrive)]),
+    ("/deadLetters/purge", &[post(Access::ADMIN, on_subscription!(c, topic, name => dead_letters::purge(c.control, topic, name, c.body).await), dead_letters_doc::purge)]),
+    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(c, topic, name => dead_letters::get(c.control, topic, name, c.path.name("deadLetterKey")?).await), dead_letters_doc::get)]),
+    ("/ledger", &[get(on_subscription!(c, topic, name => ledger::ledger(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::ledger)]),
+    ("/replays", &[
+        get(on_subscription!(c, topic, name => replay::list(c.control, topic, name).await), subscriptions_doc::list_replays),
+        post(Access::OPERATE, on_subscription!(c, topic, name => replay::start(c.control, topic, name, c.body).await), subscriptions_doc::start_replay),
+    ]),
+    ("/replays/{replayId}", &[get(on_subscription!(c, topic, name => replay::get(c.control, topic, name, c.path.name("replayId")?).await), subscriptions_doc::get_replay)]),
+    ("/replays/{replayId}/pause", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Pause).await), subscriptions_doc::pause_replay)]),
+    ("/replays/{replayId}/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Resume).await), subscriptions_doc::resume_replay)]),
+    ("/replays/{replayId}/cancel", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Cancel).await), subscriptions_doc::cancel_replay)]),
+    ("/hold", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Hold).await), subscriptions_doc::hold)]),
+    ("/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Resume).await), subscriptions_doc::resume)]),
+    ("/probe", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Probe).await), subscriptions_doc::probe)]),
+    ("/release", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Release).await), subscriptions_doc::release)]),
+];
+
+#[rustfmt::skip]
+static UNSUPPORTED_LIST: [Operation; 1] = [get(answer!(_c => Ok(unsupported::list())), doc::list_unsupported)];
+
+#[rustfmt::skip]
+static UNSUPPORTED_ITEM: [Operation; 1] = [get(answer!(c => unsupported::get(c.path)), doc::get_unsupported)];
+
+#[rustfmt::skip]
+static UNSUPPORTED: [Operation; 4] = [
+    get(answer!(c => unsupported::get(c.path)), doc::get_unsupported),
+    put(answer!(c => unsupported::refuse(c.path)), |c| unsupported::refuse(c.path), doc::put_unsupported),
+    patch(answer!(c => unsupported::refuse(c.path)), doc::patch_unsupported),
+    delete(answer!(_c => Ok(unsupported::delete())), doc::delete_unsupported),
+];
+
 /// Event Grid's resource types that this server does not support: lists are empty, nothing can be created.
-const UNSUPPORTED: [(&str, &str); 6] = [
+const UNSUPPORTED_TYPES: [(&str, &str); 6] = [
     ("systemTopics", "systemTopicName"),
     ("partnerTopics", "partnerTopicName"),
     ("partnerNamespaces", "partnerNamespaceName"),
@@ -97,14 +249,24 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     ("partnerDestinations", "partnerDestinationName"),
 ];
 
-/// An unsupported resource type of the provider, outside of resource groups.
-const VERIFIED_PARTNERS: &str = "verifiedPartners";
-
-const PROVIDER: &str = "/providers/Microsoft.EventGrid";
-
 impl Route {
+    fn new(template: impl Into<String>, operations: &'static [Operation], tag: &'static str, id: String) -> Self {
+        let (kind, form) = (TopicKind::Topic, PathForm::Nested);
+        Self { template: template.into(), operations, kind, form, resource: "", tag, id }
+    }
+
+    /// The operation with this method.
+    pub(in crate::admin) fn operation(&self, method: &Method) -> Option<&'static Operation> {
+        self.operations.iter().find(|operation| operation.method == *method)
+    }
+
+    /// Allowed methods.
+    pub(super) fn methods(&self) -> Vec<Method> {
+        self.operations.iter().map(|operation| operation.method.clone()).collect()
+    }
+
     /// The parameters of a path with these segments, if it matches; `words` are the segments in lower case.
-    pub(super) fn names(&self, segments: &[String], words: &[String]) -> Option<Vec<(&str, String)>> {
+    pub(super) fn names(&'static self, segments: &[String], words: &[String]) -> Option<Vec<(&'static str, String)>> {
         let parts: Vec<&str> = self.template.split('/').skip(1).collect();
         if parts.len() != segments.len() {
             return None;
@@ -121,191 +283,100 @@ impl Route {
     }
 }
 
-impl ResourceType {
-    /// Allowed methods.
-    pub fn methods(self) -> &'static [Method] {
-        const READ: &[Method] = &[Method::GET];
-        const ACT: &[Method] = &[Method::POST];
-        const READ_OR_ACT: &[Method] = &[Method::GET, Method::POST];
-        const ALL: &[Method] = &[Method::GET, Method::PUT, Method::PATCH, Method::DELETE];
-        const UNCHANGING: &[Method] = &[Method::GET, Method::PUT, Method::DELETE];
-        match self {
-            Self::Tenants
-            | Self::AzureSubscriptions
-            | Self::AzureSubscription
-            | Self::ResourceGroups
-            | Self::ResourceGroup
-            | Self::Providers
-            | Self::Provider
-            | Self::Locations
-            | Self::Operations
-            | Self::TopicTypes
-            | Self::TopicType
-            | Self::EventTypesOf
-            | Self::Topics(_)
-            | Self::Topic(
-                _,
-                TopicAction::Status
-                | TopicAction::Trace
-                | TopicAction::EventTypes
-                | TopicAction::PrivateEndpointConnections,
-            )
-            | Self::Namespaces
-            | Self::NamespaceTopics
-            | Self::DomainTopics
-            | Self::Subscriptions(..)
-            | Self::Subscription(
-                _,
-                _,
-                SubscriptionAction::Status
-                | SubscriptionAction::Metrics
-                | SubscriptionAction::Explain
-                | SubscriptionAction::Ledger
-                | SubscriptionAction::DeadLetters
-                | SubscriptionAction::DeadLetter
-                | SubscriptionAction::Replay(ReplayAction::One),
-            )
-            | Self::AllSubscriptions
-            | Self::UnsupportedAll(_)
-            | Self::Unsupported(VERIFIED_PARTNERS) => READ,
-            Self::Unsupported(_) => ALL,
-            Self::Topic(_, TopicAction::Itself)
-            | Self::Namespace(NamespaceAction::Itself)
-            | Self::Subscription(_, _, SubscriptionAction::Itself) => ALL,
-            Self::DomainTopic => UNCHANGING,
-            Self::Topic(_, TopicAction::ListKeys | TopicAction::RegenerateKey)
-            | Self::Namespace(NamespaceAction::ListKeys | NamespaceAction::RegenerateKey)
-            | Self::Subscription(
-                _,
-                _,
-                SubscriptionAction::GetFullUrl
-                | SubscriptionAction::GetDeliveryAttributes
-                | SubscriptionAction::TestFilter
-                | SubscriptionAction::RedriveDeadLetters
-                | SubscriptionAction::PurgeDeadLetters
-                | SubscriptionAction::Replay(ReplayAction::Pause | ReplayAction::Resume | ReplayAction::Cancel)
-                | SubscriptionAction::Command(_),
-            ) => ACT,
-            Self::Subscription(_, _, SubscriptionAction::Replay(ReplayAction::All)) => READ_OR_ACT,
-        }
-    }
-
-    /// The role that a method needs.
-    pub fn access(self, method: &Method) -> Access {
-        match self {
-            _ if *method == Method::GET => Access::READ,
-            Self::Subscription(_, _, SubscriptionAction::TestFilter) => Access::READ,
-            Self::Subscription(
-                _,
-                _,
-                SubscriptionAction::RedriveDeadLetters | SubscriptionAction::Replay(_) | SubscriptionAction::Command(_),
-            ) => Access::OPERATE,
-            _ => {
-                if self.methods().contains(method) {
-                    Access::ADMIN
-                } else {
-                    Access::READ
-                }
-            }
-        }
-    }
-}
-
 fn routes() -> Vec<Route> {
     let whole = format!("/subscriptions/{{subscriptionId}}{PROVIDER}");
     let group = format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
-    let types = format!("{PROVIDER}/topicTypes");
-    let account = "/subscriptions/{subscriptionId}";
-    let mut routes = vec![
-        Route { template: "/tenants".to_owned(), subject: ResourceType::Tenants },
-        Route { template: "/subscriptions".to_owned(), subject: ResourceType::AzureSubscriptions },
-        Route { template: account.to_owned(), subject: ResourceType::AzureSubscription },
-        Route { template: format!("{account}/resourceGroups"), subject: ResourceType::ResourceGroups },
-        Route {
-            template: format!("{account}/resourceGroups/{{resourceGroupName}}"),
-            subject: ResourceType::ResourceGroup,
-        },
-        Route { template: format!("{account}/providers"), subject: ResourceType::Providers },
-        Route { template: whole.clone(), subject: ResourceType::Provider },
-        Route { template: format!("{account}/locations"), subject: ResourceType::Locations },
-        Route { template: format!("{PROVIDER}/operations"), subject: ResourceType::Operations },
-        Route { template: types.clone(), subject: ResourceType::TopicTypes },
-        Route { template: format!("{types}/{{topicTypeName}}"), subject: ResourceType::TopicType },
-        Route { template: format!("{types}/{{topicTypeName}}/eventTypes"), subject: ResourceType::EventTypesOf },
-    ];
-    for place in [&whole, &group] {
-        for kind in [TopicKind::Topic, TopicKind::Domain] {
-            let template = format!("{place}/{}", kind.path_segment());
-            routes.push(Route { template, subject: ResourceType::Topics(kind) });
+    let mut routes = Vec::new();
+    routes.extend(ACCOUNT.iter().map(|(path, operations)| Route::new(*path, operations, "account", String::new())));
+    let provider = |(suffix, operations): &(&str, &'static [Operation])| {
+        Route::new(format!("{PROVIDER}{suffix}"), operations, "provider", String::new())
+    };
+    routes.extend(PROVIDERS.iter().map(provider));
+    for (place, of) in [(&whole, ""), (&group, "OfGroup")] {
+        for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
+            let (path, resource) = (format!("{place}/{}", kind.path_segment()), kind.path_segment());
+            let list = Route::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
+            routes.push(Route { kind, resource, ..list });
         }
-        routes.push(Route { template: format!("{place}/namespaces"), subject: ResourceType::Namespaces });
-        let (location, topic_type) = ("/locations/{location}", "/topicTypes/{topicTypeName}");
-        for of in ["", location, topic_type, &format!("{location}{topic_type}")] {
-            let template = format!("{place}{of}/eventSubscriptions");
-            routes.push(Route { template, subject: ResourceType::AllSubscriptions });
+        routes.push(Route::new(format!("{place}/namespaces"), &NAMESPACES, "namespaces", format!("Namespaces{of}")));
+        for (location, by_location) in [("", ""), ("/locations/{location}", "OfLocation")] {
+            for (topic_type, by_type) in [("", ""), ("/topicTypes/{topicTypeName}", "OfType")] {
+                let path = format!("{place}{location}{topic_type}/eventSubscriptions");
+                let id = format!("AllSubscriptions{of}{by_location}{by_type}");
+                routes.push(Route::new(path, &ALL_SUBSCRIPTIONS, "event subscriptions", id));
+            }
         }
     }
     add_unsupported(&mut routes, &whole, &group);
-    for (kind, name) in [(TopicKind::Topic, "topicName"), (TopicKind::Domain, "domainName")] {
+    for (kind, name, id) in [(TopicKind::Topic, "topicName", "Topic"), (TopicKind::Domain, "domainName", "Domain")] {
         let topic = format!("{group}/{}/{{{name}}}", kind.path_segment());
-        for (verb, word) in TopicAction::ALL {
-            routes.push(Route { template: format!("{topic}{word}"), subject: ResourceType::Topic(kind, verb) });
-        }
-        add_subscriptions(&mut routes, &topic, SubscriptionParent::Whole(kind));
+        let suffixes = [("", &TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(TOPIC_LISTS);
+        let route = |(suffix, operations): (&str, &'static [Operation])| {
+            let route = Route::new(format!("{topic}{suffix}"), operations, kind.path_segment(), id.to_owned());
+            Route { kind, ..route }
+        };
+        routes.extend(suffixes.map(route));
+        add_subscriptions(&mut routes, &topic, id);
     }
     let topics = format!("{group}/domains/{{domainName}}/topics");
-    let topic = format!("{topics}/{{domainTopicName}}");
-    routes.push(Route { template: topics, subject: ResourceType::DomainTopics });
-    routes.push(Route { template: topic.clone(), subject: ResourceType::DomainTopic });
-    add_subscriptions(&mut routes, &topic, SubscriptionParent::DomainTopic);
+    for ((suffix, operations), id) in DOMAIN_TOPICS.into_iter().zip(["DomainTopics", "DomainTopic"]) {
+        routes.push(Route::new(format!("{topics}{suffix}"), operations, "domain topics", id.to_owned()));
+    }
+    add_subscriptions(&mut routes, &format!("{topics}/{{domainTopicName}}"), "DomainTopic");
     add_namespaces(&mut routes, &group);
     routes
 }
 
 fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
-    for (word, name) in UNSUPPORTED {
-        for place in [whole, group] {
-            routes.push(Route { template: format!("{place}/{word}"), subject: ResourceType::UnsupportedAll(word) });
+    let mut add = |path: String, operations: &'static [Operation], resource: &'static str, id: String| {
+        routes.push(Route { resource, ..Route::new(path, operations, "not supported", id) });
+    };
+    for (resource, name) in UNSUPPORTED_TYPES {
+        for (place, of) in [(whole, ""), (group, "OfGroup")] {
+            add(format!("{place}/{resource}"), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}{of}"));
         }
-        routes.push(Route { template: format!("{group}/{word}/{{{name}}}"), subject: ResourceType::Unsupported(word) });
+        add(format!("{group}/{resource}/{{{name}}}"), &UNSUPPORTED, resource, format!("One{resource}"));
     }
-    let all = format!("{PROVIDER}/{VERIFIED_PARTNERS}");
-    let one = format!("{all}/{{verifiedPartnerName}}");
-    routes.push(Route { template: all, subject: ResourceType::UnsupportedAll(VERIFIED_PARTNERS) });
-    routes.push(Route { template: one, subject: ResourceType::Unsupported(VERIFIED_PARTNERS) });
+    let (resource, all) = ("verifiedPartners", format!("{PROVIDER}/verifiedPartners"));
+    add(all.clone(), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}"));
+    add(format!("{all}/{{verifiedPartnerName}}"), &UNSUPPORTED_ITEM, resource, format!("One{resource}"));
 }
 
 fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
     let namespace = format!("{group}/namespaces/{{namespaceName}}");
-    for (verb, word) in NamespaceAction::ALL {
-        routes.push(Route { template: format!("{namespace}{word}"), subject: ResourceType::Namespace(verb) });
+    for (suffix, operations) in NAMESPACE {
+        routes.push(Route::new(format!("{namespace}{suffix}"), operations, "namespaces", "Namespace".to_owned()));
     }
-    let (topics, kind) = (format!("{namespace}/topics"), TopicKind::NamespaceTopic);
+    let (topics, kind, tag) = (format!("{namespace}/topics"), TopicKind::NamespaceTopic, "namespace topics");
+    routes.push(Route::new(topics.clone(), &NAMESPACE_TOPICS, tag, "NamespaceTopics".to_owned()));
     let topic = format!("{topics}/{{topicName}}");
-    routes.push(Route { template: topics, subject: ResourceType::NamespaceTopics });
-    for (verb, word) in TopicAction::OF_NAMESPACE {
-        routes.push(Route { template: format!("{topic}{word}"), subject: ResourceType::Topic(kind, verb) });
+    for (suffix, operations) in [("", &NAMESPACE_TOPIC[..])].into_iter().chain(TOPIC_ACTIONS) {
+        let route = Route::new(format!("{topic}{suffix}"), operations, tag, "NamespaceTopic".to_owned());
+        routes.push(Route { kind, ..route });
     }
-    add_subscriptions_by(routes, &topic, SubscriptionParent::Whole(kind), PathForm::Nested, "");
+    let all = format!("{topic}/eventSubscriptions");
+    let lists: [&'static [Operation]; 2] = [&NAMESPACE_SUBSCRIPTION_LIST, &NAMESPACE_SUBSCRIPTION];
+    add_subscriptions_at(routes, &all, PathForm::Nested, "OfNamespaceTopic", lists);
 }
 
-fn add_subscriptions(routes: &mut Vec<Route>, below: &str, source: SubscriptionParent) {
-    for (form, between) in [(PathForm::Nested, ""), (PathForm::Scoped, PROVIDER)] {
-        add_subscriptions_by(routes, below, source, form, between);
+fn add_subscriptions(routes: &mut Vec<Route>, parent: &str, id: &str) {
+    for (form, between, by) in [(PathForm::Nested, "", ""), (PathForm::Scoped, PROVIDER, "ByScope")] {
+        let all = format!("{parent}{between}/eventSubscriptions");
+        add_subscriptions_at(routes, &all, form, &format!("Of{id}{by}"), [&SUBSCRIPTION_LIST, &SUBSCRIPTION]);
     }
 }
 
-fn add_subscriptions_by(
+fn add_subscriptions_at(
     routes: &mut Vec<Route>,
-    below: &str,
-    source: SubscriptionParent,
+    all: &str,
     form: PathForm,
-    between: &str,
+    id: &str,
+    [list, item]: [&'static [Operation]; 2],
 ) {
-    let all = format!("{below}{between}/eventSubscriptions");
-    for (verb, word) in SubscriptionAction::ALL {
-        let template = format!("{all}/{{eventSubscriptionName}}{word}");
-        routes.push(Route { template, subject: ResourceType::Subscription(source, form, verb) });
+    let tag = "event subscriptions";
+    for (suffix, operations) in [("", item)].into_iter().chain(SUBSCRIPTION_ACTIONS) {
+        let path = format!("{all}/{{eventSubscriptionName}}{suffix}");
+        routes.push(Route { form, ..Route::new(path, operations, tag, format!("Subscription{id}")) });
     }
-    routes.push(Route { template: all, subject: ResourceType::Subscriptions(source, form) });
+    routes.push(Route { form, ..Route::new(all, list, tag, format!("Subscriptions{id}")) });
 }

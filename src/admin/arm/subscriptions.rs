@@ -101,7 +101,7 @@ pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &st
     Ok(HttpResponse::Ok().json(SubscriptionView::provisioned(&subscription, &topic.record(), form)))
 }
 
-pub(in crate::admin) async fn put(
+pub(super) async fn put(
     control: &Control,
     caller: &AdminCaller,
     path: &TopicPath,
@@ -117,7 +117,7 @@ pub(in crate::admin) async fn put(
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
-pub(in crate::admin) fn difference(
+pub(super) fn difference(
     control: &Control,
     path: &TopicPath,
     name: &str,

@@ -64,7 +64,7 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
     Ok(HttpResponse::Ok().json(TopicView::new(&record, &control.public_url)))
 }
 
-pub(in crate::admin) async fn put(
+pub(super) async fn put(
     control: &Control,
     caller: &AdminCaller,
     path: TopicPath,
@@ -77,7 +77,7 @@ pub(in crate::admin) async fn put(
 }
 
 /// The changes that a PUT would make.
-pub(in crate::admin) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+pub(super) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
     let (existing, wished) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }

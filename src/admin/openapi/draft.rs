@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 use super::fields;
-use crate::admin::{auth::Access, model::value_of};
+use crate::admin::{auth::Access, error::ErrorResponse, model::value_of};
 
 /// The referenced schemas, by name.
 #[derive(Default)]
@@ -86,10 +86,10 @@ impl OperationBuilder {
     }
 
     /// Adds the security scheme for a role and the errors of authorization.
-    pub(super) fn needs(mut self, access: Access, error: &Value) -> Self {
+    pub(super) fn needs(mut self, access: Access) -> Self {
         let Access(Some(role)) = access else { return self };
         self.operation["security"] = json!([{"admin": [role.name()]}]);
-        self.otherwise(&[(401, "Missing or wrong token"), (403, "Token without the needed role")], error)
+        self.otherwise(&[(401, "Missing or wrong token"), (403, "Token without the needed role")], &error())
     }
 
     /// Describes the same operation for HEAD: no response has a body.
@@ -172,6 +172,11 @@ impl OperationBuilder {
         }
         self.operation.into()
     }
+}
+
+/// A reference to the schema of errors of the control plane.
+pub(super) fn error() -> Value {
+    reference(&ErrorResponse::name())
 }
 
 /// The parameters of a path, with examples.

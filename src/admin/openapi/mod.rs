@@ -8,7 +8,7 @@
 //! Not described: paths that are always refused (event subscriptions of other providers' resources), and 405 responses,
 //! which every path sends with `Allow` for other methods.
 
-mod arm;
+pub(super) mod arm;
 mod draft;
 mod events;
 mod fields;
@@ -73,17 +73,20 @@ pub fn document(chaos: ChaosMode) -> Value {
             add(&path, pulling::METHOD.as_str(), pull::describe(operation, &path, &mut schemas));
         }
     }
-    let error = schemas.of::<ErrorResponse<'static>>();
+    schemas.of::<ErrorResponse<'static>>();
     for path in GridhookRoute::all(chaos) {
         for (method, operation) in path.operations() {
             let draft = operation.describe(method, &mut schemas);
-            add(path.template, method.as_str(), draft.needs(operation.access, &error));
+            add(path.template, method.as_str(), draft.needs(operation.access));
         }
     }
     for route in ROUTES.iter() {
-        for method in route.subject.methods() {
-            let draft = arm::describe(route, method, &mut schemas);
-            add(&route.template, method.as_str(), draft.needs(route.subject.access(method), &error));
+        for operation in route.operations {
+            let draft = operation.describe(route, &mut schemas);
+            let draft =
+                draft.query("api-version", "API version; every version is accepted", &json!({"type": "string"}));
+            let draft = draft.needs(operation.access).otherwise(&arm::ALWAYS, &draft::error());
+            add(&route.template, operation.method.as_str(), draft);
         }
     }
     let mut paths = Value::Object(paths);

@@ -2,12 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::draft::{OperationBuilder, SchemaRegistry};
+use super::draft::{OperationBuilder, SchemaRegistry, error};
 use crate::{
-    admin::{
-        error::ErrorResponse,
-        metadata::{CloudEndpoints, EarlyCloudEndpoints},
-    },
+    admin::metadata::{CloudEndpoints, EarlyCloudEndpoints},
     api::{
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
@@ -60,10 +57,6 @@ const VALIDATION: [(u16, &str); 6] = [
     (503, "Store temporarily unwritable"),
 ];
 
-fn error(schemas: &mut SchemaRegistry) -> Value {
-    schemas.of::<ErrorResponse<'static>>()
-}
-
 pub(in crate::admin) fn healthz(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("health", "healthz", "Check that the process is alive").answer(
         200,
@@ -89,24 +82,28 @@ pub(in crate::admin) fn openapi(_: &mut SchemaRegistry) -> OperationBuilder {
 
 pub(in crate::admin) fn cloud_endpoints(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (cloud, early) = (schemas.of::<CloudEndpoints>(), schemas.of::<EarlyCloudEndpoints>());
-    OperationBuilder::new("description", "cloudEndpoints", "Get the addresses of this cloud, as Azure's clients expect them")
-        .query(
-            "api-version",
-            "API version: since 2022-09-01 a single cloud, since 2019-05-01 a list, before that fewer addresses",
-            &json!({"type": "string"}),
-        )
-        .answer(200, "The addresses", &json!({"anyOf": [cloud, {"type": "array", "items": cloud}, early]}))
+    OperationBuilder::new(
+        "description",
+        "cloudEndpoints",
+        "Get the addresses of this cloud, as Azure's clients expect them",
+    )
+    .query(
+        "api-version",
+        "API version: since 2022-09-01 a single cloud, since 2019-05-01 a list, before that fewer addresses",
+        &json!({"type": "string"}),
+    )
+    .answer(200, "The addresses", &json!({"anyOf": [cloud, {"type": "array", "items": cloud}, early]}))
 }
 
-pub(in crate::admin) fn validate(schemas: &mut SchemaRegistry) -> OperationBuilder {
-    validation("validate", schemas)
+pub(in crate::admin) fn validate(_: &mut SchemaRegistry) -> OperationBuilder {
+    validation("validate")
 }
 
-pub(in crate::admin) fn validate_by_post(schemas: &mut SchemaRegistry) -> OperationBuilder {
-    validation("validateByPost", schemas)
+pub(in crate::admin) fn validate_by_post(_: &mut SchemaRegistry) -> OperationBuilder {
+    validation("validateByPost")
 }
 
-fn validation(id: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
+fn validation(id: &str) -> OperationBuilder {
     let summary = "Confirm the validation of an endpoint, by the address from its validation request";
     let text = json!({"type": "string"});
     let draft = ["id", "t", "apiVersion", "token"]
@@ -117,7 +114,7 @@ fn validation(id: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft
         .header("WebHook-Allowed-Rate", "Requests a minute that the endpoint accepts, or `*`")
         .text(200, "The endpoint is validated")
-        .errors(&VALIDATION, &error(schemas))
+        .errors(&VALIDATION, &error())
 }
 
 pub(in crate::admin) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
@@ -142,7 +139,7 @@ pub(in crate::admin) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
         .query("topic", "Resource id of the only topic, domain or domain topic", &text)
         .query("health", "State of the listed event subscriptions", &states)
         .answer(200, "The event subscriptions and their figures", &schemas.of::<TopReport>())
-        .errors(&TOP, &error(schemas))
+        .errors(&TOP, &error())
 }
 
 pub(in crate::admin) fn history(schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -152,7 +149,7 @@ pub(in crate::admin) fn history(schemas: &mut SchemaRegistry) -> OperationBuilde
         .query("topic", "Resource id of the topic or the domain; default the whole server", &text)
         .query("subscription", "Name of the event subscription of this topic", &text)
         .answer(200, "The figures, one value for each step of time", &schemas.of::<HistoryReport>())
-        .errors(&STREAM[..2], &error(schemas))
+        .errors(&STREAM[..2], &error())
 }
 
 pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -168,7 +165,7 @@ pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
         .query("outcome", "Kind of the included outcomes", &text)
         .query("status", "HTTP status of the included attempts", &json!({"type": "integer"}))
         .contents(200, "Endless lines of JSON; an empty line is a keep-alive", content)
-        .errors(&STREAM, &error(schemas))
+        .errors(&STREAM, &error())
 }
 
 pub(in crate::admin) fn supervision(schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -176,7 +173,7 @@ pub(in crate::admin) fn supervision(schemas: &mut SchemaRegistry) -> OperationBu
         .query("top", "Maximum actors listed by name: 1 to 1,000", &json!({"type": "integer"}))
         .query("topic", "Name of the topic to restrict the report to", &json!({"type": "string"}))
         .answer(200, "The actors with the most failures, and the totals", &schemas.of::<SupervisionReport>())
-        .errors(&STREAM[..2], &error(schemas))
+        .errors(&STREAM[..2], &error())
 }
 
 pub(in crate::admin) fn clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -192,19 +189,19 @@ pub(in crate::admin) fn confirm_clock(schemas: &mut SchemaRegistry) -> Operation
 pub(in crate::admin) fn session(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("dashboard", "session", "Get the caller and the session")
         .answer(200, "The caller", &schemas.of::<Session>())
-        .errors(&SESSION, &error(schemas))
+        .errors(&SESSION, &error())
 }
 
 pub(in crate::admin) fn start_session(schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("dashboard", "startSession", "Exchange a token for a session of the dashboard")
         .answer(200, "The session", &schemas.of::<Session>())
-        .errors(&SESSION, &error(schemas))
+        .errors(&SESSION, &error())
 }
 
-pub(in crate::admin) fn end_session(schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(in crate::admin) fn end_session(_: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("dashboard", "endSession", "End the session")
         .done(204, "The session has ended")
-        .errors(&SESSION, &error(schemas))
+        .errors(&SESSION, &error())
 }
 
 pub(in crate::admin) fn check_store(schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -221,7 +218,7 @@ pub(in crate::admin) fn back_up_store(schemas: &mut SchemaRegistry) -> Operation
 fn job(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let content = json!({"application/x-ndjson": {"schema": schemas.of::<ProgressLine>()}});
     let what = "Lines of JSON: progress, then a report, the backup, or an error";
-    draft.contents(200, what, content).errors(&STORE, &error(schemas))
+    draft.contents(200, what, content).errors(&STORE, &error())
 }
 
 pub(in crate::admin) fn chaos(schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -280,5 +277,5 @@ fn fault(id: &str, summary: &str, (body, example): (&Value, Value), schemas: &mu
     OperationBuilder::new("chaos", id, &format!("{summary} (with `chaos.enabled`)"))
         .body(true, body, example)
         .answer(200, "The active fault", &schemas.of::<ActiveFaults>())
-        .errors(&CHAOS, &error(schemas))
+        .errors(&CHAOS, &error())
 }

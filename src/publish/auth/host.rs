@@ -64,11 +64,16 @@ impl RequestAuthority {
         let (host, port) = match host.or(target).or(line) {
             Some(called) => called,
             None => {
-                let own = local.map_or_else(|| request.app_config().host().to_owned(), |local| local.address.to_string());
+                let own =
+                    local.map_or_else(|| request.app_config().host().to_owned(), |local| local.address.to_string());
                 read(&own, "The server's own address is not a host")?
             }
         };
-        Ok(Self { scheme: scheme.unwrap_or(if local.is_some_and(|local| local.secure) { "https" } else { "http" }), host, port })
+        Ok(Self {
+            scheme: scheme.unwrap_or(if local.is_some_and(|local| local.secure) { "https" } else { "http" }),
+            host,
+            port,
+        })
     }
 
     /// The first label of a host with several labels. A single label is a machine's name, not a topic's.

@@ -1,0 +1,131 @@
+//! An operation of Azure Resource Manager's API: method, role, handler and description.
+
+use actix_web::{HttpRequest, HttpResponse, http::Method};
+use futures_util::future::LocalBoxFuture;
+
+use super::{path::ArmPath, routes::Route};
+use crate::{
+    admin::{
+        AdminError, Control,
+        auth::{Access, AdminCaller},
+        openapi::{OperationBuilder, SchemaRegistry},
+    },
+    api::what_if::Difference,
+};
+
+/// The response of a handler, which borrows from its input.
+pub(super) type Answer<'a> = LocalBoxFuture<'a, Result<HttpResponse, AdminError>>;
+
+/// A bug: only the operation of a PUT is asked.
+const NO_PUT: AdminError = AdminError::Broken("the operation is not a PUT");
+
+type Describe = fn(&Route, &mut SchemaRegistry) -> OperationBuilder;
+
+/// What a handler needs to know, except the request itself: a configuration file has none.
+#[derive(Clone, Copy)]
+pub(in crate::admin) struct Input<'a> {
+    pub(in crate::admin) control: &'a Control,
+    pub(in crate::admin) caller: &'a AdminCaller,
+    pub(in crate::admin) path: &'a ArmPath,
+    pub(in crate::admin) body: &'a [u8],
+}
+
+/// A request and its input.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) request: &'a HttpRequest,
+    pub(super) input: Input<'a>,
+}
+
+impl<'a> std::ops::Deref for Call<'a> {
+    type Target = Input<'a>;
+
+    fn deref(&self) -> &Input<'a> {
+        &self.input
+    }
+}
+
+/// An operation.
+pub struct Operation {
+    /// The method.
+    pub method: Method,
+    /// Who may use it.
+    pub access: Access,
+    handler: Handler,
+    describe: Describe,
+}
+
+enum Handler {
+    Call(for<'a> fn(Call<'a>) -> Answer<'a>),
+    /// PUT of a resource: makes the change, or reports the difference.
+    Put(for<'a> fn(Input<'a>) -> Answer<'a>, fn(Input<'_>) -> Result<Difference, AdminError>),
+}
+
+/// The handler that a closure body is.
+macro_rules! answer {
+    ($call:ident => $body:expr) => {
+        |$call| Box::pin(async move { $body })
+    };
+}
+pub(super) use answer;
+
+/// GET.
+pub(super) const fn get(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+    Operation { method: Method::GET, access: Access::READ, handler: Handler::Call(handler), describe }
+}
+
+/// POST, for callers with a role.
+pub(super) const fn post(access: Access, handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+    Operation { method: Method::POST, access, handler: Handler::Call(handler), describe }
+}
+
+/// PUT, with the difference for `whatIf`.
+pub(super) const fn put(
+    handler: for<'a> fn(Input<'a>) -> Answer<'a>,
+    difference: fn(Input<'_>) -> Result<Difference, AdminError>,
+    describe: Describe,
+) -> Operation {
+    let handler = Handler::Put(handler, difference);
+    Operation { method: Method::PUT, access: Access::ADMIN, handler, describe }
+}
+
+/// PATCH.
+pub(super) const fn patch(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+    Operation { method: Method::PATCH, access: Access::ADMIN, handler: Handler::Call(handler), describe }
+}
+
+/// DELETE.
+pub(super) const fn delete(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+    Operation { method: Method::DELETE, access: Access::ADMIN, handler: Handler::Call(handler), describe }
+}
+
+impl Operation {
+    /// Handles a request.
+    pub(super) async fn answer(&self, call: Call<'_>) -> Result<HttpResponse, AdminError> {
+        match self.handler {
+            Handler::Call(handler) => handler(call).await,
+            Handler::Put(handler, _) => handler(call.input).await,
+        }
+    }
+
+    /// The changes that a PUT would make.
+    pub(in crate::admin) fn difference(&self, input: Input<'_>) -> Result<Difference, AdminError> {
+        match self.handler {
+            Handler::Call(_) => Err(NO_PUT),
+            Handler::Put(_, difference) => difference(input),
+        }
+    }
+
+    /// Puts a resource without a request.
+    pub(in crate::admin) async fn put(&self, input: Input<'_>) -> Result<HttpResponse, AdminError> {
+        match self.handler {
+            Handler::Call(_) => Err(NO_PUT),
+            Handler::Put(handler, _) => handler(input).await,
+        }
+    }
+
+    /// The OpenAPI description of the operation on a route.
+    pub(in crate::admin) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+        (self.describe)(route, schemas)
+    }
+}

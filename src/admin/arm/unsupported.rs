@@ -1,0 +1,25 @@
+//! Event Grid's resource types that this server does not support: none exists, and none can be created.
+
+use actix_web::HttpResponse;
+
+use super::{UnpagedList, path::ArmPath};
+use crate::admin::{AdminError, model::InvalidRequest};
+
+pub(super) fn list() -> HttpResponse {
+    HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() })
+}
+
+pub(super) fn get(path: &ArmPath) -> Result<HttpResponse, AdminError> {
+    let (resource, name) = (path.route.resource, path.last_name());
+    Err(AdminError::NotFound(format!("The Resource 'Microsoft.EventGrid/{resource}/{name}' was not found.")))
+}
+
+pub(super) fn delete() -> HttpResponse {
+    HttpResponse::NoContent().finish()
+}
+
+pub(super) fn refuse<T>(path: &ArmPath) -> Result<T, AdminError> {
+    let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
+    let problem = format!("is \"Microsoft.EventGrid/{}\", which is not supported; {allowed}", path.route.resource);
+    Err(InvalidRequest::new("type", problem).into())
+}

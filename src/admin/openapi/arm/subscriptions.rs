@@ -1,0 +1,185 @@
+//! OpenAPI descriptions of event subscriptions.
+
+use serde_json::json;
+
+use super::{
+    CHANGING, OperationBuilder, READING, Route, SchemaRegistry, delete as deleted, draft, error, list as listed,
+    of_event, paged, paging, put as replaced,
+};
+use crate::{
+    admin::{
+        metrics::MetricsView,
+        model::subscription::{self, SubscriptionBody, SubscriptionView, attribute::AttributeMappingBody},
+    },
+    api::{
+        explain::{ExplainView, NotFoundView},
+        filter_test::FilterTestReport,
+        ledger::LedgerPageView,
+        replay::{DryRun, JobView, ReplayBody},
+        resource::FullUrl,
+        status::SubscriptionStatusView,
+    },
+};
+
+pub(in crate::admin) fn list_all(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "List event subscriptions by subscription, resource group, location or topic type";
+    paged(draft(route, "list", summary), schemas.of::<SubscriptionView>())
+}
+
+pub(in crate::admin) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "List the event subscriptions of a topic, a domain or a domain topic";
+    paged(draft(route, "list", summary), schemas.of::<SubscriptionView>())
+}
+
+pub(in crate::admin) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let view = schemas.of::<SubscriptionView>();
+    draft(route, "get", "Get an event subscription").answer(200, "The event subscription, without secrets", &view)
+}
+
+pub(in crate::admin) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let (body, view) = (schemas.of::<SubscriptionBody>(), schemas.of::<SubscriptionView>());
+    let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}});
+    let what = "The created or changed event subscription; `provisioningState` says whether it is in force";
+    replaced(draft(route, "put", "Create or replace an event subscription"), schemas)
+        .body(true, &body, json!({"properties": {"destination": destination}}))
+        .answer(201, what, &view)
+}
+
+pub(in crate::admin) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    // A merge patch has no required properties.
+    let body = schemas.made::<subscription::SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
+        schema["required"] = json!([]);
+    });
+    draft(route, "patch", "Change the properties of an event subscription with a JSON merge patch")
+        .body(false, &body, json!({"labels": ["shop"]}))
+        .answer(201, "The changed resource", &schemas.of::<SubscriptionView>())
+        .errors(&CHANGING, &error())
+}
+
+pub(in crate::admin) fn delete(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+    deleted(route, "Delete an event subscription and its pending deliveries")
+}
+
+pub(in crate::admin) fn full_url(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let url = schemas.of::<FullUrl>();
+    draft(route, "getFullUrl", "Get the endpoint URL with its query").answer(200, "The endpoint URL", &url)
+}
+
+pub(in crate::admin) fn delivery_attributes(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "List the delivery properties with their secrets";
+    listed(draft(route, "getDeliveryAttributes", summary), schemas.of::<AttributeMappingBody>())
+}
+
+pub(in crate::admin) fn test_filter(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let filter = schemas.of::<subscription::FilterBody>();
+    let events = json!({"description": "One event, or a list of events, in the input schema of the topic"});
+    let asked = json!({
+        "description": "Filter and events to test; a body without these keys is an event or a list of events",
+        "type": "object",
+        "properties": {
+            "filter": {"description": "Filter to test instead of the stored one", "allOf": [filter]},
+            "events": events,
+            "last": {"description": "Number of stored events to test, newest first", "type": "integer", "minimum": 1, "maximum": 1000},
+        },
+    });
+    let body = json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]});
+    draft(route, "testFilter", "Test which events match a filter, and why others do not")
+        .body(true, &body, json!({"last": 100}))
+        .answer(200, "The result for each event", &schemas.of::<FilterTestReport>())
+        .errors(&READING, &error())
+}
+
+pub(in crate::admin) fn status(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    draft(route, "status", "Get the health, the counters and the backlog of an event subscription")
+        .answer(200, "The status of the event subscription", &schemas.of::<SubscriptionStatusView>())
+        .errors(&READING, &error())
+}
+
+pub(in crate::admin) fn metrics(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let text = json!({"schema": {"type": "string"}});
+    let contents = json!({
+        "application/json": {"schema": schemas.of::<MetricsView>()},
+        "text/plain": text,
+        "application/openmetrics-text": text,
+    });
+    draft(route, "metrics", "Get the metrics of an event subscription, as JSON, Prometheus text or OpenMetrics")
+        .contents(200, "The metrics of the event subscription", contents)
+        .errors(&READING, &error())
+}
+
+pub(in crate::admin) fn explain(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let not_found = json!({"anyOf": [error(), schemas.of::<NotFoundView>()]});
+    let summary = "Explain why an event waits and when it is tried next, by id or sequence number";
+    of_event(draft(route, "explain", summary))
+        .answer(200, "The state of the event and its obstacles", &schemas.of::<ExplainView>())
+        .errors(&READING, &error())
+        .answer(404, "No such resource, or no such event in the searched part of the log", &not_found)
+}
+
+pub(in crate::admin) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let time = json!({"type": "string", "format": "date-time"});
+    paging(draft(route, "ledger", "List the ledger of outcomes in order of time"))
+        .query("from", "Earliest time of a line; default: an hour before `to`", &time)
+        .query("to", "Time before which lines end; default: now", &time)
+        .query("outcome", "Kind of line, or outcome of an attempt", &json!({"type": "string"}))
+        .answer(200, "A page of lines, with the token of the next page", &schemas.of::<LedgerPageView>())
+        .errors(&READING, &error())
+}
+
+pub(in crate::admin) fn list_replays(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "List running and recently ended replays";
+    listed(draft(route, "listReplays", summary), schemas.of::<JobView>()).errors(&READING, &error())
+}
+
+pub(in crate::admin) fn start_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let body = schemas.of::<ReplayBody>();
+    draft(route, "startReplay", "Replay stored events, or count them with `dryRun`")
+        .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
+        .answer(200, "The count of a dry run", &schemas.of::<DryRun>())
+        .answer(201, "The replay that began", &schemas.of::<JobView>())
+        .errors(&CHANGING, &error())
+}
+
+pub(in crate::admin) fn get_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    draft(route, "getReplay", "Get the progress and the outcomes of a replay")
+        .answer(200, "The replay", &schemas.of::<JobView>())
+        .errors(&READING, &error())
+}
+
+pub(in crate::admin) fn pause_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    replay_command(draft(route, "pauseReplay", "Pause a replay; attempts in flight finish"), schemas)
+}
+
+pub(in crate::admin) fn resume_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    replay_command(draft(route, "resumeReplay", "Resume a paused replay"), schemas)
+}
+
+pub(in crate::admin) fn cancel_replay(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    replay_command(draft(route, "cancelReplay", "Cancel a replay; delivered events stay delivered"), schemas)
+}
+
+fn replay_command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    draft.answer(200, "The replay after the command", &schemas.of::<JobView>()).errors(&CHANGING, &error())
+}
+
+pub(in crate::admin) fn hold(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    command(draft(route, "hold", "Hold delivery until `resume`; attempts in flight finish"), schemas)
+}
+
+pub(in crate::admin) fn resume(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    command(draft(route, "resume", "Resume delivery after `hold`"), schemas)
+}
+
+pub(in crate::admin) fn probe(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    command(draft(route, "probe", "Probe a suspended endpoint now; 409 if it is not suspended"), schemas)
+}
+
+pub(in crate::admin) fn release(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    command(draft(route, "release", "Release a suspended endpoint as healthy; 409 if it is healthy"), schemas)
+}
+
+fn command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    draft
+        .answer(200, "The status after the command", &schemas.of::<SubscriptionStatusView>())
+        .errors(&CHANGING, &error())
+}
