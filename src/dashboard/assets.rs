@@ -23,6 +23,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/html.js",
     "js/json.js",
     "js/keys.js",
+    "js/markdown.js",
     "js/poll.js",
     "js/resources.js",
     "js/state.js",

@@ -3,14 +3,14 @@
 //! - [`assets`]: the files of the page; its sources are in `page/`;
 //! - [`session`]: sessions of signed-in browsers.
 //!
-//! The files are public: they have no data of the server. They are served with a content security policy that allows
+//! The files, and the chapters of the manual beside them, are public: they have no data of the server. They are served with a content security policy that allows
 //! nothing but the page's own scripts, styles and requests. The page sends its session in the `Authorization` header,
 //! because a browser would send a cookie to every other port of the host, too.
 
 pub mod assets;
 pub mod session;
 
-use std::{io::Write, sync::LazyLock};
+use std::{borrow::Cow, io::Write, sync::LazyLock};
 
 use actix_web::{
     HttpRequest, HttpResponse, guard,
@@ -25,6 +25,7 @@ use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 
 use self::assets::FILES;
+use crate::cli::manual::chapter::{CHAPTERS, Chapter};
 
 /// The path of the page on the operators' listener.
 pub const PATH: &str = "/ui/";
@@ -47,7 +48,7 @@ pub const SECURITY_HEADERS: [(&str, &str); 5] = [
 
 /// A file as it is served.
 struct ServedFile {
-    path: &'static str,
+    path: Cow<'static, str>,
     content_type: &'static str,
     tag: EntityTag,
     content: Bytes,
@@ -56,15 +57,21 @@ struct ServedFile {
 }
 
 /// The files, hashed and compressed at the first request.
-static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| FILES.iter().map(ServedFile::new).collect());
+static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
+    let files = FILES.iter().map(|(path, content)| ServedFile::new(Cow::Borrowed(path), content));
+    let chapter = |chapter: &Chapter| {
+        ServedFile::new(Cow::Owned(format!("manual/{}.md", chapter.name)), chapter.markdown.as_bytes())
+    };
+    files.chain(CHAPTERS.iter().map(chapter)).collect()
+});
 
 impl ServedFile {
-    fn new((path, content): &(&'static str, &'static [u8])) -> Self {
+    fn new(path: Cow<'static, str>, content: &'static [u8]) -> Self {
         let digest = format!("{:x}", Sha256::digest(content));
         let gzip = gzip(content).filter(|gzip| gzip.len() < content.len());
         Self {
+            content_type: content_type(&path),
             path,
-            content_type: content_type(path),
             // Weak, because both encodings have it.
             tag: EntityTag::new_weak(digest[..32].to_owned()),
             content: Bytes::from_static(content),

@@ -108,3 +108,10 @@ fn the_checks_find_seeded_bugs() {
         play("seeds.mjs");
     }
 }
+
+#[test]
+fn payloads_are_exact_addresses_last_and_waits_are_kept() {
+    if is_there() {
+        play("details.mjs");
+    }
+}

@@ -140,3 +140,15 @@ fn the_page_is_at_the_operators_address_only_and_can_be_removed() {
     }
     assert_eq!(server.admin("POST", "/ui/session", &serde_json::Value::Null).status, 404);
 }
+
+#[test]
+fn every_chapter_of_the_manual_is_served_and_listed() {
+    let (_, help) = FILES.iter().find(|(path, _)| *path == "js/views/help.js").expect("the view");
+    let help = String::from_utf8_lossy(help);
+    let server = Server::start(&[]);
+    for chapter in gridhook::cli::manual::chapter::CHAPTERS {
+        assert!(help.contains(&format!("'{}'", chapter.name)), "js/views/help.js lists {}", chapter.name);
+        let answer = server.open("GET", &format!("/ui/manual/{}.md", chapter.name), &[]);
+        assert_eq!((answer.status, answer.text().as_str()), (200, chapter.markdown), "{}", chapter.name);
+    }
+}

@@ -28,6 +28,7 @@ export const VIEWS = [
   { name: 'server: supervision', at: hash('server', { tab: 'supervision' }), full: 'Actors' },
   { name: 'chaos', at: hash('chaos'), empty: 'Chaos is off', full: 'Active faults' },
   { name: 'help', at: hash('help'), empty: 'Manual', full: 'operations' },
+  { name: 'a chapter', at: hash('help', { chapter: 'dead-letters' }), empty: 'A dead letter is an event that was given up', full: 'A dead letter is an event that was given up' },
 ];
 
 /** A server with something in every view. */
@@ -121,5 +122,5 @@ if (process.argv[1].endsWith('views.mjs')) {
 
 /** Views that read nothing by themselves once they are shown do not notice. */
 function POLLS({ name }) {
-  return !['editor', 'new subscription', 'events', 'filter bench', 'help', 'server: store', 'tail'].includes(name);
+  return !['a chapter', 'editor', 'new subscription', 'events', 'filter bench', 'help', 'server: store', 'tail'].includes(name);
 }

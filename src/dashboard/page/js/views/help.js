@@ -1,27 +1,39 @@
-// The API of the server, from its own description.
+// The manual, and the API of the server from its own description.
 import { get, withQuery, call } from '../api.js';
 import { html, useState } from '../html.js';
 import { pretty } from '../json.js';
+import { markdown } from '../markdown.js';
 import { usePoll } from '../poll.js';
-import { useParam } from '../state.js';
+import { link, useParam } from '../state.js';
 import { Badge, Command, Copy, Failed, Field, Head, Loaded, Search } from '../ui.js';
 
-const CHAPTERS = ['publishing', 'subscriptions', 'delivery', 'dead-letters', 'replay', 'pull-delivery', 'destinations', 'security', 'metrics', 'backup', 'chaos', 'install', 'kubernetes', 'upgrade', 'settings', 'tuning', 'azure-clients'];
+const CHAPTERS = [
+  'dashboard', 'publishing', 'subscriptions', 'delivery', 'dead-letters', 'replay', 'pull-delivery', 'destinations', 'security',
+  'metrics', 'backup', 'chaos', 'install', 'kubernetes', 'upgrade', 'settings', 'tuning', 'azure-clients', 'environment',
+  'exit-status', 'files', 'names', 'times',
+];
 
 export default function Help() {
   const [text, setText] = useParam('q');
+  const [chapter] = useParam('chapter');
   const poll = usePoll((signal) => get('/openapi.json', signal), ['openapi'], 0);
   return html`
     <${Head} title="Manual and API" />
     <section class="panel"><h2>Manual</h2>
-      <p>The manual is in the binary. Print a chapter with its command:</p>
-      <ul class="plain">${CHAPTERS.map((name) => html`<li key=${name}><${Command} parts=${['help', name]} /></li>`)}</ul>
+      <p class="chapters">${CHAPTERS.map((name) => html`<a key=${name} href=${link('help', { chapter: name })} aria-current=${name === chapter ? 'page' : undefined}>${name}</a>`)}</p>
     </section>
+    ${chapter && html`<${Chapter} name=${chapter} key=${chapter} />`}
     <section class="panel"><h2>API</h2>
       <div class="filters"><${Search} label="Search operations" value=${text} onChange=${setText} /></div>
       <${Loaded} poll=${poll}>${(document) => html`<${Operations} document=${document} text=${text.toLowerCase()} />`}<//>
     </section>
   `;
+}
+
+/** A chapter of the manual, as `gridhook help` prints it. */
+function Chapter({ name }) {
+  const poll = usePoll((signal) => call('GET', `/ui/manual/${encodeURIComponent(name)}.md`, { signal, text: true }), ['chapter', name], 0);
+  return html`<article class="panel manual"><${Loaded} poll=${poll}>${(text) => markdown(text)}<//><${Command} parts=${['help', name]} /></article>`;
 }
 
 const METHODS = ['get', 'put', 'post', 'patch', 'delete', 'head', 'options'];

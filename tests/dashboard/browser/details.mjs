@@ -1,0 +1,158 @@
+// What operators of other dashboards miss: exact numbers, large payloads, links that show the same, waiting as told, a path prefix.
+import http from 'node:http';
+import { NETWORK, SCOPE, Server, TOKEN, Watch, check, endpoint, hash, scene, settled, show, signIn, subscriptionId, topicId, until, visit } from './support.mjs';
+
+let server;
+const id = subscriptionId('orders', 'legacy');
+const BIG = '12345678901234567890.50e3';
+
+await scene({
+  async 'a dead letter with a large payload'() {
+    server = await Server.start();
+    const hook = await endpoint();
+    await server.topic('orders');
+    const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    await server.subscribe('orders', 'legacy', `${hook}/400`, { properties: { deadLetterDestination } });
+    const head = `"eventType":"Order.Placed","subject":"orders/1","dataVersion":"1","eventTime":"${new Date().toISOString()}"`;
+    await server.ask('POST', '/topics/orders/api/events', `[{"id":"big",${head},"data":{"exact":${BIG},"long":9007199254740993,"text":"${'x'.repeat(70 * 1024)}"}}]`);
+    await until('the dead letter', async () => (await server.ask('GET', `${id}/deadLetters`)).value.length === 1);
+  },
+
+  async 'every digit of a payload is shown, 64 KiB of it, and all of it is downloaded'() {
+    const { context, page, watch } = await visit(server);
+    for (const view of [hash('dead-letters', { id })]) {
+      await show(page, view);
+      await page.locator('main').locator('button.opener, summary').first().click();
+      await page.locator('.payload pre').waitFor();
+      const text = await page.locator('.payload pre').innerText();
+      check(text.includes(`"exact": ${BIG}`) && text.includes('"long": 9007199254740993'), `not exact: ${text.slice(0, 400)}`);
+      check(text.length <= 64 * 1024, `${text.length} characters are shown`);
+      await page.getByText('the first 64 KiB of').waitFor();
+      const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()]);
+      const stream = await file.createReadStream();
+      let length = 0;
+      for await (const part of stream) length += part.length;
+      check(length > 70 * 1024, `${length} bytes were downloaded`);
+    }
+    watch.clean('payload');
+    await context.close();
+  },
+
+  async 'counters beyond 2^53 keep every digit'() {
+    const { context, page } = await visit(server);
+    await context.route('**/status', async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, body: (await response.text()).replace(/"passed":\d+/, '"passed":9007199254740993') });
+    });
+    await show(page, hash('subscription', { id }));
+    await page.getByText('9,007,199,254,740,993').waitFor();
+    await context.close();
+  },
+
+  async 'an address shows the same in another tab, without another sign-in'() {
+    const { context, page } = await visit(server);
+    await show(page, hash('dead-letters', { id }));
+    await page.locator('main').getByLabel('Reason').selectOption('TimeToLiveExceeded');
+    await page.getByText('No dead letter matches').waitFor();
+    const other = await context.newPage();
+    await other.goto(page.url());
+    await other.getByText('No dead letter matches').waitFor();
+    check((await other.locator('main').getByLabel('Reason').inputValue()) === 'TimeToLiveExceeded', 'the filter is lost');
+    await other.goBack().catch(() => undefined);
+    await context.close();
+  },
+
+  async 'a server that is busy is asked again when it says'() {
+    const { context, page, watch } = await visit(server);
+    watch.allowed = NETWORK;
+    let asked = 0;
+    await context.route('**/supervision', (route) => {
+      asked += 1;
+      return asked > 1 ? route.continue() : route.fulfill({ status: 503, headers: { 'retry-after': '3' }, json: { error: { code: 'ServerBusy', message: 'Too many requests wait.', details: [] } } });
+    });
+    const began = Date.now();
+    await show(page, hash('server', { tab: 'supervision' }));
+    await page.getByText('503 ServerBusy').waitFor();
+    await page.getByText('The server asks to wait 3 s').waitFor();
+    await page.getByText('Quarantined events').waitFor();
+    check(Date.now() - began >= 2900, 'it was asked before');
+    watch.clean('busy');
+    await context.close();
+  },
+
+  async 'copying works where the browser has no clipboard for pages on plain http'() {
+    const { context, page } = await visit(server);
+    await context.addInitScript(() => Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined }));
+    await page.reload();
+    await show(page, hash('jobs', { id }));
+    await page.locator('.command').getByRole('button', { name: 'Copy' }).last().click();
+    await page.getByText('Copied').waitFor();
+    await show(page, hash('subscriptions'));
+    await page.locator('main').getByLabel('Search by name or endpoint').focus();
+    await page.keyboard.press('ControlOrMeta+v');
+    check((await page.locator('main').getByLabel('Search by name or endpoint').inputValue()) === 'gridhook replay list orders legacy', 'another text was copied');
+    await context.close();
+  },
+
+  async 'times are in UTC or local, and the theme changes, and both stay'() {
+    const { context, page } = await visit(server, { timezoneId: 'Asia/Tokyo', colorScheme: 'light' });
+    await show(page, hash('event', { topic: topicId('orders'), sequence: '1' }));
+    await page.locator('main time').getByText('UTC').first().waitFor();
+    await page.getByRole('button', { name: 'UTC', exact: true }).click();
+    await page.getByRole('button', { name: 'Local time' }).waitFor();
+    check((await page.locator('main time').getByText('UTC').count()) === 0, 'a time is still in UTC');
+    const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await ground();
+    await page.getByRole('button', { name: 'Theme: auto' }).click();
+    await page.getByRole('button', { name: 'Theme: light' }).click();
+    await page.getByRole('button', { name: 'Theme: dark' }).waitFor();
+    check((await ground()) !== light, 'the theme did not change');
+    await page.reload();
+    await page.getByRole('button', { name: 'Theme: dark' }).waitFor();
+    await page.getByRole('button', { name: 'Local time' }).waitFor();
+    await context.close();
+  },
+
+  async 'the page works below the path prefix of a proxy'() {
+    const target = new URL(server.url);
+    const proxy = http.createServer((request, response) => {
+      if (!request.url.startsWith('/grid/')) return response.writeHead(404).end();
+      const passed = http.request({ host: target.hostname, port: target.port, path: request.url.slice(5), method: request.method, headers: request.headers }, (answer) => {
+        response.writeHead(answer.statusCode, answer.headers);
+        answer.pipe(response);
+      });
+      passed.on('error', () => response.destroy());
+      response.on('close', () => passed.destroy());
+      return request.pipe(passed);
+    });
+    await new Promise((done) => proxy.listen(0, '127.0.0.1', () => done()));
+    proxy.unref();
+    const url = `http://127.0.0.1:${proxy.address().port}/grid`;
+    const { context, page, watch } = await visit({ url }, { watch: new Watch(url) });
+    await show(page, hash('topics'));
+    await page.locator('main').getByRole('link', { name: 'orders' }).click();
+    await page.getByText(`${SCOPE}/topics/orders`, { exact: true }).first().waitFor();
+    await show(page, hash('tail'));
+    await page.getByText('connected').waitFor();
+    watch.clean('prefix');
+    await context.close();
+  },
+
+  async 'a wrong token is refused, and a session ends with its sign-out'() {
+    const watch = new Watch(server.url);
+    watch.allowed = NETWORK;
+    const { context, page } = await visit(server, { watch });
+    const session = JSON.parse(await page.evaluate(() => sessionStorage.getItem('gridhook.session')));
+    check(session.token !== TOKEN, 'the page keeps the token of the operator');
+    await page.getByRole('button', { name: /^Sign out/ }).click();
+    await page.getByLabel('Token of an operator').waitFor();
+    const answer = await fetch(`${server.url}/top`, { headers: { authorization: `Bearer ${session.token}` } });
+    check(answer.status === 401, `a session that was signed out is answered ${answer.status}`);
+    await page.getByLabel('Token of an operator').fill('wrong');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.locator('.notice.bad').getByText('401').waitFor();
+    await signIn(page);
+    await settled(page);
+    await context.close();
+  },
+});
