@@ -1,5 +1,7 @@
 //! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe` and `release`.
 
+use std::num::NonZeroU32;
+
 use actix_web::HttpResponse;
 use tracing::info;
 
@@ -13,7 +15,7 @@ use crate::{
         supervision::IncarnationsView,
     },
     control::{
-        record::subscription::SubscriptionRecord,
+        record::subscription::{SubscriptionRecord, Webhook},
         registry::{self, SubscriptionStatus},
     },
     event::Timestamp,
@@ -53,7 +55,7 @@ impl SubscriptionStatusView {
             subscription: subscription.name.to_string(),
             held_by: cursor.held.map(|held| held.to_string()),
             health: HealthView::new(cursor.health),
-            endpoint: PaceView::new(*endpoint),
+            endpoint: PaceView::new(*endpoint, &subscription.webhook),
             counters: CountersView::new(cursor.counters),
             replayed: (cursor.jobs_begun > 0).then(|| CountersView::new(cursor.replayed)),
             jobs: cursor.jobs.iter().map(JobView::new).collect(),
@@ -86,13 +88,15 @@ impl HealthView {
 }
 
 impl PaceView {
-    fn new(endpoint: EndpointView) -> Self {
+    fn new(endpoint: EndpointView, webhook: &Webhook) -> Self {
         let EndpointView { rate, healthy_rate, concurrency, events_max } = endpoint;
         Self {
             rate: rate.map(Rate::per_second),
             healthy_rate: healthy_rate.map(Rate::per_second),
             concurrency,
             events_per_request: events_max,
+            max_requests_per_second: webhook.max_requests_per_second.map(NonZeroU32::get),
+            response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(NonZeroU32::get),
         }
     }
 }

@@ -110,6 +110,8 @@ pub struct WebhookProperties {
     pub endpoint_url: Option<String>,
     pub max_events_per_batch: Option<u64>,
     pub preferred_batch_size_in_kilobytes: Option<u64>,
+    pub max_requests_per_second: Option<u64>,
+    pub response_timeout_in_seconds: Option<u64>,
 }
 
 /// A filter, in either form: namespace topics have no subject, and `filters` instead of `advancedFilters`.

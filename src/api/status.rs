@@ -64,6 +64,12 @@ pub struct PaceView {
     pub healthy_rate: Option<f64>,
     pub concurrency: u32,
     pub events_per_request: u32,
+    /// `maxRequestsPerSecond` of the event subscription
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_requests_per_second: Option<u32>,
+    /// `responseTimeoutInSeconds` of the event subscription
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_timeout_in_seconds: Option<u32>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

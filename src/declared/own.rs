@@ -19,10 +19,12 @@ use crate::policy::filter::number;
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
 
 /// The webhook's properties, which may be in the subscription's own table.
-const WEBHOOK: [&str; 6] = [
+const WEBHOOK: [&str; 8] = [
     "endpointUrl",
     "maxEventsPerBatch",
     "preferredBatchSizeInKilobytes",
+    "maxRequestsPerSecond",
+    "responseTimeoutInSeconds",
     "clientCertificate",
     "signing",
     "deliveryAttributeMappings",

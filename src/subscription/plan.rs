@@ -53,7 +53,7 @@ pub enum PlanError {
 pub struct DeliveryContext {
     /// Addresses that may be called.
     pub addresses: AddressRules,
-    /// Time limit for the whole response.
+    /// Time limit for the whole response of a subscription without its own.
     pub response_wait: Duration,
     /// Time limit, from the start of a request, in which a late success still counts. Only used if longer than
     /// `response_wait`.
@@ -138,6 +138,11 @@ impl DeliveryPlan {
             },
         };
         let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
+        let granted = webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
+        let limited = webhook.max_requests_per_second.map(|rate| Rate::of(rate.get().into()));
+        let response_wait = webhook.response_timeout_in_seconds;
+        let response_wait =
+            response_wait.map_or(delivery.response_wait, |seconds| Duration::from_secs(seconds.get().into()));
         let pull = record.queue.map(|queue| PullSettings { lock: lock(queue), leases_max: delivery.leases_max });
         let settings = SubscriptionSettings {
             version: record.version,
@@ -147,11 +152,11 @@ impl DeliveryPlan {
             batch,
             grouping,
             concurrency_max: delivery.concurrency_max,
-            rate_max: webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0)),
+            rate_max: granted.into_iter().chain(limited).min(),
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             reconnect_wait: delivery.reconnect_wait,
-            request_wait: delivery.response_wait + REQUEST_SLACK,
+            request_wait: response_wait + REQUEST_SLACK,
             dead_letter: record.dead_letter.is_some(),
             destination: EndpointKind::Webhook,
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
@@ -161,8 +166,7 @@ impl DeliveryPlan {
         };
         let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
         let signer = secrets.map(Signer::new).transpose()?;
-        let DeliveryContext { response_wait, late_wait, .. } = *delivery;
-        Ok(Self { record, settings, destination, endpoint_wait, response_wait, late_wait, signer })
+        Ok(Self { record, settings, destination, endpoint_wait, response_wait, late_wait: delivery.late_wait, signer })
     }
 
     /// The request that delivers `events` of a lane, and of that lane's job, after `attempts_before` earlier attempts.

@@ -43,6 +43,8 @@ fn webhook() -> Value {
         "endpointUrl": "http://127.0.0.1:9000/hook",
         "maxEventsPerBatch": 10,
         "preferredBatchSizeInKilobytes": 64,
+        "maxRequestsPerSecond": 20,
+        "responseTimeoutInSeconds": 5,
     }})
 }
 
@@ -54,10 +56,17 @@ fn check_blob(letters: Option<&DeadLetterDestination>) {
 
 #[track_caller]
 fn check_webhook(destination: Option<&Destination>) {
-    let WebhookProperties { endpoint_base_url, endpoint_url, max_events_per_batch, preferred_batch_size_in_kilobytes } =
-        &destination.expect("it was put").properties;
+    let WebhookProperties {
+        endpoint_base_url,
+        endpoint_url,
+        max_events_per_batch,
+        preferred_batch_size_in_kilobytes,
+        max_requests_per_second,
+        response_timeout_in_seconds,
+    } = &destination.expect("it was put").properties;
     assert!(endpoint_base_url.is_some() && endpoint_url.is_none(), "the query may be a secret");
     assert!(max_events_per_batch.is_some() && preferred_batch_size_in_kilobytes.is_some());
+    assert_eq!((*max_requests_per_second, *response_timeout_in_seconds), (Some(20), Some(5)));
 }
 
 #[actix_web::test]

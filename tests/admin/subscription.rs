@@ -265,6 +265,10 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         also("maxEventsPerBatch", json!("10")),
         also("preferredBatchSizeInKilobytes", json!(1025)),
         also("preferredBatchSizeInKilobytes", json!(-1)),
+        also("maxRequestsPerSecond", json!(0)),
+        also("maxRequestsPerSecond", json!(10_001)),
+        also("responseTimeoutInSeconds", json!(0)),
+        also("responseTimeoutInSeconds", json!(231)),
         also("azureActiveDirectoryTenantId", json!("t")),
         also("azureActiveDirectoryApplicationIdOrUri", json!("u")),
         also("minimumTlsVersionAllowed", json!("1.0")),
@@ -280,7 +284,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not
         properties.destination.endpointType is "EventHub"; allowed is WebHook, others are not supported yet
         properties.destination.endpointType is "StorageQueue"; allowed is WebHook, others are not supported yet
-        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `clientCertificate`, `signing`, `deliveryAttributeMappings`
+        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `clientCertificate`, `signing`, `deliveryAttributeMappings`
         properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
@@ -297,10 +301,14 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.maxEventsPerBatch cannot be read: invalid type: string "10", expected a whole number
         properties.destination.properties.preferredBatchSizeInKilobytes is 1025; allowed is 1 to 1024
         properties.destination.properties.preferredBatchSizeInKilobytes is -1; allowed is 1 to 1024
+        properties.destination.properties.maxRequestsPerSecond is 0; allowed is 1 to 10000
+        properties.destination.properties.maxRequestsPerSecond is 10001; allowed is 1 to 10000
+        properties.destination.properties.responseTimeoutInSeconds is 0; allowed is 1 to 230
+        properties.destination.properties.responseTimeoutInSeconds is 231; allowed is 1 to 230
         properties.destination.properties.azureActiveDirectoryTenantId is not supported yet (Entra tokens are not supported, put a secret into the query of endpointUrl): allowed is ""
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is not supported yet (Entra tokens are not supported, put a secret into the query of endpointUrl): allowed is ""
         properties.destination.properties.minimumTlsVersionAllowed is not supported yet (every endpoint may use TLS 1.2 and 1.3): allowed is "1.2"
-        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `clientCertificate`, `signing`, `deliveryAttributeMappings`"#]].assert_eq(&text);
+        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `clientCertificate`, `signing`, `deliveryAttributeMappings`"#]].assert_eq(&text);
 }
 
 #[test]

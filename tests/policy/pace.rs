@@ -184,13 +184,39 @@ fn a_relapse_during_the_climb_keeps_the_healthy_rate() {
 #[test]
 fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
     let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(0.5)), ..settings() });
-    caller.call_all(20 * SECOND, &mut well);
+    caller.call_all(23 * SECOND, &mut well);
     assert_eq!(caller.counts(caller.left[0], 4 * SECOND), [2; 5], "it never failed, and is slower than the least");
     let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(60.0)), ..settings() });
     caller.fall_and_return(50);
     caller.call_all(MINUTE, &mut well);
-    assert_eq!(caller.rate(), Some(60.0));
-    assert!(most_in_a_second(&caller.left) <= 63, "{}", most_in_a_second(&caller.left));
+    assert_eq!(caller.rate(), Some(58.0), "a second keeps room for what a pause had saved up");
+    assert!((58..=60).contains(&most_in_a_second(&caller.left)), "{}", most_in_a_second(&caller.left));
+}
+
+#[test]
+fn no_second_has_more_requests_than_the_limit_also_across_pauses_failures_and_restarts() {
+    for limit in [1, 2, 7, 20, 21, 100, 500] {
+        for events in [1, 50] {
+            let rate_max = Some(Rate::of(f64::from(limit)));
+            let mut caller = Caller::new(SubscriptionSettings { rate_max, concurrency_max: 1000, ..settings() });
+            caller.events = events;
+            caller.call_all(5 * SECOND, &mut well);
+            let steady = caller.left.len();
+            assert!(steady * 100 >= 5 * limit as usize * 75, "{steady} requests in 5 s at {limit} a second");
+            // A pause, which saves up a burst, and then restarts at every phase of a second.
+            caller.now = caller.now.after(10 * SECOND);
+            for pause in [0, 1, 130, 370, 999] {
+                caller.call_all(2 * SECOND + Duration::from_millis(pause), &mut well);
+                caller.restart(Duration::from_millis(pause));
+            }
+            caller.call(MINUTE, 1000, &mut busy);
+            let Health::Suspended { until, .. } = caller.endpoint.health() else { panic!("{:?}", caller.endpoint) };
+            caller.now = caller.now.max(until);
+            caller.call_all(5 * SECOND, &mut well);
+            let most = most_in_a_second(&caller.left);
+            assert!(most <= limit as usize, "{most} requests in a second, {events} events each; the limit is {limit}");
+        }
+    }
 }
 
 // --- the whole machine ---

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
@@ -53,6 +53,39 @@ fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
     assert_eq!((&counters["requests"], &status["lateRequests"]), (&counters["requestsFailed"], &json!(0)));
     assert_eq!(status["health"]["failures"], counters["requests"], "a late success does not heal");
     sink.look("/hook", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "nothing is repeated"));
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
+    let (mut server, sink) = (Server::start(&[("DELIVERY__LATE_WAIT", "0s"), PATIENT]), Sink::start());
+    let key = patient_topic(&server);
+    sink.set("/short", Behavior::Slow(Duration::from_secs(2), 200));
+    // Far longer than the pause, so that a slow machine changes nothing.
+    sink.set("/long", Behavior::Slow(Duration::from_secs(2), 200));
+    let limited = |path: &str, seconds: u32| {
+        SubscriptionSpec::of(&sink.url(path)).webhook("responseTimeoutInSeconds", json!(seconds))
+    };
+    server.subscribe("orders", "short", &limited("/short", 1));
+    server.subscribe("orders", "long", &limited("/long", 230));
+    server.publish("orders", &key, &load::body(&ids(3), "/a"));
+    wait_for("a success", LONG, || server.counter("orders", "long", "delivered") == 3);
+    wait_for("timeouts", LONG, || server.counter("orders", "short", "requestsFailed") >= 3);
+    assert_eq!(server.counter("orders", "long", "requestsFailed"), 0);
+    assert_eq!(server.counter("orders", "short", "delivered"), 0);
+    let metrics = server.admin("GET", "/metrics", &Value::Null).text();
+    let is_timeout = |line: &str| line.contains("subscription=\"short\"") && line.contains("outcome=\"TimedOut\"");
+    assert!(metrics.lines().any(is_timeout), "{metrics}");
+    // The change applies to the next attempt, also after a restart.
+    let change = json!({"destination": {"properties": {"responseTimeoutInSeconds": 60, "maxRequestsPerSecond": 7}}});
+    assert_eq!(server.patch("orders", "short", &change).status, 201);
+    server.kill_9();
+    server.restart();
+    let endpoint = &server.status("orders", "short")["endpoint"];
+    assert_eq!((&endpoint["responseTimeoutInSeconds"], &endpoint["maxRequestsPerSecond"]), (&json!(60), &json!(7)));
+    wait_until_settled(&server, "orders", "short");
+    assert_eq!(server.counter("orders", "short", "delivered"), 3);
     server.terminate();
     server.assert_sound();
 }

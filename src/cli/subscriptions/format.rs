@@ -93,6 +93,11 @@ pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) ->
                 ),
             ),
             ("batch", batch),
+            ("requests/s", optional(webhook.max_requests_per_second, number)),
+            (
+                "response wait",
+                optional(webhook.response_timeout_in_seconds, |seconds| format::span(Duration::from_secs(seconds))),
+            ),
             ("dead letters", destination.unwrap_or_else(|| "no destination".to_owned())),
             ("labels", optional(properties.labels.as_deref(), format::list)),
             ("expires", of(&properties.expiration_time_utc)),

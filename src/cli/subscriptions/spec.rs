@@ -47,6 +47,12 @@ pub(super) struct SubscriptionSpecArgs {
     /// Preferred kilobytes in one request
     #[arg(long, value_name = "N", help_heading = "Settings")]
     batch_kilobytes: Option<u32>,
+    /// Maximum requests per second
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    max_requests_per_second: Option<u32>,
+    /// Time within which the endpoint must begin its response, in whole seconds, such as 5s
+    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
+    response_timeout: Option<u64>,
     /// Dead-letter destination: resource id of a storage account, or a URL such as s3://bucket/prefix
     #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
     dead_letters: Option<String>,
@@ -74,7 +80,7 @@ fn minutes(text: &str) -> Result<u64, String> {
     if is_whole { Ok(time.as_secs() / 60) } else { Err("allowed are whole minutes, such as 90m or 24h".to_owned()) }
 }
 
-/// Parses a lock duration; Event Grid counts it in seconds.
+/// Parses a duration that the control plane counts in seconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     let is_whole = time == Duration::from_secs(time.as_secs());
@@ -112,12 +118,8 @@ impl SubscriptionSpecArgs {
             return Err(ClientError::Input(text.to_owned()));
         }
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
-        let webhook = "destination.properties";
-        Ok(vec![
-            ("destination.endpointType".to_owned(), kind(&self.endpoint, "WebHook")),
-            (format!("{webhook}.endpointUrl"), text(&self.endpoint)),
-            (format!("{webhook}.maxEventsPerBatch"), self.batch_events.map(Value::from)),
-            (format!("{webhook}.preferredBatchSizeInKilobytes"), self.batch_kilobytes.map(Value::from)),
+        let mut properties = self.webhook("destination");
+        properties.extend([
             ("filter.includedEventTypes".to_owned(), list(&self.event_types)),
             ("filter.subjectBeginsWith".to_owned(), text(&self.subject_begins_with)),
             ("filter.subjectEndsWith".to_owned(), text(&self.subject_ends_with)),
@@ -130,7 +132,24 @@ impl SubscriptionSpecArgs {
             ("labels".to_owned(), list(&self.labels)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("startsFrom".to_owned(), text(&self.starts_from)),
-        ])
+        ]);
+        Ok(properties)
+    }
+
+    /// The properties of the webhook at `at`.
+    fn webhook(&self, at: &str) -> Vec<(String, Option<Value>)> {
+        let limits = [
+            ("maxEventsPerBatch", self.batch_events.map(Value::from)),
+            ("preferredBatchSizeInKilobytes", self.batch_kilobytes.map(Value::from)),
+            ("maxRequestsPerSecond", self.max_requests_per_second.map(Value::from)),
+            ("responseTimeoutInSeconds", self.response_timeout.map(Value::from)),
+        ];
+        let mut properties = vec![
+            (format!("{at}.endpointType"), self.endpoint.as_ref().map(|_| Value::from("WebHook"))),
+            (format!("{at}.properties.endpointUrl"), text(&self.endpoint)),
+        ];
+        properties.extend(limits.map(|(key, value)| (format!("{at}.properties.{key}"), value)));
+        properties
     }
 
     /// The properties of an event subscription of a namespace topic; the JSON form differs.
@@ -157,18 +176,15 @@ impl SubscriptionSpecArgs {
         if !self.labels.is_empty() {
             return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
         }
-        if is_pulled && (self.batch_events.is_some() || self.batch_kilobytes.is_some()) {
-            let text = "--batch-events and --batch-kilobytes are not allowed with pull delivery; each receive request sets its batch size";
+        if is_pulled && self.webhook("").iter().any(|(_, value)| value.is_some()) {
+            let text = "--batch-events, --batch-kilobytes, --max-requests-per-second and --response-timeout are not allowed with pull delivery; each receive request sets its batch size and waiting time";
             return Err(ClientError::Input(text.to_owned()));
         }
         if !is_pulled && self.lock.is_some() {
             return Err(ClientError::Input("--lock is allowed only with pull delivery (--pull)".to_owned()));
         }
         let part = if is_pulled { "deliveryConfiguration.queue" } else { "deliveryConfiguration.push" };
-        let (webhook, dead_letter) = (
-            format!("{part}.destination.properties"),
-            format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination"),
-        );
+        let dead_letter = format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination");
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
         let ends = [("StringBeginsWith", &self.subject_begins_with), ("StringEndsWith", &self.subject_ends_with)];
         let filters = ends.into_iter().filter_map(|(operator, value)| {
@@ -176,12 +192,9 @@ impl SubscriptionSpecArgs {
         });
         let filters: Vec<Value> = filters.collect();
         let has_mode = self.pull || self.endpoint.is_some();
-        Ok(vec![
+        let mut properties = self.webhook(&format!("{part}.destination"));
+        properties.extend([
             (mode.to_owned(), has_mode.then(|| Value::from(if is_pulled { "Queue" } else { "Push" }))),
-            (format!("{part}.destination.endpointType"), kind(&self.endpoint, "WebHook")),
-            (format!("{webhook}.endpointUrl"), text(&self.endpoint)),
-            (format!("{webhook}.maxEventsPerBatch"), self.batch_events.map(Value::from)),
-            (format!("{webhook}.preferredBatchSizeInKilobytes"), self.batch_kilobytes.map(Value::from)),
             (format!("{part}.receiveLockDurationInSeconds"), self.lock.map(Value::from)),
             (format!("{part}.maxDeliveryCount"), self.max_attempts.map(Value::from)),
             (format!("{part}.eventTimeToLive"), self.time_to_live.map(|minutes| format!("PT{minutes}M").into())),
@@ -193,7 +206,8 @@ impl SubscriptionSpecArgs {
             ("filtersConfiguration.filters".to_owned(), (!filters.is_empty()).then(|| filters.into())),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("startsFrom".to_owned(), text(&self.starts_from)),
-        ])
+        ]);
+        Ok(properties)
     }
 
     /// Whether neither a flag nor the body names a destination.

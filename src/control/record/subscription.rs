@@ -190,6 +190,12 @@ pub struct Webhook {
     /// Requests per minute that the endpoint allowed in the handshake, if it gave a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_rate: Option<NonZeroU32>,
+    /// `maxRequestsPerSecond`, an extension. The smaller of it and `allowed_rate` holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_requests_per_second: Option<NonZeroU32>,
+    /// `responseTimeoutInSeconds`, an extension: 1 to 230. [`None`]: the server's setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_timeout_in_seconds: Option<NonZeroU32>,
     /// Name of the client certificate to present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,

@@ -9,6 +9,7 @@
 //! - The rate is at most `over_share` times the larger of the last healthy rate and the present rate of successes, and
 //!   at most the ceiling.
 //! - It is at least `least`, unless the ceiling is lower. Delivery never stalls.
+//! - With a ceiling of N per second, no second has more than N requests, also across a new bucket: it starts empty.
 //! - A request sent before the last cut does not cut again: a volley of failures counts once.
 //!
 //! What it does not do: it does not decide which request takes a token. The sender does.
@@ -73,8 +74,8 @@ impl SecondCounts {
 }
 
 impl TokenBucket {
-    /// A bucket with one token, or none if nothing bounds the rate. `healthy` is the last healthy rate of an endpoint
-    /// that failed recently, `ceiling` the rate that the endpoint allows.
+    /// A bucket, or none if nothing bounds the rate. `healthy` is the last healthy rate of an endpoint that failed
+    /// recently, `ceiling` the maximum rate. With a ceiling the bucket is empty: the one before may have used it up.
     pub(super) fn new(healthy: Option<Rate>, ceiling: Option<Rate>, table: &PaceRules, now: Timestamp) -> Option<Self> {
         let course = healthy.map(|healthy| {
             let goal = healthy.per_second().max(table.least);
@@ -92,9 +93,14 @@ impl TokenBucket {
             }
         });
         // A ceiling of zero would stall forever.
-        let ceiling = ceiling.map(|ceiling| ceiling.max(Rate(1)).per_second());
+        let ceiling = ceiling.map(|ceiling| {
+            let ceiling = ceiling.max(Rate(1)).per_second();
+            // A second has what accumulated before it and what is added in it, together less than one above the ceiling.
+            ceiling + 1.0 - (ceiling * BURST.as_secs_f64()).max(1.0)
+        });
         let bounded = course.is_some() || ceiling.is_some();
-        bounded.then_some(Self { ceiling, course, tokens: 1.0, filled: now })
+        let tokens = if ceiling.is_some() { 0.0 } else { 1.0 };
+        bounded.then_some(Self { ceiling, course, tokens, filled: now })
     }
 
     /// The present rate in requests per second.

@@ -44,7 +44,7 @@ pub struct SubscriptionSettings {
     pub grouping: Arc<[FilterKey]>,
     /// Maximum requests in flight.
     pub concurrency_max: u32,
-    /// The rate of requests that the endpoint granted, if any.
+    /// The maximum rate of requests: the smaller of what the endpoint granted and what the subscription sets.
     pub rate_max: Option<Rate>,
     /// Minimum unread events that form a backlog when an endpoint recovers. Fewer stay in the live lane.
     pub backlog_min: u32,

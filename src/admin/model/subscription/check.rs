@@ -1,10 +1,12 @@
 //! Checks of the values of an event subscription.
 
+use std::num::NonZeroU32;
+
 use url::Url;
 
 use super::{BlobBody, DeadLetterBody, FilterBody, advanced};
 use crate::{
-    admin::model::{EditionRanges, InvalidRequest, instant, topic::schema_name as input_schema_name},
+    admin::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name},
     control::record::subscription::{
         OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, Webhook,
     },
@@ -107,6 +109,12 @@ pub(super) fn batch(
     };
     let at = "destination.properties.preferredBatchSizeInKilobytes";
     Ok((events, ranges.kilobytes_per_batch.check(at, kilobytes)?))
+}
+
+/// An optional limit of a webhook, from 1 to `max`.
+pub(super) fn limit(key: &str, given: Option<i64>, max: u32) -> Result<Option<NonZeroU32>, InvalidRequest> {
+    let range = ValueRange { min: 1, max, default: 0 };
+    Ok(NonZeroU32::new(range.check(&format!("destination.properties.{key}"), given)?))
 }
 
 const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";

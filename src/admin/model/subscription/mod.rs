@@ -141,6 +141,14 @@ struct WebhookBody {
     endpoint_url: Option<String>,
     max_events_per_batch: Option<i64>,
     preferred_batch_size_in_kilobytes: Option<i64>,
+    /// Maximum requests per second, of any number of events; default unlimited. The endpoint may allow fewer
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10_000)]
+    max_requests_per_second: Option<i64>,
+    /// Seconds within which the endpoint must begin its response; default `delivery.response_wait`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 230)]
+    response_timeout_in_seconds: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -342,6 +350,8 @@ fn webhook(
         max_events_per_batch,
         preferred_batch_size_in_kilobytes,
         allowed_rate: None,
+        max_requests_per_second: check::limit("maxRequestsPerSecond", given.max_requests_per_second, 10_000)?,
+        response_timeout_in_seconds: check::limit("responseTimeoutInSeconds", given.response_timeout_in_seconds, 230)?,
         client_certificate: given.client_certificate,
         signing: given.signing,
         delivery_properties: attribute::read(
@@ -359,6 +369,8 @@ fn webhook_body(webhook: &Webhook) -> WebhookBody {
         endpoint_url: Some(webhook.endpoint_url.clone()),
         max_events_per_batch: Some(webhook.max_events_per_batch.into()),
         preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
+        max_requests_per_second: webhook.max_requests_per_second.map(|limit| limit.get().into()),
+        response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(|limit| limit.get().into()),
         client_certificate: webhook.client_certificate.clone(),
         signing: webhook.signing.clone(),
         delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
