@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::cli::manual::chapter;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 110] = [
+const LISTED: [(&str, &str, &str); 115] = [
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
     ("admin/auth.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
@@ -16,6 +16,8 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("admin/chaos/body.rs", "WRITES_MAX", "10,000 failing writes"),
     ("admin/chaos/injector.rs", "ACTIVE_MAX", "64 faults at once"),
     ("admin/health.rs", "GAPS_MAX", "20 ranges of lost events"),
+    ("admin/history.rs", "SUBSCRIPTIONS_MAX", "100 topics and 200 event subscriptions with a history"),
+    ("admin/history.rs", "TOPICS_MAX", "100 topics and 200 event subscriptions with a history"),
     ("admin/ledger_line.rs", "RANGES_MAX", "20 ranges of lost events"),
     ("admin/dead_letters.rs", "TOP_MAX", "1000 dead letters on a page"),
     ("admin/metrics/scrape.rs", "LOOKS_MAX", "256 reads of the log per scrape"),
@@ -27,8 +29,9 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("admin/replay.rs", "RATE_MAX", "1,000,000 events a second of a job"),
     ("admin/store.rs", "LINES_MAX", "4 lines ahead of a slow reader"),
     ("admin/supervision.rs", "TOP_MAX", "1000 actors by name"),
+    ("admin/top.rs", "SKIP_MAX", "1,000,000 skipped in `top`"),
     ("admin/top.rs", "TOP_MAX", "500 event subscriptions in `top`"),
-    ("admin/trace.rs", "TOP_MAX", "1000 lines of the ledger on a page"),
+    ("api/trace.rs", "TOP_MAX", "1000 lines of the ledger on a page"),
     ("control/expiry.rs", "LOOK_MAX", "timers 60 s"),
     ("control/filter_versions.rs", "ENDED_MAX", "4096 filter versions of deleted event subscriptions"),
     ("control/filter_versions.rs", "KEPT_MAX", "64 versions of a filter"),
@@ -41,6 +44,7 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("dead_letter/browse/walk.rs", "FILE_BYTES_MAX", "files of 64 MiB"),
     ("dead_letter/event.rs", "DEAD_LETTERS_MAX", "100,000 dead letters in a file"),
     ("dead_letter/purge.rs", "STEPS_MAX", "64 steps in a call"),
+    ("dashboard/session.rs", "SESSIONS_MAX", "64 sessions of the dashboard"),
     ("declared/expression.rs", "DEPTH_MAX", "expressions of templates 32 levels deep"),
     ("declared/expression.rs", "RESULTS_BYTES_MAX", "results of calls of 4 MiB in a template"),
     ("declared/template.rs", "LEVELS_MAX", "resources in resources 4 levels"),
@@ -87,6 +91,7 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("policy/subscription/pending_write.rs", "FINISHED_MAX", "1024 outcomes"),
     ("policy/subscription/pending_write.rs", "RUNS_MAX", "1024 runs"),
     ("policy/validation.rs", "SHOWN_CHARS_MAX", "an endpoint's message 100 characters"),
+    ("publish/encoding.rs", "ZSTD_WINDOW_LOG_MAX", "zstd windows of 8 MiB"),
     ("publish/auth/bearer.rs", "KEYS_MAX", "keys of the issuer 100 in 256 KiB"),
     ("publish/auth/bearer.rs", "TOKEN_BYTES_MAX", "access tokens 16 KiB"),
     ("publish/auth/sas.rs", "TOKEN_BYTES_MAX", "SAS tokens 8 KiB"),
@@ -109,8 +114,8 @@ const LISTED: [(&str, &str, &str); 110] = [
     ("store/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),
     ("subscription/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in a response"),
-    ("subscription/shared_state.rs", "DEATHS_MAX", "3 panics of an actor for one event"),
-    ("subscription/shared_state.rs", "SUSPECTS_MAX", "panics of 1024 events remembered"),
+    ("subscription/shared_state/suspects.rs", "DEATHS_MAX", "3 panics of an actor for one event"),
+    ("subscription/shared_state/suspects.rs", "SUSPECTS_MAX", "panics of 1024 events remembered"),
     ("subscription/shared_state/late_requests.rs", "LATE_REQUESTS_MAX", "64 late requests of a subscription"),
     ("subscription/spans.rs", "LINKS_MAX", "32 links of a span"),
     ("supervision/mod.rs", "DELAY_MAX", "a failing actor's restart 10 s"),
@@ -145,7 +150,7 @@ fn look(folder: &Path, root: &Path, missing: &mut Vec<String>) {
             continue;
         }
         let name = path.strip_prefix(root).expect("it is below").display().to_string();
-        if OUR_OWN.iter().any(|own| name.starts_with(own)) {
+        if !name.ends_with(".rs") || OUR_OWN.iter().any(|own| name.starts_with(own)) {
             continue;
         }
         for bound in bounds(&fs::read_to_string(&path).expect("a source")) {

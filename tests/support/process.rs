@@ -16,6 +16,11 @@ pub(crate) fn resident(id: u32) -> u64 {
     memory(id, "VmRSS:")
 }
 
+/// The resident part without mapped files, of which the program itself is one: it grows with the program.
+pub(crate) fn anonymous(id: u32) -> u64 {
+    memory(id, "RssAnon:")
+}
+
 /// The most that it was.
 pub(crate) fn most_resident(id: u32) -> u64 {
     memory(id, "VmHWM:")
