@@ -143,6 +143,7 @@ pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpRe
             let name = topic.subscription_name(backlog.laggard).map(|name| name.to_string());
             BacklogView { subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()), bytes: backlog.bytes }
         }),
+        duplicate_events: topic.meter().publishing().duplicates,
         actor: IncarnationsView::new(&topic.history().supervision(), None),
     };
     Ok(HttpResponse::Ok().json(view))

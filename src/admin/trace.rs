@@ -31,13 +31,15 @@ use crate::{
 const TOP: usize = 100;
 
 impl EventView {
-    fn new(EventOccurrence { seq, event, subscriptions }: &EventOccurrence) -> Self {
+    fn new(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> Self {
         Self {
             sequence: seq.0,
             id: event.as_ref().map(|event| event.id().into_owned()),
             event_type: event.as_ref().map(|event| event.event_type().into_owned()),
             subject: event.as_ref().map(|event| event.subject().into_owned()),
             published: event.as_ref().map(|event| event.appended.to_string()),
+            duplicates: published.map(|published| published.duplicates),
+            last_duplicate: published.and_then(|published| published.last).map(|last| last.to_string()),
             subscriptions: subscriptions.iter().map(DeliveryHistoryView::new).collect(),
         }
     }

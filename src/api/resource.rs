@@ -39,6 +39,7 @@ pub struct TopicProperties {
     pub input_schema: Option<String>,
     pub edition: Option<String>,
     pub event_retention_in_days: Option<u64>,
+    pub duplicate_detection_history_time_window: Option<String>,
     pub disable_local_auth: Option<bool>,
     pub public_network_access: Option<String>,
     pub inbound_ip_rules: Option<Vec<InboundIpRule>>,

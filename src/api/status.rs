@@ -114,6 +114,9 @@ pub struct TopicStatusView {
     /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest_backlog: Option<BacklogView>,
+    /// Events that were not stored as duplicates since the process started.
+    #[serde(default)]
+    pub duplicate_events: u64,
     /// Incarnations of the topic's own actor.
     pub actor: IncarnationsView,
 }

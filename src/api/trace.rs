@@ -40,6 +40,11 @@ pub struct EventView {
     pub subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
+    /// How often the event was published again within the window of duplicate detection, as far as kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicates: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_duplicate: Option<String>,
     pub subscriptions: Vec<DeliveryHistoryView>,
 }
 

@@ -140,6 +140,10 @@ impl EventView {
                 write!(text, "event {} in {topic}\nthe event itself is no longer stored", self.sequence).ok();
             }
         }
+        if let (Some(times @ 1..), Some(last)) = (self.duplicates, &self.last_duplicate) {
+            let copies = if times == 1 { "duplicate was" } else { "duplicates were" };
+            write!(text, "\n{last}  published again; {times} {copies} not stored").ok();
+        }
         for history in &self.subscriptions {
             history.write_to(&mut text);
         }

@@ -14,6 +14,7 @@ use crate::metrics::{Counter, DURATIONS, Histogram, HistogramCounts};
 #[derive(Debug, Default)]
 pub struct TopicMeter {
     unmatched: Counter,
+    duplicates: Counter,
     /// Created with the first request.
     latency: OnceLock<Box<Histogram>>,
     refused: Mutex<BTreeMap<PublishRefusal, u64>>,
@@ -33,6 +34,8 @@ pub struct PublishRefusal {
 pub struct PublishCounts {
     /// Events that matched no subscription.
     pub unmatched: u64,
+    /// Events that were not stored because they are duplicates.
+    pub duplicates: u64,
     /// Durations of accepted requests.
     pub latency: HistogramCounts,
     /// Refused requests by reason.
@@ -42,7 +45,7 @@ pub struct PublishCounts {
 impl PublishCounts {
     /// Zero counters.
     pub fn none() -> Self {
-        Self { unmatched: 0, latency: HistogramCounts::none(&DURATIONS), refused: BTreeMap::new() }
+        Self { unmatched: 0, duplicates: 0, latency: HistogramCounts::none(&DURATIONS), refused: BTreeMap::new() }
     }
 }
 
@@ -62,10 +65,16 @@ impl TopicMeter {
         self.unmatched.add(events);
     }
 
+    /// Counts events that were not stored because they are duplicates.
+    pub(crate) fn duplicates(&self, events: u64) {
+        self.duplicates.add(events);
+    }
+
     /// A snapshot of the counters.
     pub fn publishing(&self) -> PublishCounts {
         PublishCounts {
             unmatched: self.unmatched.get(),
+            duplicates: self.duplicates.get(),
             latency: self.latency.get().map_or_else(|| HistogramCounts::none(&DURATIONS), |latency| latency.counts()),
             refused: self.lock().clone(),
         }

@@ -54,6 +54,7 @@ use crate::{
         chunk::{Chunk, SealedChunk},
         damage::{Damage, TolerantStore},
         keys::MetaKind,
+        records::IdDigest,
     },
 };
 
@@ -115,6 +116,16 @@ pub struct PublishReceipt {
     pub first: Seq,
     /// The time of the append.
     pub appended: Timestamp,
+    /// The number of its events that were not stored, because they are duplicates.
+    pub duplicates: u32,
+}
+
+/// What the writer needs to detect the duplicates of a request.
+struct DuplicateCheck {
+    /// How long an id is known.
+    window: Duration,
+    /// The id of each event, in order.
+    ids: Vec<IdDigest>,
 }
 
 /// A subscription's state when it was opened, and the right to change its records.
@@ -215,6 +226,7 @@ enum WriterEntry {
     Publish {
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
+        check: Option<DuplicateCheck>,
         reply: oneshot::Sender<Result<PublishReceipt, Error>>,
         _room: Option<Room>,
     },
@@ -321,7 +333,28 @@ impl Journal {
         chunks: Vec<SealedChunk>,
         room: Option<Room>,
     ) -> PendingResult<PublishReceipt> {
-        self.enqueue(|reply| WriterEntry::Publish { partition, chunks, reply, _room: room })
+        self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check: None, reply, _room: room })
+    }
+
+    /// Like [`Journal::publish`], without the events whose ids were accepted less than `window` ago. The result arrives
+    /// when the others, and the events that these repeat, are durable.
+    ///
+    /// # Errors
+    /// If a chunk cannot be decoded.
+    pub fn publish_once(
+        &self,
+        partition: PartitionId,
+        chunks: Vec<SealedChunk>,
+        window: Duration,
+        room: Option<Room>,
+    ) -> Result<PendingResult<PublishReceipt>, Error> {
+        let mut ids = Vec::new();
+        for chunk in &chunks {
+            let events = chunk.events().map_err(|error| Error::Damaged(error.to_string()))?;
+            ids.extend(events.iter().map(IdDigest::of));
+        }
+        let check = Some(DuplicateCheck { window, ids });
+        Ok(self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check, reply, _room: room }))
     }
 
     /// Opens a subscription's records for a new incarnation of its actor.

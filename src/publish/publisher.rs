@@ -8,9 +8,12 @@
 //! If a publisher disconnects while the journal writes, its events are stored. It sends them again: delivery is at least
 //! once.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use actix_web::{
@@ -39,7 +42,8 @@ use crate::{
     control::registry::{Registry, TopicHandle},
     event::{Schema, SubscriptionId, Timestamp},
     fanout::meter::{PublishCounts, TopicMeter},
-    journal::{self, Journal},
+    journal::{self, Journal, Room},
+    store::chunk::ChunkBuilder,
     telemetry::trace::Tracer,
 };
 
@@ -224,7 +228,7 @@ impl Publisher {
         let (events, bytes, asked) = (draft.count(), body.len(), self.clock.now());
         self.throttle.take(topic.partition(), events, bytes, asked);
         drop(body);
-        let appended = self.append(topic, draft, permit).await;
+        let appended = self.append(topic, draft, record.ingress.duplicate_window(), permit).await;
         if let Some(traced) = traced {
             let (topic, answered) = (record.name.as_str(), self.clock.now());
             traced.end(&TracedPublish { topic, events, bytes, asked, answered }, &appended);
@@ -235,11 +239,20 @@ impl Publisher {
     async fn append(
         &self,
         topic: &TopicHandle,
-        draft: crate::store::chunk::ChunkBuilder,
+        draft: ChunkBuilder,
+        window: Option<Duration>,
         permit: Permit,
     ) -> Result<(), Refusal> {
-        match self.journal.publish(topic.partition(), draft.into_chunks(), Some(Box::new(permit))).await {
-            Ok(_) => Ok(()),
+        let (partition, chunks, room) = (topic.partition(), draft.into_chunks(), Some(Box::new(permit) as Room));
+        let appended = match window {
+            Some(window) => self.journal.publish_once(partition, chunks, window, room)?.await,
+            None => self.journal.publish(partition, chunks, room).await,
+        };
+        match appended {
+            Ok(receipt) => {
+                topic.meter().duplicates(receipt.duplicates.into());
+                Ok(())
+            }
             Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
             Err(error) => {
                 if let journal::Error::Damaged(what) = &error {

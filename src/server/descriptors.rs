@@ -19,7 +19,7 @@ const BASE: usize = 96;
 /// For each thread that serves or delivers: its poller, its wakers, its signals.
 const OF_THREAD: usize = 8;
 
-/// The minimum of the store: its logs, the files being written, and the tables of eleven column families.
+/// The minimum of the store: its logs, the files being written, and the tables of twelve column families.
 const STORE_MIN: usize = 192;
 
 /// The store's open files that are not tables: logs, manifests, files being written.

@@ -123,14 +123,19 @@ impl ChunkBuilder {
         }
     }
 
+    /// Adds an event of another chunk.
+    fn push_copy(&mut self, event: &Event) {
+        self.push(|out| {
+            let (wire_end, spans) = event.copy_to(out);
+            WriterStamp { wire_end, spans }
+        });
+    }
+
     /// Encodes one event as a chunk of its own, with its stamps, for [`Family::Held`](super::Family::Held).
     pub fn hold(event: &Event) -> Bytes {
         let version = if event.trace().is_some() { TRACED } else { VERSION };
         let mut builder = Self { version, ..Self::new(event.schema) };
-        builder.push(|out| {
-            let (wire_end, spans) = event.copy_to(out);
-            WriterStamp { wire_end, spans }
-        });
+        builder.push_copy(event);
         let chunk = builder.into_chunks().pop().expect("a builder with one event has one chunk");
         chunk.stamp(event.appended, LogTail::default())
     }
@@ -176,6 +181,30 @@ impl SealedChunk {
     /// The length of the record in bytes.
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The events, without their stamps.
+    pub(crate) fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
+        Chunk::decode(Seq::FIRST, Bytes::copy_from_slice(&self.bytes))?.events()
+    }
+
+    /// The events for which `keep`, in their order, is true.
+    pub(crate) fn keep(self, keep: &[bool]) -> Result<Vec<Self>, DamagedChunk> {
+        if keep.iter().all(|keep| *keep) {
+            return Ok(vec![self]);
+        }
+        let events = self.events()?;
+        let mut builder = Self::builder(&self.bytes)?;
+        for (event, _) in events.iter().zip(keep).filter(|(_, keep)| **keep) {
+            builder.push_copy(event);
+        }
+        Ok(builder.into_chunks())
+    }
+
+    /// A builder of the same version and schema.
+    fn builder(bytes: &[u8]) -> Result<ChunkBuilder, DamagedChunk> {
+        let schema = bytes.get(1).and_then(|byte| schema_of(*byte)).ok_or(DamagedChunk("its schema is unknown"))?;
+        Ok(ChunkBuilder { version: bytes[0], ..ChunkBuilder::new(schema) })
     }
 
     /// Adds the stamps and returns the record.

@@ -241,7 +241,8 @@ fn is_passed_over(family: Family) -> bool {
         | Family::Dead
         | Family::Ledger
         | Family::Excerpt
-        | Family::Ids => true,
+        | Family::Ids
+        | Family::PublishedIds => true,
     }
 }
 

@@ -23,7 +23,7 @@ use super::codec::RecordReader;
 use crate::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::record::{ExcerptKey, LEDGER_BLOCK},
-    store::Family,
+    store::{Family, records::IdDigest},
 };
 
 /// A field of a key.
@@ -78,6 +78,16 @@ impl Field for SubscriptionKey {
 
     fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
         <(PartitionId, SubscriptionId)>::take(reader).map(|(partition, subscription)| Self { partition, subscription })
+    }
+}
+
+impl Field for IdDigest {
+    fn put(&self, key: &mut Vec<u8>) {
+        (self.0, self.1).put(key);
+    }
+
+    fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
+        <(u64, u64)>::take(reader).map(|(high, low)| Self(high, low))
     }
 }
 
@@ -170,6 +180,8 @@ keys! {
     Excerpt = 12 in Excerpt: pub excerpt, parse_excerpt(subscription_key: SubscriptionKey, excerpt: ExcerptKey);
     /// The key of the id filter of a block of the log.
     Ids = 13 in Ids: pub ids, parse_ids(partition: PartitionId, block: u64);
+    /// The key of an id that was published to a topic with duplicate detection.
+    PublishedId = 14 in PublishedIds: pub published_id, parse_published_id(partition: PartitionId, digest: IdDigest);
 }
 
 /// A key without fields. 40 bytes are more than every key has, except those of `meta`, so that a key is allocated once.

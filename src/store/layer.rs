@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    event::{PartitionId, Seq},
+    event::{PartitionId, Seq, Timestamp},
     store::{Batch, Family, Store, StoreError, Visit, damage::Damage, figures::StoreFigures},
 };
 
@@ -77,6 +77,10 @@ impl<L: StoreLayer> Store for L {
 
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
         StoreLayer::drop_log(self, partition, floor)
+    }
+
+    fn expire_ids(&self, now: Timestamp) {
+        self.inner().expire_ids(now);
     }
 
     fn is_short_of_space(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The store: records on disk and everything that knows their bytes.
 //!
-//! A [`Store`] holds eleven sorted families of records ([`Family`]) and writes batches atomically and synced. RocksDB
+//! A [`Store`] holds twelve sorted families of records ([`Family`]) and writes batches atomically and synced. RocksDB
 //! implements it (`rocks`); tests have an implementation in memory. `keys`, `records`, `chunk`, `ledger` and
 //! `id_filter` define the bytes of keys and values, each value with a version. `log` reads a partition's log, `damage`
 //! records what cannot be read and lets reads continue past it, `migrate` upgrades a store of an older format,
@@ -35,7 +35,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use crate::{
-    event::{PartitionId, Seq},
+    event::{PartitionId, Seq, Timestamp},
     store::{damage::Damage, figures::StoreFigures},
 };
 
@@ -65,11 +65,13 @@ pub enum Family {
     Excerpt,
     /// Bloom filters of the event ids in each block of the log.
     Ids,
+    /// The ids that were published to topics with duplicate detection.
+    PublishedIds,
 }
 
 impl Family {
     /// All families, in the order of their variants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Meta,
         Self::Log,
         Self::Cursor,
@@ -81,6 +83,7 @@ impl Family {
         Self::Ledger,
         Self::Excerpt,
         Self::Ids,
+        Self::PublishedIds,
     ];
 
     /// The name of its column family. A name is stored and never changes.
@@ -97,6 +100,7 @@ impl Family {
             Self::Ledger => "ledger",
             Self::Excerpt => "excerpt",
             Self::Ids => "ids",
+            Self::PublishedIds => "published_ids",
         }
     }
 }
@@ -173,6 +177,9 @@ pub trait Store: Send + Sync + 'static {
     /// Allows the store to free the log of `partition` below `floor`. The caller has stored the floor durably, and
     /// nothing reads below it any more.
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError>;
+
+    /// Allows the store to remove the ids whose windows of duplicate detection have ended at `now`.
+    fn expire_ids(&self, _now: Timestamp) {}
 
     /// Whether free space is low. Publishers are then refused, so that the remaining space is left for writes that free
     /// some.

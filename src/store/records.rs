@@ -13,11 +13,13 @@
 mod counts;
 mod cursor;
 mod job;
+mod published_id;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
+pub use self::published_id::{IdDigest, PublishedId};
 use super::{
     chunk::LogTail,
     codec::{RecordReader, put_varint},
@@ -35,8 +37,8 @@ use crate::{
 #[error("a record of kind {0} is damaged")]
 pub struct DamagedRecord(pub &'static str);
 
-/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`Excerpt`] or
-/// [`FloorRecord`].
+/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`Excerpt`],
+/// [`FloorRecord`] or [`PublishedId`].
 pub trait StoredRecord: Sized {
     /// Encodes the record.
     ///

@@ -51,7 +51,7 @@ pub use self::{
 };
 use super::watermark::Watermark;
 use crate::{
-    event::{PartitionId, Seq},
+    event::{PartitionId, Seq, Timestamp},
     store::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures},
 };
 
@@ -197,9 +197,14 @@ impl RocksStore {
 
     /// Frees at once the space that [`Store::drop_log`] frees over time. It may take long.
     pub fn compact_log(&self) -> Result<(), StoreError> {
-        let log = self.family(Family::Log);
-        self.db.flush_cf(log).map_err(of_rocksdb)?;
-        self.db.compact_range_cf(log, None::<&[u8]>, None::<&[u8]>);
+        self.compact(Family::Log)
+    }
+
+    /// Rewrites the tables of a family, without the records that may be removed. It may take long.
+    pub fn compact(&self, family: Family) -> Result<(), StoreError> {
+        let family = self.family(family);
+        self.db.flush_cf(family).map_err(of_rocksdb)?;
+        self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
         Ok(())
     }
 
@@ -339,6 +344,10 @@ impl Store for RocksStore {
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
         self.floors.raise(partition, floor);
         self.trimmer.raise(partition, floor)
+    }
+
+    fn expire_ids(&self, now: Timestamp) {
+        self.floors.expire_ids(now);
     }
 
     /// Computed when the store is opened, when a write fails and at each [`Store::note_watermark`].

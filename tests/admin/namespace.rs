@@ -158,3 +158,29 @@ async fn keys_are_told_where_they_are_asked_for_and_made_anew() {
         assert_eq!(control.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json(), after);
     }
 }
+
+#[actix_web::test]
+async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    control.call("PUT", &place("plant"), json!({"location": "local"})).await;
+    let provider = place("").replace("namespaces/", "");
+    for topic in [place("plant/topics/heat"), format!("{provider}topics/orders"), format!("{provider}domains/shop")] {
+        let key = "duplicateDetectionHistoryTimeWindow";
+        for (method, properties, window) in [
+            ("PUT", json!({key: "PT20S"}), json!("PT20S")),
+            ("PATCH", json!({"edition": "current"}), json!("PT20S")),
+            ("PATCH", json!({key: "p7d"}), json!("P7D")),
+            ("PATCH", json!({key: null}), Value::Null),
+            ("PATCH", json!({key: "PT90M1S"}), json!("PT1H30M1S")),
+            ("PUT", json!({}), Value::Null),
+        ] {
+            let answer = control.call(method, &topic, json!({"properties": properties})).await;
+            let body = answer.json();
+            assert_eq!(body["properties"][key], window, "{method} {topic} {properties} {body}");
+        }
+        for window in ["PT19S", "P7DT1S", "PT20.5S", "P1M", "20 s", "-PT1M", ""] {
+            let body = control.call("PATCH", &topic, json!({"properties": {key: window}})).await.json().to_string();
+            assert!(body.contains("properties.duplicateDetectionHistoryTimeWindow is"), "{window}: {body}");
+        }
+    }
+}

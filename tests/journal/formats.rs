@@ -24,7 +24,7 @@ use gridhook::{
         keys::{self, MetaKind},
         layer,
         migrate::{self, PART, Step, migrate},
-        records::StoredRecord,
+        records::{PublishedId, StoredRecord},
         rocks::FORMAT,
     },
 };
@@ -90,6 +90,7 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
         Family::Ledger => vec![("entry", reads::<LedgerEntry>)],
         Family::Excerpt => vec![("excerpt", reads::<Excerpt>)],
         Family::Ids => vec![("ids", |bytes| IdFilter::decode(bytes).is_some_and(|ids| ids.may_have("any")))],
+        Family::PublishedIds => vec![("published_id", reads::<PublishedId>)],
     }
 }
 
@@ -190,6 +191,16 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     let said = (any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40));
     let excerpt = said.prop_map(|(answered, said)| Excerpt { answered, said: said.into() });
     check("excerpt", excerpt, &mut missing);
+    let times = (any::<u64>(), any::<u64>(), any::<Option<u64>>());
+    let published =
+        (times, any::<u64>(), any::<u64>()).prop_map(|((accepted, until, last), seq, duplicates)| PublishedId {
+            accepted: Timestamp(accepted),
+            until: Timestamp(until),
+            seq: Seq(seq),
+            duplicates,
+            last: last.map(Timestamp),
+        });
+    check("published_id", published, &mut missing);
     assert!(missing.is_empty(), "lines to be added to tests/journal/formats.txt:\n{}", missing.join("\n"));
 }
 

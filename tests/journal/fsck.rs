@@ -222,7 +222,8 @@ fn delete(store: &MemoryStore, family: Family, key: Vec<u8>) {
         | Family::Dead
         | Family::Ledger
         | Family::Excerpt
-        | Family::Ids => batch.delete(family, key),
+        | Family::Ids
+        | Family::PublishedIds => batch.delete(family, key),
     }
     store.write(&batch).expect("memory takes it");
 }

@@ -6,6 +6,7 @@ use gridhook::{
     store::{
         Family,
         keys::{self, KeyKind, LineKey, MetaKind},
+        records::IdDigest,
     },
 };
 use proptest::prelude::*;
@@ -172,7 +173,7 @@ proptest! {
     #[test]
     fn bytes_that_are_no_key_are_refused_without_a_panic(key in prop::collection::vec(any::<u8>(), 0..40)) {
         let first = key.first().copied();
-        let parsed: [(Family, bool); 11] = [
+        let parsed: [(Family, bool); 12] = [
             (Family::Meta, keys::parse_meta(&key).is_some()),
             (Family::Log, keys::parse_log(&key).is_some()),
             (Family::Cursor, keys::parse_cursor(&key).is_some()),
@@ -184,6 +185,7 @@ proptest! {
             (Family::Ledger, keys::parse_ledger(&key).is_some()),
             (Family::Excerpt, keys::parse_excerpt(&key).is_some()),
             (Family::Ids, keys::parse_ids(&key).is_some()),
+            (Family::PublishedIds, keys::parse_published_id(&key).is_some()),
         ];
         for (family, parsed) in parsed {
             prop_assert!(!parsed || first == Some(KeyKind::of(family) as u8));
@@ -199,7 +201,7 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
     let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
     let line = LineKey { subscription_key, lane, first: seq, at, attempt: 6, what: 7 };
     let excerpt = ExcerptKey { minute: 8, status: 9, hash: 10 };
-    let sound: [(Vec<u8>, Parses); 11] = [
+    let sound: [(Vec<u8>, Parses); 12] = [
         (keys::log(subscription_key.partition, seq), |key| keys::parse_log(key).is_some()),
         (keys::cursor(subscription_key), |key| keys::parse_cursor(key).is_some()),
         (keys::pending(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
@@ -215,6 +217,9 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
         (keys::ledger_by_time(line), |key| keys::parse_ledger_by_time(key).is_some()),
         (keys::excerpt(subscription_key, excerpt), |key| keys::parse_excerpt(key).is_some()),
         (keys::ids(subscription_key.partition, 11), |key| keys::parse_ids(key).is_some()),
+        (keys::published_id(subscription_key.partition, IdDigest(12, 13)), |key| {
+            keys::parse_published_id(key).is_some()
+        }),
     ];
     for (mut key, parses) in sound {
         assert!(parses(&key));
@@ -227,7 +232,7 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
 #[test]
 fn every_kind_has_the_byte_that_it_was_given() {
     let bytes = Family::ALL.map(|family| KeyKind::of(family) as u8);
-    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13], "9 is given up");
+    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14], "9 is given up");
     assert_eq!(MetaKind::ALL.map(|kind| kind as u8), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20]);
     for family in Family::ALL {
         let byte = KeyKind::of(family) as u8;

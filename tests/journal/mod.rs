@@ -5,6 +5,7 @@ mod backups;
 mod behaviour;
 mod chunks;
 mod damage;
+mod duplicates;
 mod formats;
 mod fsck;
 mod full_disk;

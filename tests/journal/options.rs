@@ -100,7 +100,7 @@ fn the_store_is_set_up_as_it_was_chosen() {
                 ("checksum", "kXXH3"),
             ],
         );
-        let filtered = matches!(family, Family::Pending | Family::Held);
+        let filtered = matches!(family, Family::Pending | Family::Held | Family::PublishedIds);
         assert_eq!(sections[&table]["filter_policy"] != "nullptr", filtered, "{}", family.name());
         let log = [
             ("periodic_compaction_seconds", "86400"),

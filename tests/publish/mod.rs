@@ -6,6 +6,7 @@ mod bytes;
 mod cloud_events;
 mod custom;
 mod domains;
+mod duplicates;
 mod encoding;
 mod event_grid;
 mod fuzz;

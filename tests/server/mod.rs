@@ -18,6 +18,7 @@ mod data_folder;
 mod dead_letter;
 mod descriptors;
 mod domains;
+mod duplicates;
 mod endpoint_return;
 mod explain;
 mod fan_out;

@@ -17,8 +17,11 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    event::{PartitionId, Seq},
-    store::{Batch, Family, Store, StoreError, Visit, WriteOp, chunk, id_filter, keys},
+    event::{PartitionId, Seq, Timestamp},
+    store::{
+        Batch, Family, Store, StoreError, Visit, WriteOp, chunk, id_filter, keys,
+        records::{PublishedId, StoredRecord},
+    },
 };
 
 /// A fault of a write.
@@ -201,6 +204,12 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn expire_ids(&self, now: Timestamp) {
+        let mut state = self.state();
+        state.synced.expire_ids(now);
+        Arc::make_mut(&mut state.current).expire_ids(now);
+    }
+
     fn is_short_of_space(&self) -> bool {
         false
     }
@@ -281,6 +290,13 @@ impl MemoryTables {
         ids.retain(|key, _| {
             keys::parse_ids(key).is_none_or(|(of, block)| of != partition || id_filter::end_of(block) > floor)
         });
+    }
+}
+
+impl MemoryTables {
+    fn expire_ids(&mut self, now: Timestamp) {
+        let ids = &mut self.0[Family::PublishedIds as usize].records;
+        ids.retain(|_, record| PublishedId::decode(&record.value).is_ok_and(|published| published.until > now));
     }
 }
 

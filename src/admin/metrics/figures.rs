@@ -89,6 +89,7 @@ impl Merge for TopicCounters {
         self.events = how(self.events, other.events);
         self.bytes = how(self.bytes, other.bytes);
         self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
+        self.publishing.duplicates = how(self.publishing.duplicates, other.publishing.duplicates);
         self.publishing.latency.merge(&other.publishing.latency, how);
         merge_map(&mut self.publishing.refused, &other.publishing.refused, how);
         merge_ends(&mut self.ends, other.ends, how);

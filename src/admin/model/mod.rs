@@ -11,6 +11,7 @@
 pub mod account;
 pub mod difference;
 pub mod domain_topic;
+mod duration;
 pub mod namespace;
 pub mod odata;
 pub mod provider;

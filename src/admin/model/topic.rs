@@ -109,6 +109,8 @@ struct TopicBodyProperties {
     inbound_ip_rules: Option<Vec<IpRule>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     input_schema_mapping: Option<ingress::MappingBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate_detection_history_time_window: Option<String>,
     data_residency_boundary: Option<DataResidency>,
     minimum_tls_version_allowed: Option<TlsVersion>,
     event_type_info: Option<EventTypeInfo>,
@@ -173,6 +175,7 @@ impl TopicSpec {
                 public_network_access: properties.public_network_access,
                 inbound_ip_rules: properties.inbound_ip_rules,
                 input_schema_mapping: properties.input_schema_mapping,
+                duplicate_detection_history_time_window: properties.duplicate_detection_history_time_window,
             },
             auto_create,
             auto_delete,
@@ -320,8 +323,13 @@ fn settable(record: &TopicRecord) -> TopicBody {
         minimum_tls_version_allowed,
         event_type_info,
     } = record.kept.clone();
-    let ingress::IngressBody { disable_local_auth, public_network_access, inbound_ip_rules, input_schema_mapping } =
-        ingress::IngressBody::of(&record.ingress);
+    let ingress::IngressBody {
+        disable_local_auth,
+        public_network_access,
+        inbound_ip_rules,
+        input_schema_mapping,
+        duplicate_detection_history_time_window,
+    } = ingress::IngressBody::of(&record.ingress);
     TopicBody {
         name: None,
         location: Some(record.location.clone()),
@@ -337,6 +345,7 @@ fn settable(record: &TopicRecord) -> TopicBody {
             public_network_access,
             inbound_ip_rules,
             input_schema_mapping,
+            duplicate_detection_history_time_window,
             data_residency_boundary,
             minimum_tls_version_allowed,
             event_type_info,

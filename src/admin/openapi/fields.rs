@@ -90,6 +90,12 @@ const FIELDS: &[(&str, &str)] = &[
     ("dropped", "Number of dropped events"),
     ("dryRun", "Whether to count without a change"),
     (
+        "duplicateDetectionHistoryTimeWindow",
+        "Window of duplicate detection in ISO 8601, `PT20S` to `P7D`: an event whose id was accepted within it is acknowledged and not stored; default off",
+    ),
+    ("duplicateEvents", "Number of events that were not stored as duplicates since the process started"),
+    ("duplicates", "How often the event was published again within the window of duplicate detection, as far as kept"),
+    (
         "edition",
         "Edition of the delivery policy, such as `current`; default `policy.edition`, for namespaces `namespace`",
     ),
@@ -177,6 +183,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("lastCause", "Cause of the last end"),
     ("lastDeliveryAttemptTime", "Time of the last delivery attempt"),
     ("lastDeliveryOutcome", "Outcome of the last delivery attempt"),
+    ("lastDuplicate", "When the event was last published again within the window of duplicate detection"),
     ("lastEnd", "Time of the last end"),
     ("lastHttpStatusCode", "HTTP status of the last delivery attempt"),
     ("lastModifiedByType", "Kind of the identity that last changed the resource"),

@@ -265,6 +265,9 @@ fn format_topic(parts: &TopicParts) -> String {
         let full = if *full { "full; publishers are refused" } else { "almost full" };
         lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes} bytes"));
     }
+    if let Some(TopicStatusView { duplicate_events: events @ 1.., .. }) = status {
+        lines.push_str(&format!("\nduplicates           {}", number(*events)));
+    }
     lines
 }
 
@@ -282,6 +285,7 @@ fn facts(TopicResource { id, location, tags, properties }: &TopicResource) -> St
             ("input schema", of(&properties.input_schema)),
             ("edition", of(&properties.edition)),
             ("retention", optional(properties.event_retention_in_days, |days| format!("{days} days"))),
+            ("duplicate window", of(&properties.duplicate_detection_history_time_window)),
             ("location", of(location)),
             ("tags", tags.join(", ")),
             ("access keys", optional(properties.endpoint.as_ref(), |_| local.to_owned())),

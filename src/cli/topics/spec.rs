@@ -31,6 +31,9 @@ pub(super) struct TopicSpecArgs {
     /// Retention of events in days (namespace topics only)
     #[arg(long, value_name = "N", help_heading = "Settings")]
     retention_days: Option<u32>,
+    /// Window of duplicate detection in ISO 8601, PT20S to P7D, or off
+    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
+    duplicate_window: Option<String>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
@@ -67,6 +70,10 @@ impl TopicSpecArgs {
             ("inputSchema", schema.map(Value::from)),
             ("edition", self.edition.clone().map(Value::from)),
             ("eventRetentionInDays", self.retention_days.map(Value::from)),
+            (
+                "duplicateDetectionHistoryTimeWindow",
+                self.duplicate_window.as_ref().map(|window| if window == "off" { Value::Null } else { json!(window) }),
+            ),
             ("disableLocalAuth", self.local_auth.map(|taken| (!taken).into())),
             ("publicNetworkAccess", self.public_network_access.clone().map(Value::from)),
             ("inboundIpRules", (!rules.is_empty()).then(|| rules.into())),

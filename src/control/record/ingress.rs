@@ -3,7 +3,7 @@
 //! The types are Azure's own, so that the record and the control plane agree. An address mask is checked when it is
 //! read, and stored as it was written.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,16 @@ pub struct IngressSettings {
     pub inbound_ip_rules: Vec<IpRule>,
     /// How the properties of a custom event are found. Unused for the other schemas.
     pub mapping: Option<InputSchemaMapping>,
+    /// `duplicateDetectionHistoryTimeWindow` in seconds; [`None`] without duplicate detection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_window_s: Option<u32>,
+}
+
+impl IngressSettings {
+    /// The window of duplicate detection.
+    pub fn duplicate_window(&self) -> Option<Duration> {
+        self.duplicate_window_s.map(|seconds| Duration::from_secs(seconds.into()))
+    }
 }
 
 /// `publicNetworkAccess`.

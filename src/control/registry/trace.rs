@@ -16,7 +16,10 @@ use crate::{
     },
     journal,
     policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerLine},
-    store::keys,
+    store::{
+        keys,
+        records::{IdDigest, PublishedId},
+    },
 };
 
 /// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did not exclude.
@@ -69,6 +72,8 @@ pub struct EventOccurrence {
     pub seq: Seq,
     /// The event; [`None`] if the store no longer has it.
     pub event: Option<Event>,
+    /// The record of its id, if the topic had duplicate detection and the store still has the record.
+    pub published: Option<PublishedId>,
     /// Its delivery history for each subscription.
     pub subscriptions: Vec<SubscriptionTrace>,
 }
@@ -144,11 +149,17 @@ impl TopicHandle {
     ) -> Result<(EventOccurrence, bool), journal::Error> {
         let reads = self.journal.reads();
         let event = reads.event(self.partition(), seq).await?;
+        let published = match &event {
+            Some(event) => reads.published_id(self.partition(), IdDigest::of(event)).await?,
+            None => None,
+        };
+        // A later event may have the same id.
+        let published = published.filter(|published| published.seq == seq);
         let mut subscriptions = Vec::new();
         let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
         for (number, versions) in rest {
             if subscriptions.len() == max {
-                return Ok((EventOccurrence { seq, event, subscriptions }, true));
+                return Ok((EventOccurrence { seq, event, published, subscriptions }, true));
             }
             let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
             let child = self.child(*number);
@@ -159,7 +170,7 @@ impl TopicHandle {
                 subscriptions.push(traced);
             }
         }
-        Ok((EventOccurrence { seq, event, subscriptions }, false))
+        Ok((EventOccurrence { seq, event, published, subscriptions }, false))
     }
 
     /// All current subscriptions, and the deleted ones that have a filter version.

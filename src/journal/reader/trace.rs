@@ -15,7 +15,7 @@ use crate::{
         keys::{self, MetaKind},
         ledger::{self, LedgerPage},
         log::EventFinder,
-        records::{FloorRecord, StoredRecord},
+        records::{FloorRecord, IdDigest, PublishedId, StoredRecord},
     },
 };
 
@@ -94,6 +94,14 @@ impl ReaderPool {
                 .transpose()
                 .map_err(StoreError::damaged)?
                 .map(|record| record.floor))
+        })
+    }
+
+    /// Reads the record of an id that was published to a topic with duplicate detection.
+    pub fn published_id(&self, partition: PartitionId, digest: IdDigest) -> PendingResult<Option<PublishedId>> {
+        self.run(move |store| {
+            let record = store.get(Family::PublishedIds, &keys::published_id(partition, digest))?;
+            Ok(record.map(|record| PublishedId::decode(&record)).transpose().map_err(StoreError::damaged)?)
         })
     }
 

@@ -6,7 +6,7 @@ use super::{CommitGroup, GroupWriter, PendingAnswer};
 use crate::{
     event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
-        DeadKey, DeadLetterWrite, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
+        DeadKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
         partition_state::{LowWatermark, PartitionState},
     },
     policy::record::{Cursor, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
@@ -23,14 +23,14 @@ impl GroupWriter {
     /// Adds an entry to the batch and its answer to the group.
     pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
-            WriterEntry::Publish { partition, chunks, reply, _room } => {
-                match self.encode_publish(group, partition, chunks, now) {
+            WriterEntry::Publish { partition, chunks, check, reply, _room } => {
+                match self.encode_publish(group, partition, (chunks, check), now) {
                     Ok(published) => PendingAnswer::Published(
-                        WriterEntry::Publish { partition, chunks: Vec::new(), reply, _room },
+                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _room },
                         published,
                     ),
                     Err(error) => PendingAnswer::Refused(
-                        WriterEntry::Publish { partition, chunks: Vec::new(), reply, _room },
+                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _room },
                         error,
                     ),
                 }
@@ -94,18 +94,25 @@ impl GroupWriter {
         &mut self,
         group: &mut CommitGroup,
         id: PartitionId,
-        chunks: Vec<SealedChunk>,
+        (chunks, check): (Vec<SealedChunk>, Option<DuplicateCheck>),
         now: Timestamp,
     ) -> Result<PublishReceipt, Error> {
         if self.store.is_short_of_space() {
             return Err(Error::Full);
         }
         self.admit(id)?;
+        let partition = *self.partitions.get(&id).ok_or(Error::Unknown)?;
+        let (chunks, duplicates) = match check {
+            Some(check) => {
+                self.remove_duplicates(group, id, &partition, (chunks, &check), partition.appended.max(now))?
+            }
+            None => (chunks, 0),
+        };
         let Self { partitions, ids, store, .. } = self;
         let partition = partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
         partition.appended = partition.appended.max(now);
-        let published = PublishReceipt { first: partition.next, appended: partition.appended };
+        let published = PublishReceipt { first: partition.next, appended: partition.appended, duplicates };
         for chunk in chunks {
             let first = partition.next;
             let bytes = chunk.stamp(partition.appended, partition.running);

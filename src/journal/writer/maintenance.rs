@@ -49,6 +49,9 @@ impl GroupWriter {
     fn run_periodic(&mut self, now: Timestamp) -> Result<(), StoreError> {
         self.last_housekeeping = now;
         self.store.note_watermark()?;
+        if !self.clock.holds_expiry() {
+            self.store.expire_ids(now);
+        }
         self.reap()
     }
 

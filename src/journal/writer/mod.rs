@@ -8,6 +8,7 @@
 //! that it could not write.
 
 mod backlog;
+mod duplicates;
 mod encode;
 mod log_holds;
 mod maintenance;
@@ -22,6 +23,7 @@ use std::{
 
 pub(super) use self::log_holds::HeldRange;
 use self::{
+    duplicates::GroupIds,
     log_holds::LogHolds,
     trim::{LOOKUP_WAIT, TrimSchedule},
 };
@@ -151,6 +153,8 @@ struct CommitGroup {
     needs: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
+    /// Ids of events for topics with duplicate detection.
+    ids: GroupIds,
 }
 
 type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
@@ -217,6 +221,9 @@ impl GroupWriter {
         let count = entries.len();
         for entry in entries {
             self.encode(&mut group, entry, now);
+        }
+        for (key, known) in &group.ids {
+            group.batch.put(Family::PublishedIds, key.clone(), known.encode());
         }
         self.free_held(&mut group)?;
         self.forget_jobs(&mut group)?;

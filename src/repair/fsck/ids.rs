@@ -1,11 +1,12 @@
-//! Checks that the id filter of each block contains the ids of all its events in the log.
+//! Checks that the id filter of each block contains the ids of all its events in the log, and that each published id can
+//! be decoded.
 
 use super::{CheckStop, StoreCheck};
 use crate::store::{
     Family, StoreError,
     id_filter::{self, IdFilter},
     keys,
-    records::FloorRecord,
+    records::{FloorRecord, PublishedId, StoredRecord},
 };
 
 impl StoreCheck<'_> {
@@ -29,6 +30,13 @@ impl StoreCheck<'_> {
                 Ok(None) | Err(StoreError::Damaged(_)) => Ok(()),
                 Err(error) => Err(error.into()),
             }
+        })?;
+        self.each(Family::PublishedIds, |check, key, value| {
+            check.report.count("published ids", 1);
+            if keys::parse_published_id(key).is_none() || PublishedId::decode(value).is_err() {
+                check.report.wrong(format!("a published id is damaged: {key:02x?}"));
+            }
+            Ok(())
         })
     }
 }

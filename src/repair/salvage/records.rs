@@ -14,7 +14,7 @@ use crate::{
         chunk::Chunk,
         id_filter::{self, IdFilter},
         keys::{self, LineKey, MetaKind},
-        records::{FloorRecord, StoredRecord},
+        records::{FloorRecord, PublishedId, StoredRecord},
     },
 };
 
@@ -41,6 +41,9 @@ impl Salvage<'_> {
         })?;
         self.keep_if(Family::Excerpt, |key, value| {
             keys::parse_excerpt(key).is_some() && Excerpt::decode(value).is_ok()
+        })?;
+        self.keep_if(Family::PublishedIds, |key, value| {
+            keys::parse_published_id(key).is_some() && PublishedId::decode(value).is_ok()
         })?;
         self.each(Family::Meta, &keys::meta_of(MetaKind::Floor), |salvage, key, value| {
             match (keys::parse_floor(key), FloorRecord::decode(value)) {
@@ -114,6 +117,12 @@ impl Salvage<'_> {
         })?;
         self.all(Family::Held, |salvage, key, _| {
             keys::parse_held(key).map_or(Ok(()), |(id, seq)| salvage.mention(id, seq.plus(1), 0))
+        })?;
+        self.all(Family::PublishedIds, |salvage, key, value| {
+            let (Some((id, _)), Ok(known)) = (keys::parse_published_id(key), PublishedId::decode(value)) else {
+                return Ok(());
+            };
+            salvage.mention(id, known.seq.plus(1), 0)
         })?;
         self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));

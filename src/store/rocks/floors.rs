@@ -1,5 +1,5 @@
 //! The compaction filter: it removes chunks of the log, and blocks of ids, that lie completely below their partition's
-//! floor.
+//! floor, and published ids whose window of duplicate detection has ended.
 //!
 //! Invariants: a floor only rises; a removed record is below a floor that was durable before [`PartitionFloors::raise`]
 //! was called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction uses the floors as
@@ -8,7 +8,10 @@
 use std::{
     collections::HashMap,
     ffi::CStr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rocksdb::{
@@ -18,25 +21,36 @@ use rocksdb::{
 };
 
 use crate::{
-    event::{PartitionId, Seq},
-    store::{chunk, id_filter, keys},
+    event::{PartitionId, Seq, Timestamp},
+    store::{
+        chunk, id_filter, keys,
+        records::{FloorRecord, PublishedId, StoredRecord},
+    },
 };
 
-/// The floor of every partition that has one.
+/// The floor of every partition that has one, and the time up to which windows of duplicate detection have ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PartitionFloors(Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>);
+pub(super) struct PartitionFloors {
+    floors: Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>,
+    ids_until: Arc<AtomicU64>,
+}
 
 impl PartitionFloors {
     /// Raises a floor. A lower one is ignored.
     pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
         // Every change is one insert, so the map is consistent even if a thread panicked with the lock.
-        let mut floors = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut floors = self.floors.write().unwrap_or_else(PoisonError::into_inner);
         let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
         *known = floor.max(*known);
     }
 
+    /// Published ids whose windows have ended at `now` may be removed.
+    pub(super) fn expire_ids(&self, now: Timestamp) {
+        self.ids_until.store(now.0, Ordering::Relaxed);
+    }
+
     fn snapshot(&self) -> Arc<HashMap<PartitionId, Seq>> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.floors.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -44,7 +58,7 @@ impl CompactionFilterFactory for PartitionFloors {
     type Filter = FloorFilter;
 
     fn create(&mut self, _: CompactionFilterContext) -> FloorFilter {
-        FloorFilter(self.snapshot())
+        FloorFilter { floors: self.snapshot(), ids_until: Timestamp(self.ids_until.load(Ordering::Relaxed)) }
     }
 
     fn name(&self) -> &CStr {
@@ -53,15 +67,24 @@ impl CompactionFilterFactory for PartitionFloors {
 }
 
 /// The filter of one compaction.
-pub(super) struct FloorFilter(Arc<HashMap<PartitionId, Seq>>);
+pub(super) struct FloorFilter {
+    floors: Arc<HashMap<PartitionId, Seq>>,
+    ids_until: Timestamp,
+}
 
 impl FloorFilter {
     fn discards(&self, key: &[u8], value: &[u8]) -> Option<bool> {
         if let Some((partition, block)) = keys::parse_ids(key) {
-            return Some(id_filter::end_of(block) <= *self.0.get(&partition)?);
+            return Some(id_filter::end_of(block) <= *self.floors.get(&partition)?);
+        }
+        if let Some((partition, _)) = keys::parse_published_id(key) {
+            return Some(
+                self.floors.get(&partition) == Some(&FloorRecord::ABANDONED)
+                    || PublishedId::decode(value).ok()?.until <= self.ids_until,
+            );
         }
         let (partition, first) = keys::parse_log(key)?;
-        let floor = *self.0.get(&partition)?;
+        let floor = *self.floors.get(&partition)?;
         // The key alone is enough for most chunks that are kept.
         Some(first < floor && chunk::end_of(first, value)? <= floor)
     }

@@ -16,8 +16,8 @@
 //! setters attached to the old ones would be lost.
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode, LogLevel, Options, WriteOptions,
-    statistics::StatsLevel,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode, LogLevel,
+    Options, WriteOptions, statistics::StatsLevel,
 };
 
 use super::floors::PartitionFloors;
@@ -26,7 +26,7 @@ use crate::store::Family;
 /// 8 MiB for each family: RocksDB recovers from a full disk when the size of one buffer is free.
 pub(super) const BUFFER: usize = 8 << 20;
 
-/// 256 KiB instead of 1 MiB: otherwise eleven families with a few records each would fill a third of all buffers.
+/// 256 KiB instead of 1 MiB: otherwise twelve families with a few records each would fill a third of all buffers.
 const ARENA: usize = 256 << 10;
 
 /// 32 MiB: whole files of the log are deleted, so small ones free space sooner; all files are kept open, so there must
@@ -160,7 +160,8 @@ pub(super) fn family(
         | Family::Held
         | Family::Pin
         | Family::Dead
-        | Family::Ids => Options::default(),
+        | Family::Ids
+        | Family::PublishedIds => Options::default(),
     };
     options.set_write_buffer_size(BUFFER);
     options.set_arena_block_size(ARENA);
@@ -188,6 +189,17 @@ pub(super) fn family(
             options.set_compression_type(DBCompressionType::None);
             options.set_periodic_compaction_seconds(LOG_PERIOD_S);
             options.set_compaction_filter_factory(floors.clone());
+        }
+        Family::PublishedIds => {
+            // Keys are random, so a compaction of the first level rewrites the next one too, and drops what has ended.
+            options.set_compression_type(DBCompressionType::None);
+            options.set_periodic_compaction_seconds(LOG_PERIOD_S);
+            options.set_compaction_filter_factory(floors.clone());
+            // Nearly every lookup is for an id that is not there. Filters are read in parts: those of a week of ids are
+            // larger than the cache.
+            table.set_bloom_filter(10.0, false);
+            table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+            table.set_partition_filters(true);
         }
         Family::Ledger | Family::Excerpt => {
             table.set_block_size(16 << 10);

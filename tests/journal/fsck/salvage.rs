@@ -154,7 +154,7 @@ fn above(store: &MemoryStore) -> Seq {
         Family::Held => keys::parse_held(&key).map(|(_, seq)| seq.plus(1)),
         Family::Pin => keys::parse_pin(&key).map(|(_, seq, ..)| seq.plus(1)),
         Family::Dead => keys::parse_dead(&key).map(|(_, _, seq, _)| seq.plus(1)),
-        Family::Meta | Family::Ledger | Family::Excerpt | Family::Ids => None,
+        Family::Meta | Family::Ledger | Family::Excerpt | Family::Ids | Family::PublishedIds => None,
     };
     records(store).into_iter().filter_map(|(key, value)| place(key, value)).max().unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::{
     admin::model::{
         Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
-        merge, parse, read, system_data, topic::schema_name, value_of,
+        duration, merge, parse, read, system_data, topic::schema_name, value_of,
     },
     control::record::{
         ingress::IngressSettings,
@@ -52,6 +52,8 @@ struct NamespaceTopicBodyProperties {
     input_schema: Option<String>,
     #[schema(minimum = 1, maximum = 7)]
     event_retention_in_days: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate_detection_history_time_window: Option<String>,
     edition: Option<String>,
 }
 
@@ -59,6 +61,7 @@ struct NamespaceTopicBodyProperties {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceTopicSpec {
     retention_days: u32,
+    duplicate_window_s: Option<u32>,
     edition: Option<String>,
 }
 
@@ -91,7 +94,9 @@ impl NamespaceTopicSpec {
         }
         let at = "properties.eventRetentionInDays";
         let retention_days = RETENTION_DAYS.check(at, properties.event_retention_in_days)?;
-        Ok(Self { retention_days, edition: properties.edition })
+        let window = properties.duplicate_detection_history_time_window;
+        let duplicate_window_s = window.map(|given| duration::duplicate_window(&given)).transpose()?;
+        Ok(Self { retention_days, duplicate_window_s, edition: properties.edition })
     }
 
     /// A new topic of `namespace`.
@@ -111,7 +116,7 @@ impl NamespaceTopicSpec {
             partitions: Vec::new(),
             input_schema: Schema::CloudEvents,
             keys,
-            ingress: IngressSettings::default(),
+            ingress: IngressSettings { duplicate_window_s: self.duplicate_window_s, ..IngressSettings::default() },
             edition,
             location: namespace.location.clone(),
             tags: Default::default(),
@@ -123,13 +128,14 @@ impl NamespaceTopicSpec {
         })
     }
 
-    /// `existing` with the changes of retention and edition.
+    /// `existing` with the changes of retention, duplicate detection and edition.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
         let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
         let namespace = existing.namespace.clone();
         let namespace = namespace.map(|of| NamespaceMembership { retention_days: self.retention_days, ..of });
-        Ok(TopicRecord { edition, namespace, ..existing.clone() })
+        let ingress = IngressSettings { duplicate_window_s: self.duplicate_window_s, ..existing.ingress.clone() };
+        Ok(TopicRecord { edition, namespace, ingress, ..existing.clone() })
     }
 }
 
@@ -141,6 +147,7 @@ pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
             publisher_type: Some(CUSTOM.to_owned()),
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             event_retention_in_days: Some(retention_days(record).into()),
+            duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
             edition: Some(record.edition.clone()),
         }),
     })
@@ -190,6 +197,8 @@ struct NamespaceTopicViewProperties {
     publisher_type: &'static str,
     input_schema: &'static str,
     event_retention_in_days: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate_detection_history_time_window: Option<String>,
     edition: String,
 }
 
@@ -206,6 +215,7 @@ impl NamespaceTopicView {
                 publisher_type: CUSTOM,
                 input_schema: schema_name(record.input_schema),
                 event_retention_in_days: retention_days(record),
+                duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
                 edition: record.edition.clone(),
             },
         }

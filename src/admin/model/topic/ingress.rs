@@ -1,11 +1,11 @@
-//! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules` and
-//! `inputSchemaMapping`.
+//! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`,
+//! `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    admin::model::InvalidRequest,
+    admin::model::{InvalidRequest, duration},
     control::record::{
         ingress::{
             IngressSettings, InputSchemaMapping, IpRule, MappedField, MappedFieldOrDefault, PublicNetworkAccess,
@@ -34,6 +34,8 @@ pub(in crate::admin::model) struct IngressBody {
     pub(in crate::admin::model) inbound_ip_rules: Option<Vec<IpRule>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::admin::model) input_schema_mapping: Option<MappingBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::admin::model) duplicate_detection_history_time_window: Option<String>,
 }
 
 /// `inputSchemaMapping`.
@@ -61,6 +63,7 @@ impl IngressBody {
             inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
             input_schema_mapping: mapping
                 .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
+            duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
         }
     }
 
@@ -92,6 +95,10 @@ impl IngressBody {
             public_network_access: self.public_network_access.unwrap_or_default(),
             inbound_ip_rules: rules,
             mapping,
+            duplicate_window_s: self
+                .duplicate_detection_history_time_window
+                .map(|given| duration::duplicate_window(&given))
+                .transpose()?,
         })
     }
 }

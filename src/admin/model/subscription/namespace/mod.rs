@@ -3,7 +3,6 @@
 
 mod body;
 mod dead_letter;
-mod duration;
 
 use serde_json::{Value, json};
 
@@ -16,7 +15,8 @@ use super::{
 use crate::{
     admin::model::{
         EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-        drop_read_only, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
+        drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at,
+        value_of,
     },
     control::record::{
         subscription::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
@@ -291,7 +291,7 @@ fn time_to_live(topic: &TopicRecord, ranges: &EditionRanges, given: Option<&str>
     let at = "eventTimeToLive";
     let asked = duration::minutes(at, given)?;
     u32::try_from(asked).ok().filter(|asked| (min..=max).contains(asked)).ok_or_else(|| {
-        let [least, most] = [min, max].map(duration::iso);
+        let [least, most] = [min, max].map(|minutes| duration::iso(60 * minutes));
         let given = given.escape_debug();
         let problem =
             format!("is \"{given}\"; allowed is {least} to {most}: no longer than the topic's eventRetentionInDays");
@@ -338,7 +338,7 @@ pub(super) fn settable(record: &SubscriptionRecord) -> Value {
 fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
     let RetryPolicy { max_delivery_attempts, event_time_to_live_in_minutes } = record.retry;
     let max_delivery_count = Some(max_delivery_attempts.into());
-    let event_time_to_live = Some(duration::iso(event_time_to_live_in_minutes));
+    let event_time_to_live = Some(duration::iso(60 * event_time_to_live_in_minutes));
     let identity = record.identities.dead_letter.as_ref();
     let dead_letter_destination_with_resource_identity =
         record.dead_letter.as_ref().map(|place| dead_letter::to_json(place, identity));

@@ -1,0 +1,96 @@
+//! The record of an id that was published to a topic with duplicate detection: accepted 8 | until 8 | seq | duplicates
+//! | last duplicate.
+//!
+//! A record for each id, and not the id filters of the log's blocks: one lookup answers for a window of any length, and
+//! the log need not be kept as long as the window.
+
+use std::{borrow::Cow, time::Duration};
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::{RecordLayout, put_time, put_time_or_none, take_time, take_time_or_none};
+use crate::{
+    event::{Event, Schema, Seq, Timestamp},
+    store::codec::{RecordReader, put_varint},
+};
+
+/// The first 128 bits of a SHA-256 hash of what identifies an event in its topic. Two ids with the same digest would be
+/// taken for one: by chance never, and on purpose only with 2^64 hashes, for a publisher's own events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdDigest(pub u64, pub u64);
+
+impl IdDigest {
+    /// The digest of an event: of its id; in CloudEvents, of its `source` too; in a domain, of its domain topic too.
+    pub fn of(event: &Event) -> Self {
+        #[derive(Deserialize)]
+        struct CloudEventSource<'a> {
+            #[serde(borrow)]
+            source: Cow<'a, str>,
+        }
+        let source = match event.schema {
+            Schema::CloudEvents => serde_json::from_slice::<CloudEventSource<'_>>(event.wire_bytes()).ok(),
+            Schema::EventGrid | Schema::Custom => None,
+        };
+        let source = source.map(|event| event.source).unwrap_or_default();
+        let mut hash = Sha256::new();
+        // Each part with its length, so that no two lists of parts are the same bytes.
+        for part in [&*event.domain_topic(), &*source, &*event.id()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let hash = hash.finalize();
+        let half = |at: usize| hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        Self(half(0), half(8))
+    }
+}
+
+/// An id that was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishedId {
+    /// When its event was accepted.
+    pub accepted: Timestamp,
+    /// The end of the window at that time. The record may be removed from then on.
+    pub until: Timestamp,
+    /// Its event.
+    pub seq: Seq,
+    /// How often it was published again within the window.
+    pub duplicates: u64,
+    /// The last time.
+    pub last: Option<Timestamp>,
+}
+
+impl PublishedId {
+    /// The record of an event that is accepted now.
+    pub fn new(seq: Seq, accepted: Timestamp, window: Duration) -> Self {
+        Self { accepted, until: accepted.after(window), seq, duplicates: 0, last: None }
+    }
+
+    /// Whether an event that is published at `now` is a duplicate. A window that became longer counts for later events:
+    /// the records of earlier ones may be gone.
+    pub fn is_known(&self, now: Timestamp, window: Duration) -> bool {
+        now < self.until.min(self.accepted.after(window))
+    }
+}
+
+impl RecordLayout for PublishedId {
+    const NAME: &'static str = "published id";
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_time(out, self.accepted);
+        put_time(out, self.until);
+        put_varint(out, self.seq.0);
+        put_varint(out, self.duplicates);
+        put_time_or_none(out, self.last);
+    }
+
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+        Some(Self {
+            accepted: take_time(reader)?,
+            until: take_time(reader)?,
+            seq: Seq(reader.varint()?),
+            duplicates: reader.varint()?,
+            last: take_time_or_none(reader)?,
+        })
+    }
+}
