@@ -37,7 +37,7 @@ impl LineView {
             reason: None,
             file: None,
             filter: None,
-            response: excerpt.map(|Excerpt { answered, said: text }| ResponseView {
+            response: excerpt.map(|Excerpt { answered, content: text }| ResponseView {
                 by_endpoint: *answered,
                 text: String::from_utf8_lossy(text).into_owned(),
             }),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::{
     event::{Event, Schema, Timestamp},
-    policy::{SendItem, outcome::LastOutcome, property::PropertyGroup},
+    policy::{SendItem, outcome::LastOutcome, property::PropertyGroup, record::PendingDelivery},
 };
 
 /// Limits of one request.
@@ -52,6 +52,19 @@ pub struct LastAttempt {
     pub status: Option<u16>,
     /// When the attempt was made.
     pub tried: Timestamp,
+}
+
+impl LastAttempt {
+    /// An attempt of pull delivery, where no HTTP status says how it ended.
+    pub(super) fn of_client(outcome: impl Into<LastOutcome>, tried: Timestamp) -> Self {
+        Self { outcome: outcome.into(), status: None, tried }
+    }
+}
+
+impl From<&PendingDelivery> for LastAttempt {
+    fn from(pending: &PendingDelivery) -> Self {
+        Self { outcome: pending.last, status: pending.status, tried: pending.tried }
+    }
 }
 
 /// How far a batch looks ahead past events of other groups.

@@ -266,9 +266,8 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     if let Some((_, pending)) = pending.filter(|_| settings.pull.is_some()) {
         return pulled::pending_state(pending, now);
     }
-    if let Some((_, PendingDelivery { attempts, due, last, status, tried, received: _ })) = pending {
-        let last = LastAttempt { outcome: *last, status: *status, tried: *tried };
-        return EventState::Pending { due: *due, attempts: *attempts, last };
+    if let Some((_, pending)) = pending {
+        return EventState::Pending { due: pending.due, attempts: pending.attempts, last: pending.into() };
     }
     if let Some(WaitingDeadLetter { record }) = dead {
         return EventState::DeadLetter { given_up: record.map(|(dead, due)| (dead.reason, due)) };

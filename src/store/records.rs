@@ -295,14 +295,14 @@ impl RecordLayout for Excerpt {
 
     fn put(&self, out: &mut Vec<u8>) {
         out.push(self.answered.into());
-        put_varint(out, self.said.len() as u64);
-        out.extend_from_slice(&self.said);
+        put_varint(out, self.content.len() as u64);
+        out.extend_from_slice(&self.content);
     }
 
     fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let answered = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
-        Some(Self { answered, said: Bytes::copy_from_slice(reader.take(length)?) })
+        Some(Self { answered, content: Bytes::copy_from_slice(reader.take(length)?) })
     }
 }
 

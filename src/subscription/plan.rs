@@ -115,12 +115,13 @@ impl DeliveryPlan {
     ) -> Result<Self, PlanError> {
         let webhook = &record.webhook;
         let batched = webhook.max_events_per_batch > 1;
-        let destination = match record.is_pulled() {
-            true => None,
-            false => Some(
+        let destination = if record.is_pulled() {
+            None
+        } else {
+            Some(
                 Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?
                     .with_properties(&webhook.delivery_properties),
-            ),
+            )
         };
         let endpoint_wait = destination.as_ref().map(|destination| delivery.waits.of(destination.url()));
         // With one event per request, delivery properties need not be equal.

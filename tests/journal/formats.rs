@@ -189,7 +189,7 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     check("job", samples::job(), &mut missing);
     check("cursor", samples::cursor(), &mut missing);
     let said = (any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40));
-    let excerpt = said.prop_map(|(answered, said)| Excerpt { answered, said: said.into() });
+    let excerpt = said.prop_map(|(answered, said)| Excerpt { answered, content: said.into() });
     check("excerpt", excerpt, &mut missing);
     let times = (any::<u64>(), any::<u64>(), any::<Option<u64>>());
     let published =

@@ -310,7 +310,7 @@ proptest! {
         at: usize,
         byte: u8,
     ) {
-        check(&Excerpt { answered, said: said.into() }, at, byte)?;
+        check(&Excerpt { answered, content: said.into() }, at, byte)?;
     }
 
     #[test]

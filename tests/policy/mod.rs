@@ -18,6 +18,7 @@ mod filter;
 mod late_responses;
 mod lease;
 mod model;
+mod order;
 mod pace;
 mod probation;
 mod promises;

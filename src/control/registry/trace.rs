@@ -228,8 +228,8 @@ impl TopicHandle {
                 Some(_) | None => break,
             }
         }
-        let said = period.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
-        period.excerpts = reads.excerpts(subscription_key, said).await?;
+        let keys = period.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
+        period.excerpts = reads.excerpts(subscription_key, keys).await?;
         Ok(period)
     }
 }

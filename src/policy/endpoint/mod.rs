@@ -22,11 +22,13 @@
 //! What it does not do: it sees no HTTP statuses, only [`Outcome`]s.
 
 mod cap;
+mod command;
 mod health;
 mod limit;
 mod meter;
 mod pace;
 mod reach;
+mod recovery;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,10 +41,9 @@ use self::{
 use crate::{
     event::{RequestId, Timestamp},
     policy::{
-        SubscriptionSettings,
         edition::Edition,
         outcome::{Failure, Outcome},
-        record::{Command, CommandRefused, Cursor, EndpointView, Health, HeldBy, PaceRecord, Rate},
+        record::{EndpointView, Health, HeldBy, PaceRecord, Rate},
         retry::{self, Jitter},
     },
 };
@@ -96,67 +97,6 @@ pub struct RequestReport {
 }
 
 impl Endpoint {
-    /// Recovers an endpoint from its record. `in_flight` are the requests in flight and the times when they were sent:
-    /// the first one sent after the suspension is the probe of an earlier incarnation. If there is none, the next probe
-    /// may leave at once.
-    ///
-    /// An endpoint with a pace starts it again. One with pending deliveries that failed recently gets a pace, so that
-    /// deliveries that became due meanwhile are not sent all at once.
-    pub fn recover(
-        settings: &SubscriptionSettings,
-        cursor: &Cursor,
-        requests: impl Iterator<Item = (RequestId, Timestamp)>,
-        now: Timestamp,
-    ) -> Self {
-        let edition = Arc::clone(&settings.edition);
-        let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
-        let (health, probe) = match cursor.health {
-            health @ Health::Healthy { .. } => (health, None),
-            health @ Health::Suspended { cause, since, until, consecutive_suspensions } => match probe(until) {
-                Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
-                None => (health, None),
-            },
-            health @ Health::Probing { cause, since, consecutive_suspensions } => {
-                match probe(since.after(Duration::from_micros(1))) {
-                    Some(id) => (health, Some(id)),
-                    None => (Health::Suspended { cause, since, until: now, consecutive_suspensions }, None),
-                }
-            }
-        };
-        // The clock may have been set back since, so the wait is capped at the longest one allowed.
-        let longest = now.after(edition.retry.retry_after_max);
-        let not_before = cursor.pace.not_before.map(|until| until.min(longest)).filter(|until| *until > now);
-        let cause = match health {
-            Health::Suspended { cause, .. } => Some(cause),
-            Health::Healthy { .. } | Health::Probing { .. } => None,
-        };
-        let failed = cursor.pace.failed.map(|failed| failed.min(now));
-        let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
-        let mut endpoint = Self {
-            health: health::recover(health, &edition.probation, now),
-            meter: RequestWindow::new(edition.probation.window),
-            edition,
-            suspend_after: settings.suspend_after,
-            events_max: settings.batch.events_max,
-            rate_max: settings.rate_max,
-            held: cursor.held,
-            closed: false,
-            probe,
-            pace: PaceRecord { failed, not_before, ..cursor.pace },
-            bucket: None,
-            limit: AdaptiveLimit::new(settings.concurrency_max),
-            cap: ConcurrencyCap::default(),
-            reach: ConnectionProbe::recover(settings.reconnect_wait, cause, now),
-            requested_wait: None,
-            reported_wait: None,
-        };
-        let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
-        let healthy = endpoint.pace.healthy.filter(|_| paced);
-        endpoint.bucket = TokenBucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
-        endpoint.leave_alone();
-        endpoint
-    }
-
     /// Its health.
     pub fn health(&self) -> Health {
         self.health
@@ -415,42 +355,6 @@ impl Endpoint {
     /// Halves the maximum events per request after a batch of this size was too large.
     pub fn halve_batches(&mut self, events: usize) {
         self.cap.refused(events);
-    }
-
-    /// Why a command does not apply in the current state.
-    pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
-        match (command, self.health) {
-            (Command::Hold | Command::Resume | Command::Job(_), _) => None,
-            (Command::Probe, _) if self.held.is_some() => Some(CommandRefused::Held),
-            (Command::Probe | Command::Release, Health::Healthy { .. }) if self.pace.not_before.is_some() => None,
-            (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(CommandRefused::Healthy),
-            (Command::Probe, Health::Probing { .. }) => Some(CommandRefused::Probing),
-            (Command::Probe, Health::Suspended { .. }) => None,
-            (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => None,
-        }
-    }
-
-    /// Executes an operator's command. One that does not apply changes nothing.
-    pub fn on_command(&mut self, command: Command, now: Timestamp) {
-        if self.refuses(command).is_some() {
-            return;
-        }
-        match (command, self.health) {
-            (Command::Hold, _) => self.held = Some(HeldBy::ByOperator),
-            (Command::Resume, _) => self.held = None,
-            (Command::Job(_), _) => {}
-            (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions }) => {
-                self.pace.not_before = None;
-                self.health = Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions };
-            }
-            (Command::Probe | Command::Release, Health::Healthy { .. }) => self.pace.not_before = None,
-            (Command::Probe, Health::Probing { .. }) => {}
-            (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => {
-                self.pace.not_before = None;
-                self.probe = None;
-                self.recovered(now);
-            }
-        }
     }
 
     fn free(&self, in_flight: usize) -> u32 {

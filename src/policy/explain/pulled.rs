@@ -25,9 +25,10 @@ pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventS
     // A lock that has just expired is about to be taken up.
     let outcome = if is_locked { Failure::TimedOut.into() } else { last };
     let last = LastAttempt { outcome, status, tried };
-    match now < due {
-        true => EventState::Released { until: due, attempts, last },
-        false => EventState::Available { since: due, attempts, last },
+    if now < due {
+        EventState::Released { until: due, attempts, last }
+    } else {
+        EventState::Available { since: due, attempts, last }
     }
 }
 

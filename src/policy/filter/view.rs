@@ -267,9 +267,10 @@ impl<'e> JsonNode<'e> {
             return outline.members(self.members.clone()).map(member).collect::<Option<_>>().map(EventValue::Object);
         }
         outline.count(self.json.len());
-        match self.json.starts_with('[') {
-            true => serde_json::from_str::<Vec<&RawValue>>(self.json).map(elements).ok(),
-            false => scalar(self.json),
+        if self.json.starts_with('[') {
+            serde_json::from_str::<Vec<&RawValue>>(self.json).map(elements).ok()
+        } else {
+            scalar(self.json)
         }
     }
 

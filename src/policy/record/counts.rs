@@ -29,8 +29,8 @@ impl OutcomeCounts {
     }
 
     /// Counts an event that was given up, dead-lettered or not.
-    pub(in crate::policy) fn give_up(&mut self, reason: Reason, put_aside: bool) {
-        let of = if put_aside { &mut self.dead_lettered } else { &mut self.dropped };
+    pub(in crate::policy) fn give_up(&mut self, reason: Reason, dead_lettered: bool) {
+        let of = if dead_lettered { &mut self.dead_lettered } else { &mut self.dropped };
         *of.entry(reason).or_default() += 1;
     }
 

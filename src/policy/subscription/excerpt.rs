@@ -17,10 +17,18 @@ use crate::{
 };
 
 /// Maximum length of an excerpt: 4 KiB.
-const SAID_MAX: usize = 4096;
+const CONTENT_BYTES_MAX: usize = 4096;
 
-/// Maximum different excerpts per minute.
+/// Maximum different excerpts per minute. A fault has a few messages; one that differs each time would fill the store.
 const KEPT_MAX: usize = 16;
+
+/// An excerpt of a response.
+#[derive(Debug)]
+pub(super) struct KeptExcerpt {
+    pub(super) key: ExcerptKey,
+    /// The record to write, if it is new in this minute.
+    pub(super) unwritten: Option<Excerpt>,
+}
 
 /// The excerpts of the current minute.
 #[derive(Debug, Default)]
@@ -30,32 +38,27 @@ pub(super) struct ExcerptCache {
 }
 
 impl ExcerptCache {
-    /// The excerpt's number, and the record to write if it is new in this minute. [`None`] if the response was empty or
-    /// the minute is full.
-    pub(super) fn keep(
-        &mut self,
-        answer: &RequestResult,
-        now: Timestamp,
-    ) -> Option<(u64, Option<(ExcerptKey, Excerpt)>)> {
-        let (answered, said) = match (answer.body.is_empty(), answer.detail.is_empty()) {
-            (false, _) => (true, answer.body.slice(..answer.body.len().min(SAID_MAX))),
+    /// The excerpt of a response; [`None`] if the response was empty or the minute is full.
+    pub(super) fn keep(&mut self, answer: &RequestResult, now: Timestamp) -> Option<KeptExcerpt> {
+        let (answered, content) = match (answer.body.is_empty(), answer.detail.is_empty()) {
+            (false, _) => (true, answer.body.slice(..answer.body.len().min(CONTENT_BYTES_MAX))),
             (true, false) => (false, answer.detail.clone().into()),
             (true, true) => return None,
         };
         let mut hasher = DefaultHasher::new();
-        (answered, &said).hash(&mut hasher);
+        (answered, &content).hash(&mut hasher);
         let hash = hasher.finish();
         let key = ExcerptKey::new(now, answer.status, hash);
         if self.minute != key.minute {
             *self = Self { minute: key.minute, kept: BTreeSet::new() };
         }
         if self.kept.contains(&(key.status, hash)) {
-            return Some((hash, None));
+            return Some(KeptExcerpt { key, unwritten: None });
         }
         if self.kept.len() == KEPT_MAX {
             return None;
         }
         self.kept.insert((key.status, hash));
-        Some((hash, Some((key, Excerpt { answered, said }))))
+        Some(KeptExcerpt { key, unwritten: Some(Excerpt { answered, content }) })
     }
 }

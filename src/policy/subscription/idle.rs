@@ -15,32 +15,32 @@ use crate::{
 pub(super) struct IdleLanes {
     /// With the end of their time to live.
     keys: BTreeMap<DueKey, Timestamp>,
-    deaths: BTreeSet<(Timestamp, DueKey)>,
+    expiries: BTreeSet<(Timestamp, DueKey)>,
 }
 
 impl IdleLanes {
-    pub(super) fn lay(&mut self, key: DueKey, dies: Timestamp) {
-        if self.keys.insert(key, dies).is_none() {
-            self.deaths.insert((dies, key));
+    pub(super) fn insert(&mut self, key: DueKey, expires: Timestamp) {
+        if self.keys.insert(key, expires).is_none() {
+            self.expiries.insert((expires, key));
         }
     }
 
     /// Takes expired keys, or the first `max` if a client waits.
     pub(super) fn take(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
-        let dead = self.deaths.iter().take_while(|(dies, _)| *dies <= now).map(|(_, key)| *key);
+        let expired = self.expiries.iter().take_while(|(expires, _)| *expires <= now).map(|(_, key)| *key);
         let taken: Vec<DueKey> =
-            if wanted { self.keys.keys().take(max).copied().collect() } else { dead.take(max).collect() };
+            if wanted { self.keys.keys().take(max).copied().collect() } else { expired.take(max).collect() };
         for key in &taken {
-            if let Some(dies) = self.keys.remove(key) {
-                self.deaths.remove(&(dies, *key));
+            if let Some(expires) = self.keys.remove(key) {
+                self.expiries.remove(&(expires, *key));
             }
         }
         taken
     }
 
-    pub(super) fn drop_key(&mut self, obligation: (Lane, Seq)) {
-        self.keys.retain(|key, _| (key.lane, key.seq) != obligation);
-        self.deaths.retain(|(_, key)| (key.lane, key.seq) != obligation);
+    pub(super) fn drop_key(&mut self, dropped: (Lane, Seq)) {
+        self.keys.retain(|key, _| (key.lane, key.seq) != dropped);
+        self.expiries.retain(|(_, key)| (key.lane, key.seq) != dropped);
     }
 
     /// When the first of them was due.
@@ -50,7 +50,7 @@ impl IdleLanes {
 
     /// When the first of them expires.
     pub(super) fn first_expiry(&self) -> Option<Timestamp> {
-        self.deaths.first().map(|(dies, _)| *dies)
+        self.expiries.first().map(|(expires, _)| *expires)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = (Lane, Seq)> {

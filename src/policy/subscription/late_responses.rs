@@ -33,30 +33,30 @@ use crate::{
 /// Late successes that are not settled yet, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct LateResponses {
-    words: VecDeque<Arc<OutgoingBatch>>,
-    question: Lookup,
+    responses: VecDeque<Arc<OutgoingBatch>>,
+    lookup: Lookup,
 }
 
 impl LateResponses {
     /// The lookup in progress.
     pub(super) fn lookup(&mut self) -> &mut Lookup {
-        &mut self.question
+        &mut self.lookup
     }
 }
 
 impl Subscription {
     pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
-        if self.late.words.iter().all(|word| word.id != request.id) {
-            self.late.words.push_back(request);
+        if self.late.responses.iter().all(|known| known.id != request.id) {
+            self.late.responses.push_back(request);
         }
         self.settle_late(now);
     }
 
     /// Takes the disk's answer about pending deliveries.
     pub(super) fn on_pending_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
-        let Some(word) = self.late.question.answer(found) else { return };
-        if word == LookupResult::Good
-            && let Some(request) = self.late.words.pop_front()
+        let Some(result) = self.late.lookup.answer(found) else { return };
+        if result == LookupResult::Good
+            && let Some(request) = self.late.responses.pop_front()
         {
             let dues =
                 found.iter().filter_map(|(lane, seq, pending)| Some(((*lane, *seq), pending.as_ref()?.due))).collect();
@@ -67,13 +67,13 @@ impl Subscription {
 
     /// Settles late successes in order, up to the first that needs a lookup.
     fn settle_late(&mut self, now: Timestamp) {
-        while let (false, Some(request)) = (self.late.question.is_open(), self.late.words.front()) {
+        while let (false, Some(request)) = (self.late.lookup.is_open(), self.late.responses.front()) {
             let keys = request.items.iter().map(SendItem::key);
             let mut unknown: Vec<(Lane, Seq)> = keys.collect();
             unknown.retain(|key| self.is_unknown(*key));
             if !unknown.is_empty() {
-                self.late.question.put(unknown);
-            } else if let Some(request) = self.late.words.pop_front() {
+                self.late.lookup.put(unknown);
+            } else if let Some(request) = self.late.responses.pop_front() {
                 self.settle_late_response(&request, &BTreeMap::new(), now);
             }
         }
@@ -83,7 +83,7 @@ impl Subscription {
     fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
         let queue = self.queue(key.0);
         let known = queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != WindowEntry::Nothing;
-        !known && !self.in_flight_items().any(|item| item.key() == key)
+        !known && !self.requests.items().any(|item| item.key() == key)
     }
 
     fn settle_late_response(
@@ -117,11 +117,9 @@ impl Subscription {
     /// Removes a pending delivery from wherever it is, so that it can be settled. [`None`] if it has ended.
     fn take_back(&mut self, item: SendItem, dues: &BTreeMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
         let key = item.key();
-        for (id, request) in &mut self.requests {
-            if let Some(place) = request.items.iter().position(|in_flight| in_flight.key() == key) {
-                self.pending_write.detach(*id, key);
-                return Some(Arc::make_mut(request).items.remove(place));
-            }
+        if let Some((id, in_flight)) = self.requests.remove_item(key) {
+            self.pending_write.detach(id, key);
+            return Some(in_flight);
         }
         let queue = self.queue(item.lane);
         if let Some(found) = queue.take_out(item) {

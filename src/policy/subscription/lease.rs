@@ -66,7 +66,7 @@ pub(super) struct Leases {
     looked: bool,
     known: BTreeMap<(Lane, Seq), HeldLock>,
     claims: VecDeque<LeaseClaim>,
-    question: Lookup,
+    lookup: Lookup,
     /// Effects that follow the next write, and the write in progress, once they are durable.
     unwritten: Vec<Effect>,
     written: Vec<Effect>,
@@ -100,7 +100,7 @@ impl Leases {
     }
 
     pub(super) fn lookup(&mut self) -> &mut Lookup {
-        &mut self.question
+        &mut self.lookup
     }
 
     /// Notes that all decisions are in the write in progress.
@@ -156,12 +156,12 @@ impl Subscription {
             let attempt = item.attempts + 1;
             let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
             let leased = SendItem { attempts: attempt, since: Some(received), ..item };
-            self.defer(leased, until, (LastOutcome::Delivering, None), now);
+            self.defer(leased, until, LastAttempt::of_client(LastOutcome::Delivering, now));
             self.leases.known.insert((lane, seq), HeldLock { attempt, until, received, tried: now });
             self.leases.served_bytes += event.wire_len() as u64;
             self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
         }
-        self.note_lease((lane, attempts + 1), covers, LeaseStep::Received { until }, now);
+        self.note_lease(lane, attempts + 1, covers, LeaseStep::Received { until }, now);
         self.pending_write.cursor_now();
         if self.leases.wanted() == 0 || self.leases.served_bytes >= self.settings.batch.bytes_preferred {
             self.hand_over(lane);
@@ -171,7 +171,7 @@ impl Subscription {
     /// Whether to read the log before the first waiting client is served: it has more events, and the client would get
     /// fewer than it requests.
     pub(super) fn reads_log_first(&self) -> bool {
-        if self.leases.looked || !self.leases.served.is_empty() || !self.own.retries.is_empty() {
+        if self.leases.looked || !self.leases.served.is_empty() || !self.own.ready().is_empty() {
             return false;
         }
         let most = self.batch_max().min(self.room()) as usize;
@@ -193,7 +193,7 @@ impl Subscription {
         }
         if !self.leases.is_wanted() {
             self.forget_ready_jobs();
-            for ReadyEvent { item, .. } in std::mem::take(&mut self.own.retries) {
+            for ReadyEvent { item, .. } in self.own.take_all_ready() {
                 self.park(item);
             }
         }
@@ -213,16 +213,14 @@ impl Subscription {
         let (wanted, max) = (self.is_pulled() && self.leases.is_wanted(), self.leases.wanted_by_all().max(1));
         // Nothing expires while expiry is suspended.
         let expired_by = if self.expiry_held { Timestamp::default() } else { now };
-        for key in self.own.idle.take(expired_by, wanted, max) {
-            self.own.due.put_back(key);
-        }
+        self.own.wake_idle(expired_by, wanted, max);
     }
 
     /// Keeps the key of an event that no client waits for.
     fn park(&mut self, SendItem { lane, seq, appended, due, .. }: SendItem) {
-        let dies = self.settings.expires(appended);
+        let expires = self.settings.expires(appended);
         if let Some(due) = due {
-            self.own.idle.lay(DueKey { due, lane, seq }, dies);
+            self.own.keep_idle(DueKey { due, lane, seq }, expires);
         }
     }
 
@@ -241,13 +239,13 @@ impl Subscription {
         {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);
-            self.defer(item, until, (LastOutcome::Delivering, None), tried);
+            self.defer(item, until, LastAttempt::of_client(LastOutcome::Delivering, tried));
             self.leases.known.insert(key, HeldLock { attempt: item.attempts, until, received, tried });
             return;
         }
         if expired {
             self.leases.known.remove(&key);
-            self.note_lease((item.lane, item.attempts), vec![(item.seq, 1)], LeaseStep::Expired, now);
+            self.note_lease(item.lane, item.attempts, vec![(item.seq, 1)], LeaseStep::Expired, now);
             self.count(item.lane, |counters| counters.requests_failed += 1);
             self.counts.fail(Failure::TimedOut.into());
         }
@@ -259,14 +257,16 @@ impl Subscription {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
         match (expired, item.due, last) {
-            (true, Some(due), Some(last)) => self.defer(item, due, (Failure::TimedOut.into(), None), last.tried),
-            _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).retries.push_back(ready),
+            (true, Some(due), Some(last)) => {
+                self.defer(item, due, LastAttempt::of_client(Failure::TimedOut, last.tried))
+            }
+            _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).push_ready(ready),
             _ => self.park(item),
         }
     }
 
     /// Adds a ledger entry for a step of these leases, and counts it.
-    fn note_lease(&mut self, (lane, attempt): (Lane, u32), covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
+    fn note_lease(&mut self, lane: Lane, attempt: u32, covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
         self.counts.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
         self.pending_write.note(lane, attempt, LedgerEntry { at: now, covers, what: LedgerEvent::Lease(step) });
     }
@@ -279,7 +279,7 @@ impl Subscription {
 
     /// Takes the disk's answer about leases of an earlier incarnation.
     pub(super) fn on_leases_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
-        if self.leases.question.answer(found) != Some(LookupResult::Good) {
+        if self.leases.lookup.answer(found) != Some(LookupResult::Good) {
             return;
         }
         for (lane, seq, pending) in found {
@@ -307,13 +307,13 @@ impl Subscription {
 
     /// Decides claims in order, up to the first that needs a lookup.
     pub(super) fn settle_claims(&mut self, now: Timestamp) {
-        while !self.leases.question.is_open() && !self.pending_write.is_ahead() {
+        while !self.leases.lookup.is_open() && !self.pending_write.is_ahead() {
             let Some(claim) = self.leases.claims.front() else { return };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
             let unknown: Vec<(Lane, Seq)> =
                 keys.into_iter().filter(|key| self.may_be_of_earlier_incarnation(*key)).collect();
             if !unknown.is_empty() {
-                return self.leases.question.put(unknown);
+                return self.leases.lookup.put(unknown);
             }
             if let Some(claim) = self.leases.claims.pop_front() {
                 self.decide(&claim, now);
@@ -333,16 +333,16 @@ impl Subscription {
     fn decide(&mut self, claim: &LeaseClaim, now: Timestamp) {
         // A client may renew the same lock twice in one claim.
         let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
-        let mut verdicts = Vec::with_capacity(claim.leases.len());
+        let mut results = Vec::with_capacity(claim.leases.len());
         for lease in &claim.leases {
-            let verdict = match self.settle_lease(*lease, claim.action, now) {
+            let result = match self.settle_lease(*lease, claim.action, now) {
                 Ok(until) => {
                     done.entry((lease.lane, lease.attempt, until)).or_default().insert(lease.seq);
                     LeaseResult::Done
                 }
-                Err(verdict) => verdict,
+                Err(lost) => lost,
             };
-            verdicts.push(verdict);
+            results.push(result);
         }
         for ((lane, attempt, until), seqs) in done {
             let step = match claim.action {
@@ -352,10 +352,10 @@ impl Subscription {
                 // Giving up adds its own ledger entry.
                 LeaseAction::Reject => continue,
             };
-            self.note_lease((lane, attempt), covers(seqs.into_iter().collect()), step, now);
+            self.note_lease(lane, attempt, covers(seqs.into_iter().collect()), step, now);
         }
         // Results without a change are queued too, so that they stay in order.
-        self.leases.unwritten.push(Effect::ReportResults { to: claim.id, verdicts });
+        self.leases.unwritten.push(Effect::ReportResults { to: claim.id, verdicts: results });
         self.pending_write.cursor_now();
     }
 
@@ -367,7 +367,7 @@ impl Subscription {
             *self.leases.known.get(&key).filter(good).ok_or(LeaseResult::Lost)?;
         let Lease { lane, seq, appended, .. } = lease;
         let item = SendItem { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
-        let last = Some(LastAttempt { outcome: LastOutcome::Delivering, status: None, tried });
+        let last = Some(LastAttempt::of_client(LastOutcome::Delivering, tried));
         let renewed = received.after(RENEWED_FOR);
         match action {
             LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
@@ -375,7 +375,7 @@ impl Subscription {
                 let lock = self.settings.pull.map_or_else(Default::default, |pull| pull.lock);
                 let longer = now.after(lock).min(renewed).max(until);
                 if longer > until {
-                    self.defer(item, longer, (LastOutcome::Delivering, None), tried);
+                    self.defer(item, longer, LastAttempt::of_client(LastOutcome::Delivering, tried));
                     self.leases.known.insert(key, HeldLock { attempt, until: longer, received, tried });
                 }
                 return Ok(longer);
@@ -391,14 +391,14 @@ impl Subscription {
             }
             LeaseAction::Release(delay) => {
                 let due = avoid_due(until, now.after(delay));
-                self.defer(item, due, (Outcome::Aborted.into(), None), tried);
+                self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
                 return Ok(due);
             }
             LeaseAction::Return => {
                 let attempts = attempt.saturating_sub(1);
                 let item = SendItem { attempts, since: item.since.filter(|_| attempts > 0), ..item };
                 let due = avoid_due(until, now);
-                self.defer(item, due, (Outcome::Aborted.into(), None), tried);
+                self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
                 return Ok(due);
             }
         }

@@ -64,8 +64,8 @@ impl Lookup {
         if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(keys.iter().copied()) {
             return None;
         }
-        let word = if *stale { LookupResult::Stale } else { LookupResult::Good };
+        let result = if *stale { LookupResult::Stale } else { LookupResult::Good };
         *self = Self::None;
-        Some(word)
+        Some(result)
     }
 }

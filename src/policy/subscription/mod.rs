@@ -10,9 +10,11 @@
 //! | `lane_assignment` | which lane sends which positions of the log, what overflows and what expires |
 //! | `send` | the selection of the next batch; reading and fetching |
 //! | `queue` | pending deliveries on the way from the disk to a request |
+//! | `in_flight` | the requests in flight |
 //! | `jobs` | replays and other jobs |
 //! | `redrive` | dead letters that are sent again |
 //! | `lease`, `idle` | pull delivery: leases, and due events that no client waits for |
+//! | `timers` | when to act if nothing happens before |
 //! | `settle` | the consequences of a request's outcome |
 //! | `late_responses` | successes that arrive after the response timeout |
 //! | `lookup` | questions that only the disk can answer |
@@ -34,6 +36,7 @@
 
 mod excerpt;
 mod idle;
+mod in_flight;
 mod jobs;
 mod lane_assignment;
 mod late_responses;
@@ -45,13 +48,12 @@ mod queue;
 mod redrive;
 mod send;
 mod settle;
+mod timers;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use excerpt::ExcerptCache;
+use in_flight::InFlight;
 use jobs::Jobs;
 use lane_assignment::{ExpiryScan, is_sent};
 use late_responses::LateResponses;
@@ -92,10 +94,7 @@ pub struct Subscription {
     /// Pending deliveries of jobs.
     replays: SendQueue,
     jobs: Jobs,
-    requests: BTreeMap<RequestId, Arc<OutgoingBatch>>,
-    next_request: RequestId,
-    /// Maximum requests in flight, limited by the file descriptors of the process.
-    requests_max: usize,
+    requests: InFlight,
     /// Whether expiry is suspended because the clock is not trusted.
     expiry_held: bool,
     turn: usize,
@@ -155,9 +154,7 @@ impl Subscription {
             own: SendQueue::new(due, lost_of(Traffic::Own)),
             replays: SendQueue::new(RetryWindow::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs)),
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
-            requests: requests.into_iter().map(|request| (request.id, request)).collect(),
-            next_request,
-            requests_max: usize::MAX,
+            requests: InFlight::recover(requests, next_request),
             expiry_held: false,
             turn: 0,
             end,
@@ -249,7 +246,7 @@ impl Subscription {
 
     /// Limits the requests in flight to `most`, for lack of file descriptors.
     pub fn limit_requests(&mut self, most: usize) {
-        self.requests_max = most;
+        self.requests.limit(most);
     }
 
     /// Suspends or resumes expiry. A clock that is not trusted must not expire events.
@@ -276,17 +273,7 @@ impl Subscription {
 
     /// Whether a request could leave now if the request limit allowed it. The caller ticks it again once there is room.
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
-        !self.may_add_request() && !self.is_pulled() && self.endpoint.free_requests(self.requests.len(), now) > 0
-    }
-
-    fn may_add_request(&self) -> bool {
-        self.requests.len() < self.requests_max
-    }
-
-    /// When to absorb an [`Input::Tick`] if nothing else happens before.
-    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let request = self.requests.values().next().map(|request| request.deadline);
-        [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
+        !self.requests.has_room() && !self.is_pulled() && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
     /// The cursor as it would be written now.
@@ -329,67 +316,7 @@ impl Subscription {
 
     /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// When something can be sent that cannot be sent now. Where only the concurrency limit blocks, the next outcome
-    /// wakes the state machine.
-    fn next_work(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.endpoint.is_shut() {
-            return None;
-        }
-        if let Health::Probing { .. } = self.endpoint.health() {
-            return None;
-        }
-        match self.endpoint.opens().filter(|opens| *opens > now) {
-            Some(until) => {
-                let probe = self.work(now).map(|work| work.max(until));
-                let dead_lettering = self.next_due_key(now).filter(|_| self.is_dead_lettering(now));
-                probe.into_iter().chain(self.connects(now)).chain(dead_lettering).min()
-            }
-            // Ready events wait for the pace or for a request to finish.
-            None => {
-                let paced = self.endpoint.pace_opens(self.requests.len(), now);
-                let paced = paced.filter(|_| {
-                    self.may_add_request()
-                        && self.is_ready()
-                        && !self.pending_write.is_ahead()
-                        && !self.awaits_lane_assignment()
-                });
-                paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
-            }
-        }
-    }
-
-    /// When there is something to send, if the endpoint may be called.
-    fn work(&self, now: Timestamp) -> Option<Timestamp> {
-        let waits = self.is_behind() || !self.own.lost.is_empty() || !self.own.retries.is_empty();
-        let work = if waits { Some(now) } else { self.own.first_due() };
-        work.into_iter().chain(self.wait_of_jobs(now)).min()
-    }
-
-    /// When to try a bare connection: the endpoint is suspended and there is something to send.
-    fn connects(&self, now: Timestamp) -> Option<Timestamp> {
-        let due = self.endpoint.connects().filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
-        self.work(now).map(|work| work.max(due))
-    }
-
-    /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or wait for room.
-    fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let blocked = self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
-        let death = self.own.idle.first_expiry().filter(|_| !self.expiry_held);
-        self.own.due.wakes(now).into_iter().chain(death).min().filter(|_| !blocked)
-    }
-
-    /// When the first pending delivery is due, wherever it is.
-    fn first_due(&self) -> Option<Timestamp> {
-        let in_flight = self.in_flight_items().filter_map(|item| item.due);
-        self.own.first_due().into_iter().chain(self.replays.first_due()).chain(in_flight).min()
-    }
-
-    /// The items of all requests in flight.
-    fn in_flight_items(&self) -> impl Iterator<Item = &SendItem> {
-        self.requests.values().flat_map(|request| &request.items)
+        self.requests.count()
     }
 
     /// The queue of this lane's pending deliveries.

@@ -6,7 +6,12 @@ use std::collections::VecDeque;
 use super::idle::IdleLanes;
 use crate::{
     event::{Lane, Seq, Timestamp},
-    policy::{SendItem, batch::ReadyEvent, record::DueKey, retry_window::RetryWindow},
+    policy::{
+        SendItem,
+        batch::{self, BatchLimits, ReadyEvent},
+        record::DueKey,
+        retry_window::RetryWindow,
+    },
 };
 
 /// Number of pending deliveries fetched at once, unless a batch is larger.
@@ -31,11 +36,12 @@ impl WantedEvents {
 pub(super) struct SendQueue {
     pub(super) due: RetryWindow,
     /// Open at recovery and not in flight: fetched and sent again.
-    pub(super) lost: VecDeque<(Lane, Seq)>,
-    pub(super) fetching: Vec<WantedEvents>,
-    pub(super) retries: VecDeque<ReadyEvent>,
+    lost: VecDeque<(Lane, Seq)>,
+    fetching: Vec<WantedEvents>,
+    /// Ready to be sent again.
+    retries: VecDeque<ReadyEvent>,
     /// Due, but no pull client waits for it.
-    pub(super) idle: IdleLanes,
+    idle: IdleLanes,
 }
 
 impl SendQueue {
@@ -47,6 +53,69 @@ impl SendQueue {
     pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
         self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys())
+    }
+
+    /// Whether anything is to be sent at once.
+    pub(super) fn waits(&self) -> bool {
+        !self.lost.is_empty() || !self.retries.is_empty()
+    }
+
+    /// Whether events of these lanes were open at recovery and are to be fetched.
+    pub(super) fn has_lost(&self, lanes: &[Lane]) -> bool {
+        self.lost.iter().any(|(lane, _)| lanes.contains(lane))
+    }
+
+    pub(super) fn is_fetching(&self) -> bool {
+        !self.fetching.is_empty()
+    }
+
+    /// Ends the fetch in progress.
+    pub(super) fn take_fetching(&mut self) -> Vec<WantedEvents> {
+        std::mem::take(&mut self.fetching)
+    }
+
+    /// The ready events.
+    pub(super) fn ready(&self) -> &VecDeque<ReadyEvent> {
+        &self.retries
+    }
+
+    pub(super) fn push_ready(&mut self, ready: ReadyEvent) {
+        self.retries.push_back(ready);
+    }
+
+    /// Takes a batch of ready events.
+    pub(super) fn take_ready(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
+        batch::take(&mut self.retries, limits)
+    }
+
+    /// Takes a batch of ready events of a lane.
+    pub(super) fn take_ready_of(&mut self, lane: Lane, limits: BatchLimits) -> Vec<ReadyEvent> {
+        let (mut own, others) = self.take_all_ready().into_iter().partition::<VecDeque<_>, _>(|r| r.item.lane == lane);
+        let batch = batch::take(&mut own, limits);
+        self.retries = others;
+        self.retries.extend(own);
+        batch
+    }
+
+    pub(super) fn take_all_ready(&mut self) -> VecDeque<ReadyEvent> {
+        std::mem::take(&mut self.retries)
+    }
+
+    /// Keeps the key of an event that no pull client waits for until the event expires.
+    pub(super) fn keep_idle(&mut self, key: DueKey, expires: Timestamp) {
+        self.idle.insert(key, expires);
+    }
+
+    /// Returns idle keys to the window: those that expired, or the first `max` if a client waits.
+    pub(super) fn wake_idle(&mut self, expired_by: Timestamp, wanted: bool, max: usize) {
+        for key in self.idle.take(expired_by, wanted, max) {
+            self.due.put_back(key);
+        }
+    }
+
+    /// When the first idle event expires.
+    pub(super) fn first_idle_expiry(&self) -> Option<Timestamp> {
+        self.idle.first_expiry()
     }
 
     /// Bytes of the ready events.

@@ -8,7 +8,7 @@
 //!   again later.
 //! - An expired event is never sent: it is given up without another attempt.
 
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 use super::{
     Subscription,
@@ -16,10 +16,10 @@ use super::{
     queue::{SendQueue, WantedEvents},
 };
 use crate::{
-    event::{Event, Lane, RequestId, Seq, Timestamp},
+    event::{Event, Lane, Seq, Timestamp},
     policy::{
-        Effect, OutgoingBatch, SendItem,
-        batch::{self, BatchLimits, LastAttempt, ReadyEvent},
+        Effect, SendItem,
+        batch::{BatchLimits, LastAttempt, ReadyEvent},
         lane::LaneReader,
         outcome::Reason,
         property::PropertyGroup,
@@ -51,33 +51,46 @@ const TURNS: [[SendShare; 3]; 5] = [
 ];
 
 impl Subscription {
-    /// One step of the sending pipeline. The order of the steps matters:
+    /// One turn of the sending pipeline, in three stages. `tests/policy/order.rs` has a case for each reason:
     ///
-    /// 1. Find out which events expired, and assign positions of the log to lanes. A first attempt leaves only after
-    ///    that.
-    /// 2. Drop ready events if the endpoint may not be called.
-    /// 3. Take back deliveries of canceled jobs, and give up events that expire, overflow or are dead-lettered in
-    ///    probation. This comes before sending, so that none of them takes a place in a request.
-    /// 4. Send batches, or hand them to pull clients, until no room or no event is left.
-    /// 5. Read and fetch what can be sent next. This comes after sending: what was sent makes room for reading, and a
-    ///    probe that has just left closes the endpoint again.
-    /// 6. Pass filtered events and remove finished lanes and jobs. This comes last, because each step above can finish
-    ///    one.
+    /// 1. Prepare: assign positions of the log to lanes, and drop what is ready if the endpoint may not be called. This
+    ///    comes before sending: an event that leaves from the live lane cannot be assigned to the backlog any more.
+    /// 2. Give up and send what is ready.
+    /// 3. Read ahead, and end lanes and jobs. This comes last: what was given up or sent has made room for reading, or
+    ///    was the last event of its lane, and a probe that has just left has closed the endpoint again.
+    ///
+    /// The order within a stage does not matter.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let dead_lettering = self.is_dead_lettering(now);
         self.assign_lanes(effects, now);
-        let is_open = self.endpoint.is_open(now);
-        if !is_open {
-            self.forget_ready_jobs();
+        self.forget_unsendable(dead_lettering, now);
+
+        self.give_up_unsent(effects, dead_lettering, now);
+        self.send_batches(effects, now);
+
+        self.read_ahead(effects, dead_lettering, now);
+        self.end_finished(now);
+    }
+
+    fn forget_unsendable(&mut self, dead_lettering: bool, now: Timestamp) {
+        if self.endpoint.is_open(now) {
+            return;
         }
-        if !is_open && !dead_lettering {
+        self.forget_ready_jobs();
+        if !dead_lettering {
             self.forget_ready();
         }
+    }
+
+    fn give_up_unsent(&mut self, effects: &mut Vec<Effect>, dead_lettering: bool, now: Timestamp) {
         self.take_back_canceled(now);
         self.give_up_ranges(effects, now);
         if dead_lettering {
             self.give_up_ready(now);
         }
+    }
+
+    fn send_batches(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         while !self.pending_write.is_ahead() && self.has_room(now) {
             let batch = self.next_of_all(now);
             if batch.is_empty() {
@@ -88,18 +101,27 @@ impl Subscription {
             for ready in expired {
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
             }
-            match (alive.is_empty(), self.is_pulled()) {
-                (true, _) => {}
-                (false, true) => self.lease(alive, now),
-                (false, false) => effects.push(self.send(alive, now)),
+            if alive.is_empty() {
+                continue;
+            }
+            if self.is_pulled() {
+                self.lease(alive, now);
+            } else {
+                effects.push(self.send(alive, now));
             }
         }
         self.finish_lease_round(effects);
-        // A probe that has just left closes the endpoint.
-        if !self.pending_write.is_ahead() && !self.awaits_position() && (dead_lettering || self.endpoint.is_open(now)) {
+    }
+
+    fn read_ahead(&mut self, effects: &mut Vec<Effect>, dead_lettering: bool, now: Timestamp) {
+        let is_open = self.endpoint.is_open(now);
+        if !self.pending_write.is_ahead() && !self.awaits_position() && (dead_lettering || is_open) {
             self.request_reads(effects, now);
         }
-        self.ask_for_jobs(effects, self.is_wanted() && self.endpoint.is_open(now), now);
+        self.ask_for_jobs(effects, self.is_wanted() && is_open, now);
+    }
+
+    fn end_finished(&mut self, now: Timestamp) {
         self.pass_skipped(now);
         self.drop_finished();
         self.end_jobs(now);
@@ -110,7 +132,7 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.reads_log_first();
         }
-        self.may_add_request() && self.endpoint.free_requests(self.requests.len(), now) > 0
+        self.requests.has_room() && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
     /// Maximum events that leave together.
@@ -157,12 +179,12 @@ impl Subscription {
 
     /// Whether enough is fetched or ready that no more is fetched now.
     pub(super) fn fetches_enough(&self) -> bool {
-        !self.own.fetching.is_empty() || self.own.retries.len() >= self.settings.batch.events_max as usize
+        self.own.is_fetching() || self.own.ready().len() >= self.settings.batch.events_max as usize
     }
 
     pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
         let queues = [&self.own, &self.replays].into_iter().flat_map(SendQueue::engaged);
-        let engaged: HashSet<(Lane, Seq)> = self.in_flight_items().map(SendItem::key).chain(queues).collect();
+        let engaged: HashSet<(Lane, Seq)> = self.requests.items().map(SendItem::key).chain(queues).collect();
         let queue = match of {
             Traffic::Own => &mut self.own,
             Traffic::Jobs => &mut self.replays,
@@ -172,7 +194,7 @@ impl Subscription {
 
     pub(super) fn on_fetched(&mut self, fetched: Vec<FetchedPending>, now: Timestamp) {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
-        let mut wanted = std::mem::take(&mut self.queue(of).fetching);
+        let mut wanted = self.queue(of).take_fetching();
         for FetchedPending { lane, seq, pending, event } in fetched {
             let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
             let WantedEvents { due, .. } = wanted.remove(place);
@@ -194,11 +216,7 @@ impl Subscription {
             }
             let attempts = pending.as_ref().map_or(0, |pending| pending.attempts);
             let since = pending.as_ref().and_then(|pending| pending.received);
-            let last = pending.map(|pending| LastAttempt {
-                outcome: pending.last,
-                status: pending.status,
-                tried: pending.tried,
-            });
+            let last = pending.as_ref().map(LastAttempt::from);
             // A batch that was too large for the endpoint was not an attempt at its events.
             let last = last.filter(|_| attempts > 0);
             let appended = event.as_ref().map_or(now, |event| event.appended);
@@ -207,9 +225,10 @@ impl Subscription {
                 Some(event) => {
                     let group = PropertyGroup::of(&self.settings.grouping, &event);
                     let ready = ReadyEvent { item, event, last, group };
-                    match self.is_pulled() {
-                        true => self.take_up(ready, now),
-                        false => self.queue(lane).retries.push_back(ready),
+                    if self.is_pulled() {
+                        self.take_up(ready, now);
+                    } else {
+                        self.queue(lane).push_ready(ready);
                     }
                 }
                 None => self.give_up(item, Reason::Missing, last, now),
@@ -258,10 +277,10 @@ impl Subscription {
             let lane = match share {
                 SendShare::Live => self.lane_ready(|lane| lane == Lane::LIVE),
                 SendShare::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_own(lane)),
-                SendShare::Retries if self.own.retries.is_empty() => None,
+                SendShare::Retries if self.own.ready().is_empty() => None,
                 SendShare::Retries => {
                     self.turn = turn;
-                    return batch::take(&mut self.own.retries, limits);
+                    return self.own.take_ready(limits);
                 }
             };
             if let Some(lane) = lane {
@@ -290,24 +309,20 @@ impl Subscription {
 
     /// Whether any event is ready, apart from jobs.
     pub(super) fn is_ready(&self) -> bool {
-        !self.own.retries.is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.ready() > 0)
+        !self.own.ready().is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.ready() > 0)
     }
 
     fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
         // A batch cut at the preferred size has more behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
         let (items, events): (_, Vec<Event>) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
-        let id = self.next_request;
-        self.next_request = RequestId(id.0 + 1);
-        let deadline = now.after(self.settings.request_wait);
         if let Health::Suspended { .. } = self.endpoint.health()
             && !self.endpoint.is_early()
         {
             self.away = self.end;
         }
-        let request = Arc::new(OutgoingBatch { id, items, events: events.len(), sent: now, deadline });
-        self.endpoint.sent(id, full, now);
-        self.requests.insert(id, Arc::clone(&request));
+        let request = self.requests.begin(items, now.after(self.settings.request_wait), now);
+        self.endpoint.sent(request.id, full, now);
         Effect::Send { request, events }
     }
 

@@ -30,28 +30,28 @@ const GONE: u16 = 410;
 impl Subscription {
     pub(super) fn on_finished(&mut self, id: RequestId, answer: &RequestResult, now: Timestamp, jitter: Jitter) {
         // After the deadline the request counts as lost, and its events are sent again.
-        let Some(request) = self.requests.remove(&id) else { return };
+        let Some(request) = self.requests.end(id) else { return };
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
         let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && request.events > 1;
         let OutgoingBatch { sent, events, .. } = *request;
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
-        let heard = RequestReport {
+        let report = RequestReport {
             request: id,
             sent,
             events,
-            in_flight: self.requests.len() + 1,
+            in_flight: self.requests.count() + 1,
             outcome: answer.outcome,
             // An endpoint that accepts smaller batches has not failed.
             refused: too_large || retry::blames_events(&edition, terms, answer),
             retry_after: answer.retry_after,
             latency: answer.latency,
         };
-        self.endpoint.on_response(heard, now);
+        self.endpoint.on_response(report, now);
         // A request that gridhook aborted says nothing about the endpoint.
         if answer.outcome != Outcome::Aborted {
             self.endpoint.reached(!answer.unreached, now, jitter);
-            if answer.outcome != Outcome::Delivered && !heard.refused {
+            if answer.outcome != Outcome::Delivered && !report.refused {
                 self.away = self.end;
             }
         }
@@ -78,47 +78,43 @@ impl Subscription {
             return self.cancel(request.items.clone(), now);
         }
         // All events of a request have the same number of attempts. The times of their first attempts may differ.
-        let judged = |item: &SendItem| match too_large {
-            // A batch that was merely too large is not an attempt at its events.
-            true => (*item, RetryDecision::Again(now)),
-            false => {
-                let number = item.attempts + 1;
-                let failed = retry::Failed { number, first: first_sent(item, sent), sent, ended: now };
-                let verdict = retry::judge(&edition, terms, self.settings.attempts_max, failed, answer, jitter);
-                (SendItem { attempts: number, ..*item }, verdict)
+        let judged = |item: &SendItem| {
+            if too_large {
+                // A batch that was merely too large is not an attempt at its events.
+                return (*item, RetryDecision::Again(now));
             }
+            let number = item.attempts + 1;
+            let failed = retry::Failed { number, first: first_sent(item, sent), sent, ended: now };
+            let decision = retry::judge(&edition, terms, self.settings.attempts_max, failed, answer, jitter);
+            (SendItem { attempts: number, ..*item }, decision)
         };
         let judged: Vec<(SendItem, RetryDecision)> = request.items.iter().map(judged).collect();
         let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
-        for (item, (_, verdict)) in request.items.iter().zip(&judged) {
-            let next = if let RetryDecision::Again(due) = verdict { Some(*due) } else { None };
+        for (item, (_, decision)) in request.items.iter().zip(&judged) {
+            let next = if let RetryDecision::Again(due) = decision { Some(*due) } else { None };
             nexts.entry(next).or_default().push(*item);
         }
         for (next, items) in nexts {
             self.note_attempt(&items, answer, next, now);
         }
         let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: request.sent };
-        for (tried, verdict) in judged {
-            match verdict {
-                RetryDecision::Again(due) => {
-                    self.defer(tried, due, (answer.outcome.into(), answer.status), request.sent)
-                }
-                RetryDecision::Never(reason) => self.give_up(tried, reason, Some(last), now),
+        for (item, decision) in judged {
+            match decision {
+                RetryDecision::Again(due) => self.defer(item, due, last),
+                RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
             }
         }
     }
 
     pub(super) fn fail_overdue_requests(&mut self, now: Timestamp, jitter: Jitter) {
-        while let Some((&id, _)) = self.requests.first_key_value().filter(|(_, request)| request.deadline <= now) {
+        while let Some((id, _)) = self.requests.oldest().filter(|(_, deadline)| *deadline <= now) {
             self.on_finished(id, &RequestResult::bare(Outcome::Aborted), now, jitter);
         }
     }
 
     pub(super) fn on_quarantine(&mut self, item: SendItem, now: Timestamp, jitter: Jitter) {
-        let is_it = |other: &SendItem| other.key() == item.key();
-        if let Some((&id, request)) = self.requests.iter_mut().find(|(_, request)| request.items.iter().any(is_it)) {
+        if let Some((id, _)) = self.requests.remove_item(item.key()) {
             // The response may have caused the panic. The other events of the request are tried again.
-            Arc::make_mut(request).items.retain(|other| !is_it(other));
             self.on_finished(id, &RequestResult::bare(Outcome::Aborted), now, jitter);
         }
         if item.due.is_none()
@@ -211,14 +207,9 @@ impl Subscription {
         }
     }
 
-    /// Makes the event pending after `item.attempts` attempts, of which the last was sent at `tried`.
-    pub(super) fn defer(
-        &mut self,
-        item: SendItem,
-        due: Timestamp,
-        (last, status): (LastOutcome, Option<u16>),
-        tried: Timestamp,
-    ) {
+    /// Makes the event pending after `item.attempts` attempts, of which this was the last.
+    pub(super) fn defer(&mut self, item: SendItem, due: Timestamp, last: LastAttempt) {
+        let LastAttempt { outcome: last, status, tried } = last;
         let SendItem { lane, seq, attempts, due: was_due, .. } = item;
         if was_due.is_none() {
             if !self.first_outcome(item) {
@@ -274,11 +265,11 @@ impl Subscription {
         let RequestResult { outcome, status, latency, .. } = *answer;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
-            && let Some((hash, unknown)) = self.excerpts.keep(answer, now)
+            && let Some(kept) = self.excerpts.keep(answer, now)
         {
-            excerpt = Some(hash);
-            if let Some((key, excerpt)) = unknown {
-                self.pending_write.change(RecordChange::StoreExcerpt { key, excerpt });
+            excerpt = Some(kept.key.hash);
+            if let Some(excerpt) = kept.unwritten {
+                self.pending_write.change(RecordChange::StoreExcerpt { key: kept.key, excerpt });
             }
         }
         let what = LedgerEvent::Attempted { outcome, status, latency, next, excerpt };

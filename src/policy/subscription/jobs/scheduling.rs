@@ -1,7 +1,5 @@
 //! When a job may send, what it sends, and what it reads ahead.
 
-use std::collections::VecDeque;
-
 use super::{
     super::{Subscription, lane_mut},
     PENDING_MAX, RunningJob,
@@ -9,28 +7,22 @@ use super::{
 use crate::{
     event::{Lane, Timestamp},
     policy::{
-        Effect, OutgoingBatch,
-        batch::{self, BatchLimits, ReadyEvent},
+        Effect,
+        batch::{BatchLimits, ReadyEvent},
         lane::LaneReader,
         record::Traffic,
     },
 };
 
 impl Subscription {
-    /// Number of job requests in flight.
-    fn job_requests_in_flight(&self) -> usize {
-        let is_job = |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
-        self.requests.values().filter(|request| is_job(request)).count()
-    }
-
     /// When the endpoint has room for a job's request; [`None`] if only an outcome can make room.
     fn spares_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        self.endpoint.jobs_open(self.job_requests_in_flight(), self.jobs.left, now)
+        self.endpoint.jobs_open(self.requests.count_of_jobs(), self.jobs.left, now)
     }
 
     /// What a job could send at once, before its rate limit.
     fn job_ready(&self, lane: Lane) -> u32 {
-        let retries = self.replays.retries.iter().filter(|ready| ready.item.lane == lane).count();
+        let retries = self.replays.ready().iter().filter(|ready| ready.item.lane == lane).count();
         let fresh = self.lanes.iter().find(|reading| reading.lane() == lane).map_or(0, LaneReader::ready);
         let ready = if retries > 0 { retries } else { fresh };
         u32::try_from(ready).unwrap_or(u32::MAX).min(self.endpoint.batch_max())
@@ -66,11 +58,7 @@ impl Subscription {
 
     /// Retries precede first attempts: their number is bounded, and at the bound the job stops.
     fn take_of_job(&mut self, lane: Lane, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
-        let retries = std::mem::take(&mut self.replays.retries);
-        let (mut own, others) = retries.into_iter().partition::<VecDeque<_>, _>(|ready| ready.item.lane == lane);
-        let batch = batch::take(&mut own, limits);
-        self.replays.retries = others;
-        self.replays.retries.extend(own);
+        let batch = self.replays.take_ready_of(lane, limits);
         match self.lanes.iter().position(|reading| reading.lane() == lane) {
             Some(place) if batch.is_empty() => self.take(place, limits, now),
             Some(_) | None => batch,
@@ -111,7 +99,7 @@ impl Subscription {
 
     /// Jobs that have nothing fetched and could send it.
     fn fetchable_jobs(&self) -> Vec<Lane> {
-        let has_ready = |lane| self.replays.retries.iter().any(|ready| ready.item.lane == lane);
+        let has_ready = |lane| self.replays.ready().iter().any(|ready| ready.item.lane == lane);
         self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
     }
 
@@ -120,9 +108,9 @@ impl Subscription {
         if self.jobs.is_empty() || self.pending_write.is_ahead() || self.awaits_lane_assignment() || !self.is_wanted() {
             return None;
         }
-        let place = match self.endpoint.free_requests(self.requests.len(), now) {
-            0 => self.endpoint.pace_opens(self.requests.len(), now),
-            1.. => Some(now).filter(|_| self.may_add_request()),
+        let place = match self.endpoint.free_requests(self.requests.count(), now) {
+            0 => self.endpoint.pace_opens(self.requests.count(), now),
+            1.. => Some(now).filter(|_| self.requests.has_room()),
         };
         let sends = place.zip(self.spares_jobs(now)).and_then(|(place, spare)| {
             let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
@@ -137,7 +125,7 @@ impl Subscription {
 
     fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
         let wanted = self.fetchable_jobs();
-        let idle = self.replays.fetching.is_empty() && !wanted.is_empty();
+        let idle = !self.replays.is_fetching() && !wanted.is_empty();
         idle.then(|| self.replays.due.wakes_of(now, |lane| wanted.contains(&lane))).flatten()
     }
 
@@ -146,8 +134,8 @@ impl Subscription {
         let running = self.job_lanes(RunningJob::runs);
         let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
         let waits = self.lanes.iter().any(behind)
-            || self.replays.lost.iter().any(|(lane, _)| running.contains(lane))
-            || self.replays.retries.iter().any(|ready| running.contains(&ready.item.lane));
+            || self.replays.has_lost(&running)
+            || self.replays.ready().iter().any(|ready| running.contains(&ready.item.lane));
         if waits { Some(now) } else { self.replays.due.wakes_of(now, |lane| running.contains(&lane)) }
     }
 

@@ -1,0 +1,78 @@
+//! The state of an endpoint as recovered from its record.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Endpoint, cap::ConcurrencyCap, health, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    reach::ConnectionProbe,
+};
+use crate::{
+    event::{RequestId, Timestamp},
+    policy::{
+        SubscriptionSettings,
+        record::{Cursor, Health, PaceRecord},
+    },
+};
+
+impl Endpoint {
+    /// Recovers an endpoint from its record. `in_flight` are the requests in flight and the times when they were sent:
+    /// the first one sent after the suspension is the probe of an earlier incarnation. If there is none, the next probe
+    /// may leave at once.
+    ///
+    /// An endpoint with a pace starts it again. One with pending deliveries that failed recently gets a pace, so that
+    /// deliveries that became due meanwhile are not sent all at once.
+    pub fn recover(
+        settings: &SubscriptionSettings,
+        cursor: &Cursor,
+        requests: impl Iterator<Item = (RequestId, Timestamp)>,
+        now: Timestamp,
+    ) -> Self {
+        let edition = Arc::clone(&settings.edition);
+        let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
+        let (health, probe) = match cursor.health {
+            health @ Health::Healthy { .. } => (health, None),
+            health @ Health::Suspended { cause, since, until, consecutive_suspensions } => match probe(until) {
+                Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
+                None => (health, None),
+            },
+            health @ Health::Probing { cause, since, consecutive_suspensions } => {
+                match probe(since.after(Duration::from_micros(1))) {
+                    Some(id) => (health, Some(id)),
+                    None => (Health::Suspended { cause, since, until: now, consecutive_suspensions }, None),
+                }
+            }
+        };
+        // The clock may have been set back since, so the wait is capped at the longest one allowed.
+        let longest = now.after(edition.retry.retry_after_max);
+        let not_before = cursor.pace.not_before.map(|until| until.min(longest)).filter(|until| *until > now);
+        let cause = match health {
+            Health::Suspended { cause, .. } => Some(cause),
+            Health::Healthy { .. } | Health::Probing { .. } => None,
+        };
+        let failed = cursor.pace.failed.map(|failed| failed.min(now));
+        let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
+        let mut endpoint = Self {
+            health: health::recover(health, &edition.probation, now),
+            meter: RequestWindow::new(edition.probation.window),
+            edition,
+            suspend_after: settings.suspend_after,
+            events_max: settings.batch.events_max,
+            rate_max: settings.rate_max,
+            held: cursor.held,
+            closed: false,
+            probe,
+            pace: PaceRecord { failed, not_before, ..cursor.pace },
+            bucket: None,
+            limit: AdaptiveLimit::new(settings.concurrency_max),
+            cap: ConcurrencyCap::default(),
+            reach: ConnectionProbe::recover(settings.reconnect_wait, cause, now),
+            requested_wait: None,
+            reported_wait: None,
+        };
+        let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
+        let healthy = endpoint.pace.healthy.filter(|_| paced);
+        endpoint.bucket = TokenBucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        endpoint.leave_alone();
+        endpoint
+    }
+}

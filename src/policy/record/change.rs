@@ -1,0 +1,92 @@
+//! Changes of records, which the journal writes.
+
+use bytes::Bytes;
+
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::record::{Cursor, DeadLetterRecord, Excerpt, ExcerptKey, LedgerEntry, PendingDelivery, job::Job},
+};
+
+/// A page of dead letters that a redrive sends again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedrivePage {
+    /// The lane of the redrive.
+    pub lane: Lane,
+    /// The dead letters, each position once.
+    pub dead_letters: Vec<RedrivenEvent>,
+    /// The progress of the redrive, as stored bytes.
+    pub progress: Bytes,
+    /// The new counters of dead letters and their key, if any letter of the page waited.
+    pub account: Option<(String, Bytes)>,
+    /// Whether this is the last page.
+    pub drained: bool,
+}
+
+/// A dead letter that is sent again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedrivenEvent {
+    /// The position of its event.
+    pub seq: Seq,
+    /// The due time of its file, its position and its lane, if it was waiting.
+    pub waited: Option<(Timestamp, Seq, Lane)>,
+    /// Its event, if the store does not have it at this position.
+    pub event: Option<Bytes>,
+}
+
+/// One change of a subscription's records. All changes of a write are atomic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordChange {
+    /// Replaces the cursor.
+    Cursor(Box<Cursor>),
+    /// An event is pending, newly or still, and due at `pending.due`.
+    Defer {
+        /// The lane.
+        lane: Lane,
+        /// The event.
+        seq: Seq,
+        /// The record.
+        pending: PendingDelivery,
+        /// Its previous due time, if it was pending already.
+        was_due: Option<Timestamp>,
+    },
+    /// An event is no longer pending.
+    Settle {
+        /// The lane.
+        lane: Lane,
+        /// The event.
+        seq: Seq,
+        /// Its due time.
+        was_due: Timestamp,
+    },
+    /// An event is dead-lettered; its file is due at `due`.
+    DeadLetter {
+        /// The lane.
+        lane: Lane,
+        /// The event.
+        seq: Seq,
+        /// When the file is due.
+        due: Timestamp,
+        /// The record.
+        dead: DeadLetterRecord,
+    },
+    /// Dead letters become pending deliveries again.
+    Redrive(Box<RedrivePage>),
+    /// A job has ended and is no longer in the cursor.
+    JobEnded(Box<Job>),
+    /// A ledger entry.
+    Note {
+        /// The lane.
+        lane: Lane,
+        /// The attempt's number; 0 without an attempt.
+        attempt: u32,
+        /// The entry, stored under its first event.
+        entry: LedgerEntry,
+    },
+    /// An excerpt of a response to a failed request.
+    StoreExcerpt {
+        /// The key.
+        key: ExcerptKey,
+        /// The excerpt.
+        excerpt: Excerpt,
+    },
+}

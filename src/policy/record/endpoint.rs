@@ -1,0 +1,102 @@
+//! The state of an endpoint: its health, its pace and whether it is held.
+
+use std::fmt;
+
+use crate::{event::Timestamp, policy::outcome::Failure};
+
+/// The health of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The endpoint may be called.
+    Healthy {
+        /// Failed requests since the last success.
+        failures: u32,
+    },
+    /// The endpoint is not called until `until`.
+    Suspended {
+        /// The failure that decided the duration.
+        cause: Failure,
+        /// When the suspension began.
+        since: Timestamp,
+        /// When one probe may be sent.
+        until: Timestamp,
+        /// Number of suspensions in a row; each one is longer.
+        consecutive_suspensions: u32,
+    },
+    /// One request is in flight as a probe.
+    Probing {
+        /// The failure that caused the suspension.
+        cause: Failure,
+        /// When the suspension began.
+        since: Timestamp,
+        /// Number of suspensions in a row.
+        consecutive_suspensions: u32,
+    },
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::Healthy { failures: 0 }
+    }
+}
+
+/// Why a subscription is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBy {
+    /// By an operator.
+    ByOperator,
+    /// By a 410 response of the endpoint, if the subscription is configured to hold then.
+    Gone,
+}
+
+impl fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ByOperator => "operator",
+            Self::Gone => "410",
+        })
+    }
+}
+
+/// A rate of requests per million seconds, an integer so that it is compared and stored exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub u64);
+
+impl Rate {
+    /// From requests per second.
+    pub fn of(per_second: f64) -> Self {
+        // The conversion saturates: negative and NaN become 0.
+        Self((per_second * 1e6).round() as u64)
+    }
+
+    /// Requests per second.
+    pub fn per_second(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+/// The stored part of an endpoint's pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceRecord {
+    /// The rate of successes in the last healthy window; [`None`] before the first success.
+    pub healthy: Option<Rate>,
+    /// When a request failed last.
+    pub failed: Option<Timestamp>,
+    /// Whether a pace has applied since its last probation.
+    pub paced: bool,
+    /// No request is sent before: the endpoint requested it (`Retry-After`).
+    pub not_before: Option<Timestamp>,
+}
+
+/// The endpoint's state beyond its health, for people; not stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointView {
+    /// Its maximum rate; [`None`] without a pace or while it is suspended.
+    pub rate: Option<Rate>,
+    /// The rate of successes in its last healthy window.
+    pub healthy_rate: Option<Rate>,
+    /// Maximum requests in flight.
+    pub concurrency: u32,
+    /// Maximum events per request.
+    pub events_max: u32,
+}

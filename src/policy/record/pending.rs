@@ -1,0 +1,96 @@
+//! Events that are not delivered yet: pending deliveries in the order of their due times, and dead letters.
+
+use crate::{
+    event::{Event, Lane, Seq, Timestamp},
+    policy::outcome::{LastOutcome, Reason},
+};
+
+/// The two kinds of pending deliveries, which do not block each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Published events.
+    Own,
+    /// Events of jobs.
+    Jobs,
+}
+
+impl Traffic {
+    /// The kind of a lane's events.
+    pub fn of(lane: Lane) -> Self {
+        if lane.is_job() { Self::Jobs } else { Self::Own }
+    }
+}
+
+/// The pending record: an event that failed and will be tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingDelivery {
+    /// Attempts made.
+    pub attempts: u32,
+    /// When the next one is due.
+    pub due: Timestamp,
+    /// The outcome of the last one.
+    pub last: LastOutcome,
+    /// The HTTP status of the last one, if there was one.
+    pub status: Option<u16>,
+    /// When the last one was made.
+    pub tried: Timestamp,
+    /// Start of the time to live, if it is not the append. In a job: when the job first sent or added it. For pull
+    /// delivery: when a client first received it, from which renewals are limited. Where the schedule counts from the
+    /// first attempt: when that was sent.
+    pub received: Option<Timestamp>,
+}
+
+/// The key of a pending delivery in the order of due times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DueKey {
+    /// The due time.
+    pub due: Timestamp,
+    /// The lane.
+    pub lane: Lane,
+    /// The event.
+    pub seq: Seq,
+}
+
+impl DueKey {
+    /// Before all keys due at this time or later.
+    pub fn at(due: Timestamp) -> Self {
+        Self { due, lane: Lane(0), seq: Seq(0) }
+    }
+
+    /// The next key in order.
+    pub(in crate::policy) fn next(self) -> Self {
+        Self { seq: self.seq.plus(1), ..self }
+    }
+}
+
+/// A pending or open event as stored.
+#[derive(Clone, Debug)]
+pub struct FetchedPending {
+    /// The lane.
+    pub lane: Lane,
+    /// The event.
+    pub seq: Seq,
+    /// The pending record; [`None`] if there is none.
+    pub pending: Option<PendingDelivery>,
+    /// The event's content; [`None`] if the store does not have it.
+    pub event: Option<Event>,
+}
+
+/// The record of an event that was given up and waits for the dead-letter destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterRecord {
+    /// The reason.
+    pub reason: Reason,
+    /// Attempts made.
+    pub attempts: u32,
+    /// The outcome of the last one.
+    pub outcome: LastOutcome,
+    /// The HTTP status of the last one, if there was one.
+    pub status: Option<u16>,
+    /// When the journal appended the event.
+    pub published: Timestamp,
+    /// When the last attempt was made; [`None`] if there was none.
+    pub tried: Option<Timestamp>,
+    /// When it was given up.
+    pub given_up: Timestamp,
+}

@@ -1,0 +1,75 @@
+//! The requests in flight.
+//!
+//! Invariant: a number is never used twice, and a request ends once.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    event::{Lane, RequestId, Seq, Timestamp},
+    policy::{OutgoingBatch, SendItem},
+};
+
+/// The requests.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    requests: BTreeMap<RequestId, Arc<OutgoingBatch>>,
+    next: RequestId,
+    /// The maximum number of requests, for lack of file descriptors.
+    max: usize,
+}
+
+impl InFlight {
+    pub(super) fn recover(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
+        Self { requests: requests.into_iter().map(|request| (request.id, request)).collect(), next, max: usize::MAX }
+    }
+
+    pub(super) fn limit(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.requests.len() < self.max
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The number of requests of jobs.
+    pub(super) fn count_of_jobs(&self) -> usize {
+        let is_job = |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
+        self.requests.values().filter(|request| is_job(request)).count()
+    }
+
+    /// The items of all requests.
+    pub(super) fn items(&self) -> impl Iterator<Item = &SendItem> {
+        self.requests.values().flat_map(|request| &request.items)
+    }
+
+    /// The oldest request and its deadline.
+    pub(super) fn oldest(&self) -> Option<(RequestId, Timestamp)> {
+        self.requests.first_key_value().map(|(id, request)| (*id, request.deadline))
+    }
+
+    /// Starts a request.
+    pub(super) fn begin(&mut self, items: Vec<SendItem>, deadline: Timestamp, now: Timestamp) -> Arc<OutgoingBatch> {
+        let id = self.next;
+        self.next = RequestId(id.0 + 1);
+        let request = Arc::new(OutgoingBatch { id, events: items.len(), items, sent: now, deadline });
+        self.requests.insert(id, Arc::clone(&request));
+        request
+    }
+
+    /// Ends a request; [`None`] if it has ended already.
+    pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
+        self.requests.remove(&id)
+    }
+
+    /// Removes an event from the request that carries it.
+    pub(super) fn remove_item(&mut self, key: (Lane, Seq)) -> Option<(RequestId, SendItem)> {
+        self.requests.iter_mut().find_map(|(id, request)| {
+            let place = request.items.iter().position(|item| item.key() == key)?;
+            Some((*id, Arc::make_mut(request).items.remove(place)))
+        })
+    }
+}

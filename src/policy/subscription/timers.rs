@@ -1,0 +1,70 @@
+//! When the state machine must act again if no input arrives.
+//!
+//! Invariant: where only an input can change something (the outcome of a request, an answer of the disk), no time is
+//! returned, because that input wakes the state machine.
+
+use super::Subscription;
+use crate::{event::Timestamp, policy::record::Health};
+
+impl Subscription {
+    /// When to absorb an [`Input::Tick`] if nothing else happens before.
+    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let request = self.requests.oldest().map(|(_, deadline)| deadline);
+        [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
+    }
+
+    /// When something can be sent that cannot be sent now. Where only the concurrency limit blocks, the next outcome
+    /// wakes the state machine.
+    fn next_work(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.endpoint.is_shut() {
+            return None;
+        }
+        if let Health::Probing { .. } = self.endpoint.health() {
+            return None;
+        }
+        match self.endpoint.opens().filter(|opens| *opens > now) {
+            Some(until) => {
+                let probe = self.work(now).map(|work| work.max(until));
+                let dead_lettering = self.next_due_key(now).filter(|_| self.is_dead_lettering(now));
+                probe.into_iter().chain(self.connects(now)).chain(dead_lettering).min()
+            }
+            // Ready events wait for the pace or for a request to finish.
+            None => {
+                let paced = self.endpoint.pace_opens(self.requests.count(), now);
+                let paced = paced.filter(|_| {
+                    self.requests.has_room()
+                        && self.is_ready()
+                        && !self.pending_write.is_ahead()
+                        && !self.awaits_lane_assignment()
+                });
+                paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
+            }
+        }
+    }
+
+    /// When there is something to send, if the endpoint may be called.
+    fn work(&self, now: Timestamp) -> Option<Timestamp> {
+        let waits = self.is_behind() || self.own.waits();
+        let work = if waits { Some(now) } else { self.own.first_due() };
+        work.into_iter().chain(self.wait_of_jobs(now)).min()
+    }
+
+    /// When to try a bare connection: the endpoint is suspended and there is something to send.
+    pub(super) fn connects(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.endpoint.connects().filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
+        self.work(now).map(|work| work.max(due))
+    }
+
+    /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or wait for room.
+    fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
+        let blocked = self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
+        let expiry = self.own.first_idle_expiry().filter(|_| !self.expiry_held);
+        self.own.due.wakes(now).into_iter().chain(expiry).min().filter(|_| !blocked)
+    }
+
+    /// When the first pending delivery is due, wherever it is.
+    pub(super) fn first_due(&self) -> Option<Timestamp> {
+        let in_flight = self.requests.items().filter_map(|item| item.due);
+        self.own.first_due().into_iter().chain(self.replays.first_due()).chain(in_flight).min()
+    }
+}
