@@ -10,6 +10,7 @@
 //! - `top`: the figures of all event subscriptions; `tail`: a stream of events and outcomes;
 //! - `clock`: the clock of the server, and its confirmation;
 //! - `history`: the course of these figures in memory;
+//! - `events`: the stored events of a topic;
 //! - `supervision`: restarts of actors;
 //! - `session`: sessions of the dashboard;
 //! - [`metrics`]: Prometheus metrics;
@@ -29,6 +30,7 @@ mod clock;
 mod dead_letters;
 mod declare;
 mod error;
+mod events;
 mod explain;
 pub mod health;
 mod history;
@@ -102,6 +104,7 @@ pub struct Control {
     exposition: Exposition,
     queue: FaultInjector,
     samples: top::RateSamples,
+    topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
     history: history::Recorder,
     turns: [Mutex<()>; LOCKS],
@@ -126,6 +129,7 @@ impl Control {
             exposition,
             queue,
             samples: top::RateSamples::default(),
+            topic_rates: top::TopicRates::default(),
             sessions: Some(Sessions::default()),
             history: history::Recorder::default(),
             turns,

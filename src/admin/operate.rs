@@ -133,11 +133,24 @@ impl CountersView {
 }
 
 /// `GET …/status` of a topic.
-pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let backlog = topic.crowded_partition();
+    let (from, end) = topic.log_range().await.map_err(registry::Error::from)?;
+    let oldest = if from < end { topic.appended_at(from).await.map_err(registry::Error::from)? } else { None };
+    let taken = topic.taken();
+    let rates = control.topic_rates.rate(topic.partition(), taken, control.clock.now());
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
+        subscriptions: topic.subscriptions().len(),
+        published: taken.count,
+        published_bytes: taken.bytes,
+        unmatched: topic.meter().publishing().unmatched,
+        published_per_second: rates.map(|(events, _)| events),
+        bytes_per_second: rates.map(|(_, bytes)| bytes),
+        log_from_sequence: from.0,
+        log_before_sequence: end.0,
+        log_from: oldest.map(|oldest| oldest.to_string()),
         full: backlog.is_some_and(|backlog| backlog.is_full),
         largest_backlog: backlog.map(|backlog| {
             let name = topic.subscription_name(backlog.laggard).map(|name| name.to_string());

@@ -1,7 +1,7 @@
 //! `POST …/testFilter`: tests a filter with events, and reports for each event which condition rejects it. Nothing is
 //! published, delivered or changed.
 //!
-//! The filter is that of the event subscription or a draft. The events are in the request, in the topic's input schema, or
+//! The filter is that of the event subscription or a draft, which needs no event subscription. The events are in the request, in the topic's input schema, or
 //! are the newest of the log.
 
 use actix_web::HttpResponse;
@@ -48,18 +48,22 @@ impl FilterTestReport {
 pub(super) async fn test_filter(
     control: &Control,
     path: &TopicPath,
-    name: &str,
+    name: Option<&str>,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let record = topic.record();
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let find = |name| topic.subscription(name).ok_or_else(|| no_subscription(path, name));
+    let subscription = name.map(find).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
     let test = subscription::test::read(&record, ranges, body)?;
     // A draft filter gets the domain topic of the event subscription.
-    let domain_topic = subscription.filter.domain_topic.clone();
+    let stored = subscription.as_ref().map(|subscription| &subscription.filter);
+    let domain_topic = stored.and_then(|filter| filter.domain_topic.clone());
     let draft = test.filter.map(|filter| Filter { domain_topic, ..filter });
-    let filter = draft.as_ref().unwrap_or(&subscription.filter);
+    let missing =
+        || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
+    let filter = draft.as_ref().or(stored).ok_or_else(missing)?;
     let mut report = FilterTestReport::default();
     match test.sample {
         FilterTestEvents::Given(events) => {

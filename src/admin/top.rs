@@ -20,8 +20,9 @@ use crate::{
         top::{TopLine, TopReport},
     },
     control::registry::{self, SubscriptionGlance, TopicHandle},
-    event::{SubscriptionKey, Timestamp},
+    event::{PartitionId, SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
+    store::chunk::LogTail,
 };
 
 /// Default number of listed event subscriptions …
@@ -306,6 +307,33 @@ impl RateSamples {
             one.rates = last.subscriptions.get(&one.key()).and_then(|(_, rates)| *rates);
         }
         last.window
+    }
+}
+
+/// The previous figures of topics.
+#[derive(Debug, Default)]
+pub(super) struct TopicRates(Mutex<HashMap<PartitionId, TopicSample>>);
+
+#[derive(Clone, Copy, Debug)]
+struct TopicSample {
+    at: Timestamp,
+    taken: LogTail,
+    rates: Option<(f64, f64)>,
+}
+
+impl TopicRates {
+    /// Events and bytes a second since the previous measurement, if there was one lately.
+    pub(super) fn rate(&self, topic: PartitionId, taken: LogTail, now: Timestamp) -> Option<(f64, f64)> {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.retain(|_, sample| now.since(sample.at) <= STALE);
+        let sample = samples.entry(topic).or_insert(TopicSample { at: now, taken, rates: None });
+        let since = now.since(sample.at);
+        if since >= WINDOW_MIN {
+            let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since.as_secs_f64();
+            let rates = (rate(taken.count, sample.taken.count), rate(taken.bytes, sample.taken.bytes));
+            *sample = TopicSample { at: now, taken, rates: Some(rates) };
+        }
+        sample.rates
     }
 }
 

@@ -11,6 +11,7 @@
 pub mod chaos;
 pub mod clock;
 pub mod dead_letters;
+pub mod events;
 pub mod explain;
 pub mod filter_test;
 pub mod health;

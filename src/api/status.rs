@@ -117,6 +117,25 @@ pub struct TopicStatusView {
     /// Events that were not stored as duplicates since the process started.
     #[serde(default)]
     pub duplicate_events: u64,
+    /// Number of event subscriptions.
+    pub subscriptions: usize,
+    /// Number of events published since the topic was created.
+    pub published: u64,
+    /// Size of these events.
+    pub published_bytes: u64,
+    /// Number of events that matched no event subscription, since the process started.
+    pub unmatched: u64,
+    /// Events published per second since the status was read before; `null` at the first time.
+    pub published_per_second: Option<f64>,
+    /// Size of the events published per second.
+    pub bytes_per_second: Option<f64>,
+    /// First sequence number of the log.
+    pub log_from_sequence: u64,
+    /// Sequence number before which the log ends.
+    pub log_before_sequence: u64,
+    /// Time at which the oldest event of the log was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_from: Option<String>,
     /// Incarnations of the topic's own actor.
     pub actor: IncarnationsView,
 }

@@ -209,14 +209,53 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let headers = request.headers();
         let encoding = BodyEncoding::of(headers)?;
-        if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
-            return Err(full(topic, crowded.laggard));
-        }
+        self.refuse_early(topic)?;
         let announced = announced(headers, limits.request_bytes_max)?;
-        self.throttle.check(topic.partition(), self.clock.now())?;
         let began = self.clock.now();
         let (body, mut permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
+        self.accept(topic, headers, limits, (body, permit), began).await
+    }
+
+    fn refuse_early(&self, topic: &TopicHandle) -> Result<(), Refusal> {
+        if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
+            return Err(full(topic, crowded.laggard));
+        }
+        self.throttle.check(topic.partition(), self.clock.now())
+    }
+
+    /// Publishes a body to a topic for an operator, whom the control plane has authenticated.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn publish_for_operator(
+        &self,
+        topic: &TopicHandle,
+        request: &HttpRequest,
+        body: Bytes,
+    ) -> Result<(), Refusal> {
+        let began = self.clock.now();
+        let taking = async {
+            self.refuse_closed()?;
+            let encoding = BodyEncoding::of(request.headers())?;
+            self.refuse_early(topic)?;
+            let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
+            let mut permit = self.room.enter(sender, body.len()).map_err(|in_flight_bytes::Full| Refusal::NoRoom)?;
+            let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
+            self.accept(topic, request.headers(), &self.limits, (body, permit), began).await
+        };
+        let taken = taking.await;
+        self.count(topic, began, taken)
+    }
+
+    async fn accept(
+        &self,
+        topic: &TopicHandle,
+        headers: &HeaderMap,
+        limits: &PublishLimits,
+        (body, permit): (Bytes, Permit),
+        began: Timestamp,
+    ) -> Result<(), Refusal> {
         let record = topic.record();
         let target = EventTarget::of(&record);
         let content = content(headers, target.schema);

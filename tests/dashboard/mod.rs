@@ -1,4 +1,5 @@
 //! The dashboard: the files of the page, and the page in a browser.
 
+mod api;
 mod browser;
 mod files;

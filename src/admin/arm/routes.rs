@@ -15,11 +15,11 @@ use super::{
 use crate::{
     admin::{
         auth::Access,
-        dead_letters, explain, ledger, metrics,
+        dead_letters, events, explain, ledger, metrics,
         model::subscription::PathForm,
         openapi::arm::{
-            self as doc, account as account_doc, dead_letters as dead_letters_doc, namespaces as namespaces_doc,
-            subscriptions as subscriptions_doc, topics as topics_doc,
+            self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
+            namespaces as namespaces_doc, subscriptions as subscriptions_doc, topics as topics_doc,
         },
         operate, replay, test_filter, trace,
     },
@@ -104,11 +104,15 @@ static TOPIC: [Operation; 4] = [
 
 /// Operations on every topic.
 #[rustfmt::skip]
-static TOPIC_ACTIONS: [(&str, &[Operation]); 4] = [
+static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     ("/listKeys", &[post(Access::ADMIN, on_topic!(c, topic => topics::list_keys(c.control, topic)), topics_doc::list_keys)]),
     ("/regenerateKey", &[post(Access::ADMIN, on_topic!(c, topic => topics::regenerate_key(c.control, c.caller, topic, c.body).await), topics_doc::regenerate_key)]),
-    ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic)), topics_doc::status)]),
+    ("/status", &[get(on_topic!(c, topic => operate::topic_status(c.control, topic).await), topics_doc::status)]),
     ("/trace", &[get(on_topic!(c, topic => trace::trace(c.control, topic, c.request.query_string()).await), topics_doc::trace)]),
+    ("/events", &[get(on_topic!(c, topic => events::list(c.control, topic, c.request.query_string()).await), events_doc::list)]),
+    ("/events/{sequence}", &[get(on_topic!(c, topic => events::get(c.control, topic, c.path.name("sequence")?).await), events_doc::get)]),
+    ("/publish", &[post(Access::OPERATE, on_topic!(c, topic => events::publish(c.control, c.request, topic, c.body).await), events_doc::publish)]),
+    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c.control, topic, None, c.body).await), subscriptions_doc::test_filter)]),
 ];
 
 /// Operations on topics and domains, which topics of namespaces do not have.
@@ -202,7 +206,7 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 20] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
-    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, name, c.body).await), subscriptions_doc::test_filter)]),
+    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter)]),
     ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status)]),
     ("/metrics", &[get(on_subscription!(c, topic, name => metrics::subscription(c.control, c.request, topic, name).await), subscriptions_doc::metrics)]),
     ("/explain", &[get(on_subscription!(c, topic, name => explain::explain(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::explain)]),

@@ -119,6 +119,11 @@ impl Exposition {
         self.bounds
     }
 
+    /// The publish endpoint.
+    pub(super) fn publisher(&self) -> Option<&Publisher> {
+        self.sources.publisher.as_deref().map(|publisher| &**publisher)
+    }
+
     /// The start of the process.
     pub(super) fn started(&self) -> Timestamp {
         self.started

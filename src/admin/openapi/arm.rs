@@ -2,6 +2,7 @@
 
 pub(in crate::admin) mod account;
 pub(in crate::admin) mod dead_letters;
+pub(in crate::admin) mod events;
 pub(in crate::admin) mod namespaces;
 pub(in crate::admin) mod subscriptions;
 pub(in crate::admin) mod topics;

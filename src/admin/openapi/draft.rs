@@ -192,6 +192,7 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
             "namespaceName" | "namespace" => ("Name of the namespace", "plant"),
             "domainTopicName" => ("Name of the domain topic", "berlin"),
             "eventSubscriptionName" => ("Name of the event subscription", "billing"),
+            "sequence" => ("Sequence number of the event", "1"),
             "replayId" => ("Id of the replay", "16"),
             "deadLetterKey" => ("Key of the dead letter, taken from the list", "2026~11~20~8~a.json~0"),
             "topicTypeName" => ("Name of the topic type", "Microsoft.EventGrid.Topics"),

@@ -5,6 +5,7 @@ mod change;
 mod chaos;
 mod counts;
 mod domain;
+mod events;
 mod namespace;
 mod replay;
 mod topic;
@@ -25,6 +26,7 @@ pub use self::{
     chaos::{ChaosVictim, TaskKill},
     counts::{SubscriptionCensus, SubscriptionGlance},
     domain::DomainTopic,
+    events::EventPage,
     replay::{ReplayContent, ReplayPoint, ReplayRange},
     topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
     trace::{EventOccurrence, LedgerPeriod, TraceResult, TraceToken},

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::{Error, domain};
 use crate::{
     control::record::{proposal::Proposal, subscription::SubscriptionRecord, topic::TopicRecord},
-    event::{Event, Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    event::{Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     fanout::{
         InboxWake, TopicActor,
         meter::TopicMeter,
@@ -33,9 +33,6 @@ use crate::{
 
 /// Maximum bytes of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
 const INBOX_BYTES: usize = 8 * 1024 * 1024;
-
-/// Bytes of the log per read, for operators' requests.
-const SLICE_BYTES: usize = 512 * 1024;
 
 /// The state of a subscription, for operators.
 #[derive(Clone, Debug)]
@@ -238,22 +235,6 @@ impl TopicHandle {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
-    }
-
-    /// Calls `each` with the newest stored events, oldest first, `count` at most.
-    pub async fn each_newest(&self, count: u64, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
-        let Some(end) = self.log_end() else { return Ok(()) };
-        let mut from = Seq(end.0.saturating_sub(count).max(Seq::FIRST.0));
-        while from < end {
-            let slice = self.journal.reads().log(self.partition, from, end, SLICE_BYTES).await?;
-            for chunk in slice.chunks {
-                let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
-                events.into_iter().filter(|event| (from..end).contains(&event.seq)).for_each(&mut *each);
-            }
-            // Guards against a slice that does not advance.
-            from = slice.upto.max(from.plus(1));
-        }
-        Ok(())
     }
 
     /// Supervision of its actor.

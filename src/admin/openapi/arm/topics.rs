@@ -62,8 +62,10 @@ pub(in crate::admin) fn regenerate_key(route: &Route, schemas: &mut SchemaRegist
 }
 
 pub(in crate::admin) fn status(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let summary = "Get the backlog of a topic and the event subscriptions that lag";
-    draft(route, "status", summary).answer(200, "The status of the topic", &schemas.of::<TopicStatusView>())
+    let summary = "Get the figures of a topic, its log, and the event subscription that lags most";
+    draft(route, "status", summary)
+        .answer(200, "The status of the topic", &schemas.of::<TopicStatusView>())
+        .errors(&READING, &error())
 }
 
 pub(in crate::admin) fn trace(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {

@@ -1,0 +1,110 @@
+//! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is stored, and
+//! `POST …/publish` publishes events for an operator.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::{
+    AdminError, Control,
+    arm::{path::TopicPath, topic},
+    model::InvalidRequest,
+};
+use crate::{
+    api::events::{EventLine, EventList},
+    control::registry,
+    event::{Event, Schema, Seq},
+};
+
+/// Default number of listed events …
+const TOP: usize = 50;
+
+/// … and the maximum.
+pub(super) const TOP_MAX: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsQuery {
+    top: Option<String>,
+    before: Option<String>,
+    #[serde(rename = "type")]
+    event_type: Option<String>,
+    subject: Option<String>,
+    id: Option<String>,
+}
+
+/// `GET …/events`.
+pub(super) async fn list(control: &Control, path: &TopicPath, query: &str) -> Result<HttpResponse, AdminError> {
+    let topic = topic(control, path)?;
+    let EventsQuery { top, before, event_type, subject, id } = web::Query::<EventsQuery>::from_query(query)
+        .map_err(|error| {
+            let allowed = "allowed are top, before, type, subject and id";
+            InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
+        })?
+        .into_inner();
+    let top =
+        match top {
+            None => TOP,
+            Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
+                InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} events"))
+            })?,
+        };
+    let sequence = |given: String| {
+        let wrong = || InvalidRequest::new("before", format!("is \"{given}\"; allowed is a sequence number"));
+        given.parse().map(Seq).map_err(|_| wrong())
+    };
+    let before = before.map(sequence).transpose()?;
+    let is_domain = topic.record().is_domain();
+    let line = |event: &Event| {
+        let is_wanted = event_type.as_ref().is_none_or(|wanted| event.event_type() == wanted.as_str())
+            && subject.as_ref().is_none_or(|wanted| event.subject().contains(wanted.as_str()))
+            && id.as_ref().is_none_or(|wanted| event.id() == wanted.as_str());
+        is_wanted.then(|| EventLine {
+            sequence: event.seq.0,
+            at: event.appended.to_string(),
+            id: event.id().into_owned(),
+            event_type: event.event_type().into_owned(),
+            subject: event.subject().into_owned(),
+            domain_topic: is_domain.then(|| event.domain_topic().into_owned()),
+            bytes: event.wire_len(),
+        })
+    };
+    let page = topic.events_before(before, top, &line).await.map_err(registry::Error::from)?;
+    Ok(HttpResponse::Ok().json(EventList {
+        events: page.events,
+        before: page.next.map(|next| next.0),
+        log_from_sequence: page.log.0.0,
+        log_before_sequence: page.log.1.0,
+    }))
+}
+
+/// `GET …/events/{sequence}`.
+pub(super) async fn get(control: &Control, path: &TopicPath, sequence: &str) -> Result<HttpResponse, AdminError> {
+    let topic = topic(control, path)?;
+    let wrong = || InvalidRequest::new("sequence", format!("is \"{sequence}\"; allowed is a sequence number"));
+    let seq = Seq(sequence.parse().map_err(|_| wrong())?);
+    let event = topic.event(seq).await.map_err(registry::Error::from)?;
+    let missing = || AdminError::NotFound(format!("The log of the topic has no event with the sequence {sequence}."));
+    let event = event.ok_or_else(missing)?;
+    let content_type = match topic.record().input_schema {
+        Schema::CloudEvents => "application/cloudevents+json",
+        Schema::EventGrid | Schema::Custom => "application/json",
+    };
+    Ok(HttpResponse::Ok().content_type(content_type).body(Bytes::copy_from_slice(event.wire_bytes())))
+}
+
+/// `POST …/publish`. A refusal has the body that a publisher receives.
+pub(super) async fn publish(
+    control: &Control,
+    request: &HttpRequest,
+    path: &TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, AdminError> {
+    let topic = topic(control, path)?;
+    let publisher = control.exposition.publisher().ok_or(AdminError::Broken("no publisher is set up"))?;
+    match publisher.publish_for_operator(&topic, request, Bytes::copy_from_slice(body)).await {
+        Ok(()) => Ok(HttpResponse::Ok().finish()),
+        Err(refusal) => Ok(refusal.respond(Uuid::new_v4(), control.clock.wall())),
+    }
+}

@@ -1,0 +1,38 @@
+//! The stored events of a topic.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A page of the events of a topic, newest first.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = EventList)]
+pub struct EventList {
+    pub events: Vec<EventLine>,
+    /// Value of `before` for the next page; missing at the beginning of the log. A page without events may have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<u64>,
+    /// First sequence number of the log.
+    pub log_from_sequence: u64,
+    /// Sequence number before which the log ends.
+    pub log_before_sequence: u64,
+}
+
+/// An event without its data.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = EventListLine)]
+pub struct EventLine {
+    pub sequence: u64,
+    /// Time at which the event was published.
+    pub at: String,
+    /// Id of the event.
+    pub id: String,
+    pub event_type: String,
+    pub subject: String,
+    /// Domain topic of an event of a domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain_topic: Option<String>,
+    /// Size of the event as it is stored.
+    pub bytes: usize,
+}
