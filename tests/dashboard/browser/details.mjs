@@ -20,7 +20,7 @@ await scene({
 
   async 'every digit of a payload is shown, 64 KiB of it, and all of it is downloaded'() {
     const { context, page, watch } = await visit(server);
-    for (const view of [hash('dead-letters', { id })]) {
+    for (const view of [hash('dead-letters', { id }), hash('event', { topic: topicId('orders'), sequence: '1' })]) {
       await show(page, view);
       await page.locator('main').locator('button.opener, summary').first().click();
       await page.locator('.payload pre').waitFor();

@@ -15,6 +15,7 @@ export const VIEWS = [
   { name: 'editor', at: hash('edit', { id }), full: 'JSON of the properties' },
   { name: 'new subscription', at: hash('edit', { topic: orders }), full: 'New event subscription' },
   { name: 'events', at: hash('event'), empty: 'There is no topic yet', full: 'Find' },
+  { name: 'newest events', at: hash('event', { topic: orders }), full: 'Order.Paid' },
   { name: 'event', at: hash('event', { topic: orders, sequence: '1' }), full: 'What became of it' },
   { name: 'tail', at: hash('tail'), empty: 'Nothing yet', full: 'Nothing yet' },
   { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'legacy' },

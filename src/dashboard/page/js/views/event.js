@@ -7,6 +7,7 @@ import { usePoll } from '../poll.js';
 import { topics } from '../resources.js';
 import { go, link, setParams, useParams } from '../state.js';
 import { Badge, Command, Facts, Failed, Field, Head, Loaded, Outcome, Select, Time } from '../ui.js';
+import { Browse, EventText } from './browse.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -30,7 +31,7 @@ function Find({ topic }) {
     go('event', { topic: chosen, [/^#?\d+$/.test(wanted.trim()) ? 'sequence' : 'id']: wanted.trim().replace('#', '') });
   };
   return html`
-    <${Head} title="Events" about="Find an event by its id or its sequence number." />
+    <${Head} title="Events" about="Find an event by its id or its sequence number, or browse the newest of a topic." />
     <${Loaded} poll=${list} isEmpty=${() => choices.length === 0} empty=${html`<p>There is no topic yet. <a href=${link('topics')}>Create one.</a></p>`}>
       <form class="filters" onSubmit=${submit}>
         <${Select} label="Topic" value=${chosen} onChange=${(next) => setParams({ topic: next, after: '' })} options=${[['', 'choose …'], ...choices.map((one) => [one.id, shortName(one.id)])]} />
@@ -38,6 +39,7 @@ function Find({ topic }) {
         <div class="acts"><button type="submit" class="primary" disabled=${!chosen || !wanted.trim()}>Find</button></div>
       </form>
     <//>
+    ${chosen && html`<${Browse} topic=${chosen} key=${chosen} />`}
   `;
 }
 
@@ -73,6 +75,7 @@ function Story({ topic, event }) {
         ['Sequence', html`${num(event.sequence)} · ${before > 0n && html`<a href=${link('event', { topic, sequence: before.toString() })}>previous</a> · `}<a href=${link('event', { topic, sequence: (before + 2n).toString() })}>next</a>`],
         ['Published', event.published && html`<${Time} at=${event.published} exact=${true} /> (<${Time} at=${event.published} />)`],
       ]} />
+      <${EventText} topic=${topic} sequence=${event.sequence} />
     </div>
     <h2>What became of it</h2>
     ${histories.length === 0 && html`<p class="empty">No event subscription was there for it.</p>`}

@@ -1,14 +1,15 @@
 // One topic, domain or namespace: its state, event subscriptions, settings and access keys.
 import { may, call, get, pathOf, post } from '../api.js';
 import { remove, run } from '../actions.js';
-import { bytes, command, num, shortName, topicArgument } from '../format.js';
+import { bytes, command, num, rate, shortName, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
 import { inner, subscriptionsOf } from '../resources.js';
 import { go, link, useParams } from '../state.js';
 import { History } from './history.js';
+import { TestEvent } from './browse.js';
 import { Table } from '../table.js';
-import { Badge, Command, Copy, Facts, Failed, Head, Loaded, ask, tell } from '../ui.js';
+import { Badge, Command, Copy, Facts, Failed, Figure, Head, Time, Loaded, ask, tell } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
@@ -22,6 +23,7 @@ export default function Topic() {
   const isNamespace = isKind(id, 'namespaces');
   const status = usePoll(isNamespace ? null : (signal) => /** @type {Promise<Schemas['TopicStatus']>} */ (get(`${pathOf(id)}/status`, signal)), ['topic status', id]);
   useChanges(topic.refresh);
+  const [isTest, test] = useState(false);
   const name = shortName(id);
   const argument = topicArgument(id);
   const removal = command('topics', 'delete', argument, '--yes');
@@ -32,12 +34,15 @@ export default function Topic() {
     <${Head} title=${name} crumbs=${[['Topics', link('topics')]]}>
       ${!isNamespace && html`<a href=${link('event', { topic: id })}>Events</a>
       <a href=${link('tail', { topic: id })}>Live tail</a>`}
+      ${may('operate') && !isNamespace && html`<button type="button" onClick=${() => test(true)}>Publish a test event …</button>`}
       ${may('admin') && !isNamespace && html`<button type="button" class="primary" onClick=${() => go('edit', { topic: id })}>New event subscription …</button>`}
       ${may('admin') && html`<button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
     <${Loaded} poll=${topic}>${(data) => html`
       <${Failed} error=${status.error} />
+      ${isTest && html`<${TestEvent} topic=${id} schema=${data.properties.inputSchema} onClose=${() => test(false)} />`}
       ${status.data?.full && html`<div class="notice bad" role="alert"><strong>This topic is full.</strong><p>Its backlog is at journal.backlog_max, so publishers get 503. The slowest event subscription is ${status.data.largestBacklog?.subscription}.</p></div>`}
+      ${status.data && html`<${Figures} data=${status.data} id=${id} />`}
       <div class="panel"><${Facts} rows=${[
         ['Resource', html`<code>${data.id}</code> <${Copy} text=${data.id} />`],
         ['Endpoint', data.properties.endpoint && html`<code>${data.properties.endpoint}</code> <${Copy} text=${data.properties.endpoint} />`],
@@ -56,6 +61,20 @@ export default function Topic() {
       ${!isNamespace && html`<${Subscriptions} id=${id} />`}
     `}<//>
   `;
+}
+
+/** @param {{ data: Schemas['TopicStatus'], id: string }} props */
+function Figures({ data, id }) {
+  const kept = BigInt(data.logBeforeSequence) - BigInt(data.logFromSequence);
+  return html`<dl class="figures">
+    <${Figure} name="Published" value=${rate(data.publishedPerSecond)} />
+    <${Figure} name="Bytes" value=${data.bytesPerSecond === null || data.bytesPerSecond === undefined ? '–' : `${bytes(data.bytesPerSecond)}/s`} />
+    <${Figure} name="Published in all" value=${num(data.published)} />
+    <${Figure} name="Without a match" value=${num(data.unmatched)} kind=${data.unmatched > 0 ? 'warn' : ''} title="Events that matched no event subscription, since the start of the server" />
+    <${Figure} name="Event subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions', { topic: id })} />
+    <${Figure} name="Stored events" value=${num(kept.toString())} href=${link('event', { topic: id })} />
+    <${Figure} name="Log begins" value=${data.logFrom ? html`<${Time} at=${data.logFrom} />` : '–'} />
+  </dl>`;
 }
 
 function Inner({ id }) {

@@ -1,0 +1,86 @@
+// The newest events of a topic, the text of one, and a test event.
+import { run } from '../actions.js';
+import { call, get, pathOf, withQuery } from '../api.js';
+import { bytes, command, num, topicArgument } from '../format.js';
+import { html, useState } from '../html.js';
+import { isJson, pretty } from '../json.js';
+import { useChanges, usePoll } from '../poll.js';
+import { link, setParams, useParam } from '../state.js';
+import { Table } from '../table.js';
+import { Command, Dialog, Failed, Field, Loaded, Loading, Payload, Search, Time } from '../ui.js';
+
+/** @typedef {import('../openapi').components['schemas']} Schemas */
+
+export function Browse({ topic }) {
+  const [type, setType] = useParam('type');
+  const [subject, setSubject] = useParam('subject');
+  const [before, setBefore] = useParam('before');
+  const path = withQuery(`${pathOf(topic)}/events`, { type, subject, before, top: 100 });
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['EventList']>} */ (get(path, signal)), ['events', path]);
+  useChanges(poll.refresh);
+  const choose = (set) => (value) => {
+    setParams({ before: '' });
+    set(value);
+  };
+  return html`
+    <h2>Newest events</h2>
+    <div class="filters">
+      <${Search} label="Type" value=${type} onChange=${choose(setType)} />
+      <${Search} label="Subject contains" value=${subject} onChange=${choose(setSubject)} />
+    </div>
+    <${Loaded} poll=${poll} isEmpty=${(page) => page.events.length === 0 && !page.before} empty="No event is stored, or none matches. The log keeps events until they are delivered everywhere, or for journal.retention.">${(/** @type {Schemas['EventList']} */ page) => html`
+      <${Table} name="Newest events" rows=${page.events} id=${(row) => String(row.sequence)} columns=${/** @type {import('../table.js').Columns<Schemas['EventListLine']>} */ ([
+        { key: 'sequence', name: 'Sequence', num: true, cell: (row) => html`<a data-open href=${link('event', { topic, sequence: row.sequence })}>${num(row.sequence)}</a>` },
+        { key: 'at', name: 'Published', cell: (row) => html`<${Time} at=${row.at} />` },
+        { key: 'type', name: 'Type', cell: (row) => row.eventType },
+        { key: 'subject', name: 'Subject', cell: (row) => row.subject },
+        { key: 'id', name: 'Event id', cell: (row) => html`<code>${row.id}</code>` },
+        { key: 'bytes', name: 'Size', num: true, cell: (row) => bytes(row.bytes) },
+      ])} />
+      <div class="toolbar">
+        <button type="button" disabled=${!before} onClick=${() => setBefore('')}>Newest</button>
+        <button type="button" disabled=${!page.before} onClick=${() => setBefore(String(page.before))}>Older</button>
+      </div>`}
+    <//>`;
+}
+
+/** The event as it is stored; read only when it is asked for. */
+export function EventText({ topic, sequence }) {
+  const [isOpen, open] = useState(false);
+  return html`<details onToggle=${(event) => open(event.currentTarget.open)}><summary>Payload</summary>${isOpen && html`<${Text} topic=${topic} sequence=${sequence} />`}</details>`;
+}
+
+function Text({ topic, sequence }) {
+  const path = `${pathOf(topic)}/events/${sequence}`;
+  const poll = usePoll((signal) => call('GET', path, { signal, text: true }), ['event', path], 0);
+  if (poll.error) return html`<${Failed} error=${poll.error} retry=${poll.refresh} />`;
+  if (poll.data === undefined) return html`<${Loading} />`;
+  return html`<${Payload} text=${isJson(poll.data) ? pretty(poll.data) : poll.data} name=${`event-${sequence}.json`} />`;
+}
+
+const sample = (schema) => {
+  const id = `test-${Date.now().toString(36)}`;
+  const time = new Date().toISOString();
+  if (schema === 'CloudEventSchemaV1_0') return { specversion: '1.0', id, source: '/dashboard', type: 'Test', subject: 'test', time, data: {} };
+  return { id, eventType: 'Test', subject: 'test', dataVersion: '1', eventTime: time, data: {} };
+};
+
+/** Publishes one event, which every event subscription receives whose filter matches. */
+export function TestEvent({ topic, schema, onClose }) {
+  const [text, set] = useState(() => JSON.stringify(sample(schema), null, 2));
+  const line = `${command('publish', topicArgument(topic))} event.json`;
+  const submit = async (event) => {
+    event.preventDefault();
+    const trimmed = text.trim();
+    const isDone = await run(() => call('POST', `${pathOf(topic)}/publish`, { body: trimmed.startsWith('[') ? trimmed : `[${trimmed}]` }).then(() => true), 'Event published', line);
+    if (isDone) onClose();
+  };
+  return html`<${Dialog} title="Publish a test event" onClose=${onClose}>
+    <form class="fields" onSubmit=${submit}>
+      <p class="about">It is a real event: every event subscription whose filter matches receives it.</p>
+      <${Field} label="Event (JSON)">${(a11y) => html`<textarea ...${a11y} rows="12" spellcheck=${false} value=${text} onInput=${(event) => set(event.currentTarget.value)}></textarea>`}<//>
+      <${Command} line=${line} parts=${[]} />
+      <div class="acts"><button type="submit" class="primary">Publish</button><button type="button" onClick=${onClose}>Cancel</button></div>
+    </form>
+  <//>`;
+}
