@@ -9,7 +9,7 @@ use super::{
 /// The flags of `help`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Chapters of the manual:
-  publishing, subscriptions, delivery, dead-letters, replay, pull-delivery,
+  dashboard, publishing, subscriptions, delivery, dead-letters, replay, pull-delivery,
   destinations, security, metrics, backup, chaos, install, kubernetes, upgrade,
   settings, tuning, azure-clients, environment, exit-status, files, names, times
 

@@ -209,8 +209,8 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let headers = request.headers();
         let encoding = BodyEncoding::of(headers)?;
-        self.refuse_early(topic)?;
         let announced = announced(headers, limits.request_bytes_max)?;
+        self.refuse_early(topic)?;
         let began = self.clock.now();
         let (body, mut permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::cli::manual::chapter;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 115] = [
+const LISTED: [(&str, &str, &str); 117] = [
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
     ("admin/auth.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
@@ -15,6 +15,7 @@ const LISTED: [(&str, &str, &str); 115] = [
     ("admin/chaos/body.rs", "STEP_MAX", "a clock step of 7 days"),
     ("admin/chaos/body.rs", "WRITES_MAX", "10,000 failing writes"),
     ("admin/chaos/injector.rs", "ACTIVE_MAX", "64 faults at once"),
+    ("admin/events.rs", "TOP_MAX", "500 events of a topic on a page"),
     ("admin/health.rs", "GAPS_MAX", "20 ranges of lost events"),
     ("admin/history.rs", "SUBSCRIPTIONS_MAX", "100 topics and 200 event subscriptions with a history"),
     ("admin/history.rs", "TOPICS_MAX", "100 topics and 200 event subscriptions with a history"),
@@ -36,6 +37,7 @@ const LISTED: [(&str, &str, &str); 115] = [
     ("control/filter_versions.rs", "ENDED_MAX", "4096 filter versions of deleted event subscriptions"),
     ("control/filter_versions.rs", "KEPT_MAX", "64 versions of a filter"),
     ("control/record/subscription.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
+    ("control/registry/events.rs", "WINDOWS_MAX", "40 reads of the log per page"),
     ("control/registry/trace.rs", "LOOKS_MAX", "32 reads of the log per trace"),
     ("control/validation.rs", "DELETION_NOTICES_MAX", "64 deletion notices at a time, each of 10 s"),
     ("dead_letter/actor.rs", "TIMER_MAX", "timers 60 s"),
@@ -83,7 +85,7 @@ const LISTED: [(&str, &str, &str); 115] = [
     ("policy/property.rs", "VALUE_BYTES_MAX", "values of 4096 bytes"),
     ("policy/record/job.rs", "JOBS_MAX", "8 jobs of a subscription at once"),
     ("policy/subscription/excerpt.rs", "KEPT_MAX", "16 different answers of an endpoint in a minute"),
-    ("policy/subscription/excerpt.rs", "SAID_MAX", "4096 bytes of an answer kept"),
+    ("policy/subscription/excerpt.rs", "CONTENT_BYTES_MAX", "4096 bytes of an answer kept"),
     ("policy/subscription/jobs/mod.rs", "PENDING_MAX", "8192 pending events of a job"),
     ("policy/subscription/pending_write.rs", "CHANGES_MAX", "8192 changes"),
     ("policy/subscription/pending_write.rs", "FILTERED_MAX", "4096 filtered events"),

@@ -68,8 +68,9 @@ async fn errors_of_bodies_speak_of_json_and_not_of_types_of_the_program() {
     let document = document(ChaosMode::Enabled);
     let (mut bodies, mut refused, mut wrong) = (0, 0, BTreeSet::new());
     for (path, item) in document["paths"].as_object().expect("paths") {
-        let is_ours =
-            path.starts_with("/subscriptions/{subscriptionId}/resourceGroups/") || path.starts_with("/chaos/");
+        // A body of events has the errors of a publisher, and these tests have none.
+        let is_ours = !path.ends_with("/publish")
+            && (path.starts_with("/subscriptions/{subscriptionId}/resourceGroups/") || path.starts_with("/chaos/"));
         for (method, operation) in item.as_object().expect("operations").iter().filter(|_| is_ours) {
             let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
             if schema.is_null() {

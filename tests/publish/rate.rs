@@ -66,7 +66,8 @@ async fn what_is_refused_costs_nothing() {
     assert_eq!(answer(&endpoint, events(1)).await, "200");
     // A permanent error comes first: a retry would change nothing.
     let large = good().insert_header(("content-length", "1536001"));
-    assert!(answer(&endpoint, large).await.starts_with("413"));
+    let refused = answer(&endpoint, large).await;
+    assert!(refused.starts_with("413"), "{refused}");
     assert!(answer(&endpoint, events(1)).await.starts_with("429"));
 }
 
