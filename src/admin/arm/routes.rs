@@ -1,7 +1,7 @@
 //! The table of the routes of Azure Resource Manager: path, methods, roles, handlers and descriptions.
 //!
 //! [`super::path`] parses requests with it; `Allow` of 405 responses, authorization, `whatIf` and `/openapi.json` are built
-//! from it. The first route that matches a path is used. Those of gridhook itself are in [`super::super::routes`].
+//! from it. The first route that matches a path is used. Those of gridhook itself are in `admin::routes`.
 
 use std::sync::LazyLock;
 

@@ -7,7 +7,7 @@ use super::Subscription;
 use crate::{event::Timestamp, policy::record::Health};
 
 impl Subscription {
-    /// When to absorb an [`Input::Tick`] if nothing else happens before.
+    /// When to absorb an [`Input::Tick`](crate::policy::Input::Tick) if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let request = self.requests.oldest().map(|(_, deadline)| deadline);
         [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
