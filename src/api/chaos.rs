@@ -117,7 +117,7 @@ pub struct PoisonBody {
     pub subscription: String,
     pub event_id: String,
     pub times: u32,
-    /// After which it is forgotten: ten minutes where nothing is said.
+    /// After which it is forgotten: ten minutes where none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
 }

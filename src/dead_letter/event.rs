@@ -71,13 +71,13 @@ impl DeadLetterEvent {
     /// A waiting dead letter. [`None`] if its event is missing.
     pub fn waiting(waiting: &WaitingDeadLetter) -> Option<Self> {
         let (event, dead) = (waiting.event.as_ref()?, &waiting.dead);
-        let said = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
+        let non_empty = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
         Some(Self {
             event: String::from_utf8_lossy(event.wire_bytes()).into_owned(),
             schema: event.schema,
-            id: said(event.id()),
-            event_type: said(event.event_type()),
-            subject: said(event.subject()),
+            id: non_empty(event.id()),
+            event_type: non_empty(event.event_type()),
+            subject: non_empty(event.subject()),
             topic: None,
             fate: DeadLetterFate {
                 reason: Some(dead.reason.to_string()),

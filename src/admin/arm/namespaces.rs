@@ -69,8 +69,8 @@ pub(super) async fn put(
 
 /// The changes that a PUT would make.
 pub(super) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, AdminError> {
-    let (existing, wished) = planned_change(control, path, body)?;
-    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
+    let (existing, requested) = planned_change(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&requested)))
 }
 
 /// The existing record, and the record after a PUT.

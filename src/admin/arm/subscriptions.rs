@@ -111,9 +111,10 @@ pub(super) async fn put(
 ) -> Result<HttpResponse, AdminError> {
     let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
-    let (existing, mut wished) = planned_change(control, path, &topic, name, body)?;
-    wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.record.system_data.as_ref()));
-    save(control, turn, &topic.record(), form, wished, None).await
+    let (existing, mut requested) = planned_change(control, path, &topic, name, body)?;
+    requested.system_data =
+        control.stamp(caller, existing.as_ref().map(|existing| existing.record.system_data.as_ref()));
+    save(control, turn, &topic.record(), form, requested, None).await
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
@@ -124,10 +125,10 @@ pub(super) fn difference(
     body: &[u8],
 ) -> Result<Difference, AdminError> {
     let topic = topic(control, path)?;
-    let (existing, wished) = planned_change(control, path, &topic, name, body)?;
+    let (existing, requested) = planned_change(control, path, &topic, name, body)?;
     let of = topic.record();
     let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
-    let mut difference = Difference::between(before.as_ref(), &subscription::set(&wished, &of));
+    let mut difference = Difference::between(before.as_ref(), &subscription::set(&requested, &of));
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
         let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
@@ -152,15 +153,15 @@ fn planned_change(
     let domain_topic = own_domain_topic(topic, path);
     domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
-    let mut wished =
+    let mut requested =
         subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, body)?;
-    wished.filter.domain_topic = domain_topic.map(|name| name.to_string());
+    requested.filter.domain_topic = domain_topic.map(|name| name.to_string());
     if let Some(existing) = &existing {
-        check_mode(&existing.record, &wished)?;
+        check_mode(&existing.record, &requested)?;
     }
-    check_expiration(control, &wished, "properties.expirationTimeUtc")?;
-    check_start(control, topic, &mut wished, "properties.startsFrom")?;
-    Ok((existing, wished))
+    check_expiration(control, &requested, "properties.expirationTimeUtc")?;
+    check_start(control, topic, &mut requested, "properties.startsFrom")?;
+    Ok((existing, requested))
 }
 
 pub(super) async fn patch(
@@ -176,13 +177,13 @@ pub(super) async fn patch(
     let record = topic.record();
     let existing = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?.record;
     let ranges = control.editions.ranges(&record.edition)?;
-    let mut wished = subscription::patch(&existing, &record, ranges, body)?;
-    wished.filter.domain_topic.clone_from(&existing.filter.domain_topic);
-    wished.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
-    check_mode(&existing, &wished)?;
-    check_expiration(control, &wished, "expirationTimeUtc")?;
-    check_start(control, &topic, &mut wished, "startsFrom")?;
-    let mut answer = save(control, turn, &record, form, wished, Some(existing)).await?;
+    let mut requested = subscription::patch(&existing, &record, ranges, body)?;
+    requested.filter.domain_topic.clone_from(&existing.filter.domain_topic);
+    requested.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
+    check_mode(&existing, &requested)?;
+    check_expiration(control, &requested, "expirationTimeUtc")?;
+    check_start(control, &topic, &mut requested, "startsFrom")?;
+    let mut answer = save(control, turn, &record, form, requested, Some(existing)).await?;
     if record.namespace.is_some() {
         *answer.status_mut() = StatusCode::OK;
     }
@@ -193,12 +194,12 @@ pub(super) async fn patch(
 fn check_start(
     control: &Control,
     topic: &TopicHandle,
-    wished: &mut SubscriptionRecord,
+    requested: &mut SubscriptionRecord,
     target: &str,
 ) -> Result<(), AdminError> {
-    let (now, before) = (control.clock.now(), topic.subscription(&wished.key()));
+    let (now, before) = (control.clock.now(), topic.subscription(&requested.key()));
     let started = before.as_ref().and_then(|before| before.starts_from);
-    let Some(starts) = &mut wished.starts_from else { return Ok(()) };
+    let Some(starts) = &mut requested.starts_from else { return Ok(()) };
     if before.is_some() && started.is_none_or(|started| started.at != starts.at) {
         let problem = format!(
             "is {}, and the event subscription is there already; leave it out, and POST …/replays for what was published \
@@ -215,9 +216,9 @@ fn check_start(
     Ok(())
 }
 
-fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str) -> Result<(), AdminError> {
+fn check_expiration(control: &Control, requested: &SubscriptionRecord, target: &str) -> Result<(), AdminError> {
     let now = control.clock.now();
-    match wished.expires {
+    match requested.expires {
         Some(expires) if expires <= now => {
             let problem = format!("is {expires}, which is not in the future (it is {now}). Invalid expiration time");
             Err(InvalidRequest::new(target, problem).into())
@@ -239,16 +240,16 @@ async fn save(
     turn: MutexGuard<'_, ()>,
     topic: &TopicRecord,
     form: PathForm,
-    wished: SubscriptionRecord,
+    requested: SubscriptionRecord,
     basis: Option<Arc<SubscriptionRecord>>,
 ) -> Result<HttpResponse, AdminError> {
     let key = topic.key();
-    if control.registry.needs_validation(&key, &wished) {
+    if control.registry.needs_validation(&key, &requested) {
         drop(turn);
-        let saved = control.registry.validate(&key, wished, basis).await?;
+        let saved = control.registry.validate(&key, requested, basis).await?;
         return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));
     }
-    let saved = control.registry.put_subscription(&key, wished).await?;
+    let saved = control.registry.put_subscription(&key, requested).await?;
     info!(topic = key, subscription = saved.key(), version = saved.version, "event subscription saved");
     Ok(HttpResponse::Created().json(SubscriptionView::new(&saved, topic, form)))
 }

@@ -71,15 +71,15 @@ pub(super) async fn put(
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
-    let (existing, mut wished) = planned_change(control, path, body)?;
-    wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    save(control, wished).await
+    let (existing, mut requested) = planned_change(control, path, body)?;
+    requested.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+    save(control, requested).await
 }
 
 /// The changes that a PUT would make.
 pub(super) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
-    let (existing, wished) = planned_change(control, path, body)?;
-    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
+    let (existing, requested) = planned_change(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&requested)))
 }
 
 /// The existing record, and the record after a PUT.
@@ -129,8 +129,8 @@ fn update(control: &Control, topic: &TopicHandle, wish: TopicSpec) -> Result<Top
     let record = wish.update(&existing, &control.editions)?;
     if record.edition != existing.edition {
         let ranges = control.editions.ranges(&record.edition)?;
-        let wished = control.registry.all_provisioned(topic).into_iter().map(|wished| wished.record);
-        for subscription in topic.subscriptions().into_iter().chain(wished) {
+        let requested = control.registry.all_provisioned(topic).into_iter().map(|requested| requested.record);
+        for subscription in topic.subscriptions().into_iter().chain(requested) {
             subscription::fits(&subscription, ranges)?;
         }
     }
@@ -143,8 +143,8 @@ fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRec
     record
 }
 
-pub(super) fn identify(wished: Option<&mut Identity>, before: Option<&Identity>) {
-    if let Some(identity) = wished.filter(|identity| identity.kind.has_system()) {
+pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identity>) {
+    if let Some(identity) = requested.filter(|identity| identity.kind.has_system()) {
         let known = before.and_then(|before| before.principal_id.clone());
         identity.principal_id = Some(known.unwrap_or_else(|| Uuid::new_v4().to_string()));
         identity.tenant_id = Some(Uuid::nil().to_string());

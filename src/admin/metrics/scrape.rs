@@ -107,9 +107,9 @@ impl Exposition {
         }
         let labels: HashMap<PartitionId, String> =
             names.keys().filter_map(|partition| Some((*partition, label(*partition)?))).collect();
-        let told: Vec<(SubscriptionKey, &SubscriptionFigures)> =
+        let reported: Vec<(SubscriptionKey, &SubscriptionFigures)> =
             named.iter().map(|(who, named)| (*who, &named.figures)).collect();
-        selection.report_named(&told, |who| labels.get(&who.partition).cloned());
+        selection.report_named(&reported, |who| labels.get(&who.partition).cloned());
         selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
         let mut subscriptions: Vec<NamedSubscription> = named.into_iter().map(|(_, named)| named).collect();
         for (topic, (mut figures, places)) in rests {
@@ -117,20 +117,20 @@ impl Exposition {
             unread.extend(firsts(places).into_iter().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
             subscriptions.push(NamedSubscription { topic, subscription: OTHER.to_owned(), figures });
         }
-        let mut told: BTreeMap<String, TopicFigures> = BTreeMap::new();
+        let mut by_topic: BTreeMap<String, TopicFigures> = BTreeMap::new();
         for topic in &topics {
             let name = labels.get(&topic.partition()).cloned().unwrap_or_default();
-            let of = told.entry(name.clone()).or_insert_with(|| TopicFigures { name, ..TopicFigures::default() });
+            let of = by_topic.entry(name.clone()).or_insert_with(|| TopicFigures { name, ..TopicFigures::default() });
             of.sums.merge(&TopicCounters::of(topic), u64::saturating_add);
             of.subscriptions += topic.subscriptions().len() as u64;
             of.full += u64::from(topic.crowded_partition().is_some_and(|CrowdedPartition { is_full, .. }| is_full));
         }
-        if let Some(rest) = told.get_mut(OTHER) {
+        if let Some(rest) = by_topic.get_mut(OTHER) {
             selection.report_topics_rest(&mut rest.sums);
         }
         let scrape = Scrape {
             now,
-            topics: told.into_values().collect(),
+            topics: by_topic.into_values().collect(),
             topics_there: topics.len() as u64,
             subscriptions,
             journal: self.sources.journal.as_ref().map(|journal| (journal.state(), journal.figures())),

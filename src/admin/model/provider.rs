@@ -194,16 +194,16 @@ pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
 /// The event types that a topic declares in `eventTypeInfo`; it may publish others.
 pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
     let declared = topic.kept.event_type_info.as_ref().and_then(|info| info.inline_event_types.as_ref());
-    let told = declared.into_iter().flatten().map(|(name, said)| EventType {
+    let types = declared.into_iter().flatten().map(|(name, declared)| EventType {
         id: format!("{}/providers/Microsoft.EventGrid/eventTypes/{name}", topic.resource_id()),
         name: name.clone(),
         kind: "Microsoft.EventGrid/topicTypes/eventTypes",
         properties: EventTypeProperties {
-            display_name: said.display_name.clone().unwrap_or_else(|| name.clone()),
-            description: said.description.clone(),
-            schema_url: said.data_schema_url.clone(),
+            display_name: declared.display_name.clone().unwrap_or_else(|| name.clone()),
+            description: declared.description.clone(),
+            schema_url: declared.data_schema_url.clone(),
             is_in_default_set: true,
         },
     });
-    told.collect()
+    types.collect()
 }

@@ -231,11 +231,11 @@ impl TopicSpec {
     /// `existing` with the changes. Keys, name and scope never change. Schema, mapping, edition, location and the automatic
     /// domain topics are kept if the body omits them: Azure's clients do not know the edition and must not reset it.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
-        if let Some(wished) = self.input_schema.filter(|wished| *wished != existing.input_schema) {
-            let (wished, is) = (schema_name(wished), schema_name(existing.input_schema));
+        if let Some(requested) = self.input_schema.filter(|requested| *requested != existing.input_schema) {
+            let (requested, is) = (schema_name(requested), schema_name(existing.input_schema));
             return Err(InvalidRequest::new(
                 "properties.inputSchema",
-                format!("is {wished}; the schema of a topic cannot be changed from {is}"),
+                format!("is {requested}; the schema of a topic cannot be changed from {is}"),
             ));
         }
         let domain = self.domain(existing.domain);

@@ -116,10 +116,10 @@ pub struct InputSchemaMapping {
     /// Never absent: without a type nothing can be asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<MappedFieldOrDefault>,
-    /// Empty where nothing is said.
+    /// Empty if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<MappedFieldOrDefault>,
-    /// Empty where nothing is said.
+    /// Empty if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_version: Option<MappedFieldOrDefault>,
 }

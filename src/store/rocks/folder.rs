@@ -148,13 +148,13 @@ impl DataFolder {
     pub(super) fn is_copied(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
         let number = |file: &File| file.metadata().map(|meta| format!("{}\n", meta.ino()));
-        let said = match std::fs::read_to_string(&path) {
-            Ok(said) => Some(said),
+        let stored = match std::fs::read_to_string(&path) {
+            Ok(stored) => Some(stored),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        if let Some(said) = &said
-            && *said == number(&File::open(&path)?)?
+        if let Some(stored) = &stored
+            && *stored == number(&File::open(&path)?)?
         {
             return Ok(false);
         }
@@ -162,7 +162,7 @@ impl DataFolder {
         file.write_all(number(&file)?.as_bytes())?;
         file.sync_all()?;
         // A file that was truncated by a full disk proves nothing.
-        Ok(said.is_some_and(|said| said.ends_with('\n')))
+        Ok(stored.is_some_and(|stored| stored.ends_with('\n')))
     }
 
     fn ballast(&self) -> PathBuf {

@@ -85,8 +85,8 @@ pub(super) fn length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequ
 pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Schema, InvalidRequest> {
     let possible = input.deliveries();
     let Some(given) = given else { return Ok(possible[0]) };
-    if let Some(wished) = possible.iter().find(|schema| schema_name(**schema) == given) {
-        return Ok(*wished);
+    if let Some(requested) = possible.iter().find(|schema| schema_name(**schema) == given) {
+        return Ok(*requested);
     }
     let allowed: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
     let (input, allowed) = (input_schema_name(input), allowed.join(", "));

@@ -81,9 +81,11 @@ impl IngressBody {
             let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
             return Err(InvalidRequest::new("properties.inboundIpRules", problem));
         }
-        let wished = self.input_schema_mapping.map(|body| body.properties);
-        let mapping = match (schema, wished) {
-            (Schema::Custom, wished) => Some(checked(kind, wished.or_else(|| existing.cloned()).unwrap_or_default())?),
+        let requested = self.input_schema_mapping.map(|body| body.properties);
+        let mapping = match (schema, requested) {
+            (Schema::Custom, requested) => {
+                Some(checked(kind, requested.or_else(|| existing.cloned()).unwrap_or_default())?)
+            }
             (Schema::EventGrid | Schema::CloudEvents, None) => None,
             (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
                 let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";

@@ -114,9 +114,9 @@ pub(in crate::admin) fn mode(record: &SubscriptionRecord) -> &'static str {
 /// The delivery mode cannot change: pending deliveries belong to one of the two modes.
 pub(in crate::admin) fn check_mode(
     before: &SubscriptionRecord,
-    wished: &SubscriptionRecord,
+    requested: &SubscriptionRecord,
 ) -> Result<(), InvalidRequest> {
-    if before.is_pulled() == wished.is_pulled() {
+    if before.is_pulled() == requested.is_pulled() {
         return Ok(());
     }
     let is = mode(before);
