@@ -101,6 +101,20 @@ fn a_second_process_is_refused_with_the_number_of_the_first() {
 }
 
 #[test]
+fn a_lock_that_is_about_to_be_released_is_waited_for() {
+    let folder = folder();
+    drop(open(folder.path()));
+    let held = fs::File::open(folder.path().join("lock")).expect("a lock file");
+    held.lock().expect("a free lock");
+    let released = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        drop(held);
+    });
+    open(folder.path());
+    released.join().expect("no panic");
+}
+
+#[test]
 fn a_newer_store_is_refused_with_both_versions() {
     let folder = folder();
     put(&open(folder.path()), Family::Meta, keys::meta(MetaKind::Format, b""), (FORMAT + 1).to_be_bytes().to_vec());

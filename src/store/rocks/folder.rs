@@ -9,7 +9,8 @@ use std::{
     io::{self, Read, Seek, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    process,
+    process, thread,
+    time::Duration,
 };
 
 use rustix::{
@@ -89,8 +90,21 @@ impl FolderLock {
     }
 }
 
+/// A lock that is held is asked for again so often, and so far apart: a process that is about to end still has it, and so
+/// has a child that a process has forked and that has not started its program yet.
+const LOCK_TRIES: u32 = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
 fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
-    match file.try_lock() {
+    let mut taken = file.try_lock();
+    for _ in 1..LOCK_TRIES {
+        if !matches!(taken, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        thread::sleep(LOCK_PAUSE);
+        taken = file.try_lock();
+    }
+    match taken {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
