@@ -376,6 +376,10 @@ fn scene(module: &str) -> Option<Scene> {
             replaced: &[],
         },
         "server::trace" => Scene { before: "order 11 | send", replaced: &[("EVENT_ID", "11")] },
+        // Later blocks publish the same ids again.
+        "server::duplicates" => {
+            Scene { before: "", replaced: &[("PT10M", "PT10M\ngridhook topics update orders --duplicate-window off")] }
+        }
         "server::publish" => Scene { before: "order 12 > events.json", replaced: &[] },
         "config" => Scene { before: "", replaced: &[("--config gridhook.toml", "--config config/gridhook.toml")] },
         // These go on until they are stopped.

@@ -98,8 +98,13 @@ await scene({
     await publish(2 * KEPT);
     await until('the lines', async () => (await count(one)) >= 2 * KEPT);
     const first = await heap(one);
-    await publish(4 * KEPT);
-    await until('the lines', async () => (await count(one)) >= 6 * KEPT);
-    check((await heap(one)) > first * 1.25 + 2 ** 20, 'a list without an end was not found');
+    // A reader that is slow misses lines, which it counts and does not keep.
+    let most = first;
+    for (let round = 2; round <= 12 && most <= first * 1.25 + 2 ** 20; round += 1) {
+      await publish(2 * KEPT);
+      await until('the lines', async () => (await count(one)) >= 2 * KEPT * round);
+      most = await heap(one);
+    }
+    check(most > first * 1.25 + 2 ** 20, 'a list without an end was not found');
   },
 });
