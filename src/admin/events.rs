@@ -1,7 +1,7 @@
 //! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is stored, and
 //! `POST …/publish` publishes events for an operator.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -10,6 +10,7 @@ use super::{
     AdminError, Control,
     arm::{path::TopicPath, topic},
     model::InvalidRequest,
+    query,
 };
 use crate::{
     api::events::{EventLine, EventList},
@@ -37,24 +38,9 @@ struct EventsQuery {
 /// `GET …/events`.
 pub(super) async fn list(control: &Control, path: &TopicPath, query: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let EventsQuery { top, before, event_type, subject, id } = web::Query::<EventsQuery>::from_query(query)
-        .map_err(|error| {
-            let allowed = "allowed are top, before, type, subject and id";
-            InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
-        })?
-        .into_inner();
-    let top =
-        match top {
-            None => TOP,
-            Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
-                InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} events"))
-            })?,
-        };
-    let sequence = |given: String| {
-        let wrong = || InvalidRequest::new("before", format!("is \"{given}\"; allowed is a sequence number"));
-        given.parse().map(Seq).map_err(|_| wrong())
-    };
-    let before = before.map(sequence).transpose()?;
+    let EventsQuery { top, before, event_type, subject, id } = query::read(query, "top, before, type, subject and id")?;
+    let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
+    let before = before.map(|given| sequence_number("before", &given)).transpose()?;
     let is_domain = topic.record().is_domain();
     let line = |event: &Event| {
         let is_wanted = event_type.as_ref().is_none_or(|wanted| event.event_type() == wanted.as_str())
@@ -79,11 +65,15 @@ pub(super) async fn list(control: &Control, path: &TopicPath, query: &str) -> Re
     }))
 }
 
+fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
+    let wrong = |_| InvalidRequest::new(name, format!("is \"{given}\"; allowed is a sequence number"));
+    given.parse().map(Seq).map_err(wrong)
+}
+
 /// `GET …/events/{sequence}`.
 pub(super) async fn get(control: &Control, path: &TopicPath, sequence: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let wrong = || InvalidRequest::new("sequence", format!("is \"{sequence}\"; allowed is a sequence number"));
-    let seq = Seq(sequence.parse().map_err(|_| wrong())?);
+    let seq = sequence_number("sequence", sequence)?;
     let event = topic.event(seq).await.map_err(registry::Error::from)?;
     let missing = || AdminError::NotFound(format!("The log of the topic has no event with the sequence {sequence}."));
     let event = event.ok_or_else(missing)?;

@@ -16,7 +16,7 @@ use super::{
     AdminError, Control,
     metrics::{Activity, SeriesLimits, SeriesSelection},
     model::InvalidRequest,
-    tail,
+    query, tail,
 };
 use crate::{
     api::history::HistoryReport,
@@ -145,11 +145,8 @@ fn add(to: &mut Sample, more: &Sample, first: usize) {
 
 /// `GET /history`.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let query = web::Query::<HistoryQuery>::from_query(request.query_string()).map_err(|error| {
-        let allowed = "allowed are range: 10m, 3h or 24h, topic and subscription";
-        InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
-    })?;
-    let HistoryQuery { range, topic, subscription } = query.into_inner();
+    let HistoryQuery { range, topic, subscription } =
+        query::read(request.query_string(), "range: 10m, 3h or 24h, topic and subscription")?;
     let scope = scope(&control, topic.as_deref(), subscription)?;
     let resolution = range as usize;
     let state = control.history.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -41,6 +41,7 @@ pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod operate;
+mod query;
 mod replay;
 mod routes;
 mod session;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest};
+use super::{AdminError, Control, query};
 use crate::{
     api::supervision::{
         ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
@@ -83,17 +83,8 @@ impl RecoveryView {
 
 /// `GET /supervision`: restarts and recovery times of actors.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let wrong = |error: &dyn std::fmt::Display| {
-        InvalidRequest::new("the query", format!("cannot be read: {error}; allowed are top and topic"))
-    };
-    let query = web::Query::<SupervisionQuery>::from_query(request.query_string()).map_err(|error| wrong(&error))?;
-    let top =
-        match &query.top {
-            None => TOP,
-            Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
-                InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} actors"))
-            })?,
-        };
+    let query: SupervisionQuery = query::read(request.query_string(), "top and topic")?;
+    let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
         None => control.registry.topics(),
         Some(name) => {

@@ -13,7 +13,7 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest, tail};
+use super::{AdminError, Control, model::InvalidRequest, query, tail};
 use crate::{
     api::{
         status::HealthView,
@@ -210,27 +210,20 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
 
 impl TopQuery {
     fn read(query: &str) -> Result<Self, InvalidRequest> {
-        let query = web::Query::<Self>::from_query(query).map_err(|error| {
-            let allowed = "allowed are top, skip, search, topic, health: healthy, unhealthy, suspended, probing or held, \
-                           and by: activity, health, backlog, pending, failures, inFlight or name";
-            InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
-        })?;
-        let query = query.into_inner();
+        let query: Self = query::read(
+            query,
+            "top, skip, search, topic, health: healthy, unhealthy, suspended, probing or held, and by: activity, health, \
+             backlog, pending, failures, inFlight or name",
+        )?;
         Ok(Self { search: query.search.map(|search| search.to_ascii_lowercase()), ..query })
     }
 
     fn page_size(&self) -> Result<usize, InvalidRequest> {
-        let Some(given) = &self.top else { return Ok(TOP) };
-        given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
-            InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} event subscriptions"))
-        })
+        query::number("top", self.top.as_deref(), TOP, 1..=TOP_MAX, "event subscriptions")
     }
 
     fn offset(&self) -> Result<usize, InvalidRequest> {
-        let Some(given) = &self.skip else { return Ok(0) };
-        given.parse().ok().filter(|skip| *skip <= SKIP_MAX).ok_or_else(|| {
-            InvalidRequest::new("skip", format!("is \"{given}\"; allowed are 0 to {SKIP_MAX} event subscriptions"))
-        })
+        query::number("skip", self.skip.as_deref(), 0, 0..=SKIP_MAX, "event subscriptions")
     }
 }
 

@@ -3,9 +3,9 @@
 //! - [`assets`]: the files of the page; its sources are in `page/`;
 //! - [`session`]: sessions of signed-in browsers.
 //!
-//! The files, and the chapters of the manual beside them, are public: they have no data of the server. They are served with a content security policy that allows
-//! nothing but the page's own scripts, styles and requests. The page sends its session in the `Authorization` header,
-//! because a browser would send a cookie to every other port of the host, too.
+//! The files, and the chapters of the manual beside them, are public: they have no data of the server. They are served with
+//! a content security policy that allows nothing but the page's own scripts, styles and requests. The page sends its session
+//! in the `Authorization` header, because a browser would send a cookie to every other port of the host, too.
 
 pub mod assets;
 pub mod session;

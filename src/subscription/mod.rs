@@ -1,8 +1,8 @@
 //! One actor for each subscription, a thin shell around the pure core in `policy`.
 //!
 //! A [`SubscriptionActor`] is one incarnation. What outlives it is in [`SharedState`]: requests in flight, their
-//! results, and the current event. The actor reads the newest events from the topic's [`RecentEvents`](crate::fanout::recent_events::RecentEvents) and older ones
-//! from the journal. `policy` makes every decision.
+//! results, and the current event. The actor reads the newest events from the topic's
+//! [`RecentEvents`](crate::fanout::recent_events::RecentEvents) and older ones from the journal. `policy` makes every decision.
 
 mod actor;
 pub(crate) mod clients;

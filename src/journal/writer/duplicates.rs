@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use super::{CommitGroup, GroupWriter};
 use crate::{
     event::{PartitionId, Timestamp},
-    journal::{DuplicateCheck, Error, partition_state::PartitionState},
+    journal::{DuplicateCheck, Error},
     store::{
         Family, StoreError,
         chunk::SealedChunk,
@@ -30,10 +30,11 @@ impl GroupWriter {
         &self,
         group: &mut CommitGroup,
         id: PartitionId,
-        partition: &PartitionState,
         (chunks, check): (Vec<SealedChunk>, &DuplicateCheck),
         now: Timestamp,
     ) -> Result<(Vec<SealedChunk>, u32), Error> {
+        let partition = self.partitions.get(&id).ok_or(Error::Unknown)?;
+        let now = partition.appended.max(now);
         // While the clock may be wrong, nothing ends by age, and no record is removed.
         let is_held = self.clock.holds_expiry();
         let (mut next, mut found, mut keep) = (partition.next, GroupIds::new(), Vec::with_capacity(check.ids.len()));

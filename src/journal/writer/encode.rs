@@ -101,11 +101,8 @@ impl GroupWriter {
             return Err(Error::Full);
         }
         self.admit(id)?;
-        let partition = *self.partitions.get(&id).ok_or(Error::Unknown)?;
         let (chunks, duplicates) = match check {
-            Some(check) => {
-                self.remove_duplicates(group, id, &partition, (chunks, &check), partition.appended.max(now))?
-            }
+            Some(check) => self.remove_duplicates(group, id, (chunks, &check), now)?,
             None => (chunks, 0),
         };
         let Self { partitions, ids, store, .. } = self;

@@ -1,0 +1,30 @@
+//! Query strings of gridhook's own routes.
+
+use std::ops::RangeInclusive;
+
+use actix_web::web;
+use serde::de::DeserializeOwned;
+
+use super::model::InvalidRequest;
+
+/// Reads a query string; `allowed` names its parameters.
+pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T, InvalidRequest> {
+    web::Query::<T>::from_query(query)
+        .map(web::Query::into_inner)
+        .map_err(|error| InvalidRequest::new("the query", format!("cannot be read: {error}; allowed are {allowed}")))
+}
+
+/// The number of `items` in the parameter `name`; `usual` if it is not given.
+pub(super) fn number(
+    name: &str,
+    given: Option<&str>,
+    usual: usize,
+    allowed: RangeInclusive<usize>,
+    items: &str,
+) -> Result<usize, InvalidRequest> {
+    let Some(given) = given else { return Ok(usual) };
+    given.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
+        let (min, max) = (allowed.start(), allowed.end());
+        InvalidRequest::new(name, format!("is \"{given}\"; allowed are {min} to {max} {items}"))
+    })
+}
