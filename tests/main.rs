@@ -14,6 +14,7 @@ mod dashboard;
 mod dead_letter;
 mod declared;
 mod deliver;
+mod destinations;
 mod edition;
 mod escape;
 mod event_feed;

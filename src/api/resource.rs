@@ -97,15 +97,17 @@ pub struct EventSubscriptionProperties {
 }
 
 /// An endpoint.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Destination {
-    pub properties: WebhookProperties,
-}
-
-/// The properties of a webhook.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WebhookProperties {
+pub struct Destination {
+    pub endpoint_type: String,
+    pub properties: DestinationProperties,
+}
+
+/// The properties of a webhook or of another destination.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DestinationProperties {
     pub endpoint_base_url: Option<String>,
     /// Only if the commands requested it
     pub endpoint_url: Option<String>,
@@ -113,6 +115,11 @@ pub struct WebhookProperties {
     pub preferred_batch_size_in_kilobytes: Option<u64>,
     pub max_requests_per_second: Option<u64>,
     pub response_timeout_in_seconds: Option<u64>,
+    /// Not of a webhook
+    pub resource_id: Option<String>,
+    /// All others
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 /// A filter, in either form: namespace topics have no subject, and `filters` instead of `advancedFilters`.

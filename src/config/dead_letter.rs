@@ -5,23 +5,22 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf, absolute},
 };
 
 use serde::Deserialize;
 use url::Url;
 
-use super::{Secret, layers::Layers, read};
+use super::{Secret, layers::Layers, read, tables};
 use crate::policy::dead_letter_store::{
     FOLDER, FORMS, InvalidAddress, NamedStore, NamedStores, StoreAddress, StoreKind,
 };
 
 /// The section of the stores.
-const STORES: &str = "dead_letter.stores.";
+pub(super) const STORES: &str = "dead_letter.stores.";
 
 /// The keys of a store that are not secret.
-const PLAIN: [&str; 7] = ["accounts", "allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];
+pub(super) const PLAIN: [&str; 7] = ["accounts", "allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];
 
 /// The credentials of each kind of store.
 const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
@@ -86,33 +85,9 @@ struct RawDeadLetterStore {
     credentials: BTreeMap<String, String>,
 }
 
-/// Whether `key` is a key of a store.
-pub(super) fn is_key(key: &str) -> bool {
-    key.strip_prefix(STORES)
-        .and_then(|rest| rest.split_once('.'))
-        .is_some_and(|(_, name)| keys().any(|key| key == name))
-}
-
-/// Whether the value of `key` is secret.
-pub(super) fn is_secret(key: &str) -> bool {
-    let name = key.rsplit('.').next().unwrap_or_default();
-    key.starts_with(STORES) && !PLAIN.contains(&name) && !name.ends_with("_file")
-}
-
-/// The keys of a store, if `key` is in one.
-pub(super) fn neighbours(key: &str) -> Option<String> {
-    let name = key.strip_prefix(STORES)?.split('.').next().unwrap_or_default();
-    Some(keys().map(|key| format!("{STORES}{name}.{key}")).collect::<Vec<_>>().join(", "))
-}
-
-fn keys() -> impl Iterator<Item = String> {
-    let plain = PLAIN.iter().map(|name| (*name).to_owned());
-    let credentials = CREDENTIALS.iter().flat_map(|(_, names)| names.iter());
-    let mut keys: Vec<String> =
-        plain.chain(credentials.flat_map(|name| [(*name).to_owned(), format!("{name}_file")])).collect();
-    keys.sort();
-    keys.dedup();
-    keys.into_iter()
+/// The credentials of all kinds of store.
+pub(super) fn credentials() -> Vec<&'static str> {
+    CREDENTIALS.iter().flat_map(|(_, names)| names.iter().copied()).collect()
 }
 
 impl RawDeadLetter {
@@ -203,7 +178,7 @@ impl RawDeadLetterStore {
                 layers.refuse(&[&key(&name)], format!("nothing, because {} is set, too", key(plain)));
                 continue;
             }
-            let secret = if plain == name { Ok(value) } else { read_file(Path::new(&value)) };
+            let secret = if plain == name { Ok(value) } else { tables::read_file(Path::new(&value)) };
             match secret {
                 Ok(secret) => read.push((*known, Secret::new(&secret))),
                 Err(problem) => layers.refuse(&[&key(&name)], problem),
@@ -223,11 +198,6 @@ fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err("a name of 1 to 40 lower-case letters, digits, hyphens and underscores".to_owned())
-}
-
-fn read_file(path: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("a readable file: {error}"))?;
-    Ok(text.trim_end().to_owned())
 }
 
 fn folder_address(folder: &Path) -> Result<StoreAddress, String> {

@@ -1,13 +1,15 @@
 //! `[delivery]`: requests to endpoints.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
     Server,
+    layers::Layers,
     read::{self, DAY, HOUR},
+    resources::{self, RawResource, ResourceConfig},
     values::{TlsVersion, TrustRoots, ValidationMode},
 };
 
@@ -42,6 +44,8 @@ pub struct Delivery {
     pub name_servers: Vec<SocketAddr>,
     /// The folder of client certificates.
     pub client_certificates_dir: Option<PathBuf>,
+    /// The services that event subscriptions deliver to besides webhooks.
+    pub resources: Vec<ResourceConfig>,
 }
 
 #[derive(Deserialize)]
@@ -85,6 +89,8 @@ pub(super) struct RawDelivery {
     name_servers: Vec<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
     client_certificates_dir: Option<PathBuf>,
+    #[serde(default)]
+    resources: BTreeMap<String, RawResource>,
 }
 
 /// A setting whose default depends on the listening address.
@@ -95,7 +101,7 @@ pub(super) enum AutoSwitch<T> {
 
 impl RawDelivery {
     /// A server that listens on loopback only may deliver to loopback and by http. Any other server needs a setting for each.
-    pub(super) fn resolve(self, server: &Server) -> Delivery {
+    pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Delivery {
         let loopback = server.is_loopback_only();
         Delivery {
             response_wait: self.response_wait,
@@ -127,6 +133,7 @@ impl RawDelivery {
             tls_minimum_version: self.tls_minimum_version,
             name_servers: self.name_servers,
             client_certificates_dir: self.client_certificates_dir,
+            resources: resources::resolve(self.resources, layers),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use toml::{Table, Value};
 
-use crate::config::{DEFAULTS, Error, RawConfig, dead_letter};
+use crate::config::{DEFAULTS, Error, RawConfig, tables};
 
 /// The prefix of environment variables.
 const PREFIX: &str = "GRIDHOOK_";
@@ -156,7 +156,7 @@ impl Layers {
     }
 
     fn put(&mut self, key: String, value: Value, origin: SettingOrigin) {
-        if !self.values.contains_key(&key) && !dead_letter::is_key(&key) {
+        if !self.values.contains_key(&key) && !tables::is_key(&key) {
             let like = self.like(&key).into_iter().map(|known| match origin {
                 SettingOrigin::Variable(_) => variable(&known),
                 SettingOrigin::Default | SettingOrigin::File(_) | SettingOrigin::Flag(_) => known,
@@ -185,7 +185,7 @@ impl Layers {
 
     /// The keys of the same section, or the sections if the section is unknown.
     fn neighbours(&self, key: &str) -> String {
-        if let Some(keys) = dead_letter::neighbours(key) {
+        if let Some(keys) = tables::neighbours(key) {
             return keys;
         }
         let section = key.split('.').next().unwrap_or_default();
@@ -296,7 +296,7 @@ impl Layers {
 
     fn show(&self, key: &str) -> String {
         match self.values.get(key) {
-            Some(_) if key.ends_with("token") || dead_letter::is_secret(key) => "(not shown)".to_owned(),
+            Some(_) if key.ends_with("token") || tables::is_secret(key) => "(not shown)".to_owned(),
             Some((value, _)) => value.to_string(),
             None => "missing".to_owned(),
         }

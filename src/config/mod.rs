@@ -18,6 +18,8 @@ mod layers;
 mod limits;
 mod metrics;
 mod read;
+mod resources;
+mod tables;
 mod telemetry;
 mod values;
 
@@ -37,6 +39,7 @@ pub use self::{
     layers::{Setting, SettingFlag, SettingOrigin, SettingSources},
     limits::Limits,
     metrics::Metrics,
+    resources::ResourceConfig,
     telemetry::Telemetry,
     values::{TlsVersion, TrustRoots, ValidationMode},
 };
@@ -370,7 +373,7 @@ impl Config {
             layers.refuse(&["policy.edition"], format!("one of {}", names.join(", ")));
         }
         let dead_letter = dead_letter.resolve(&server.data_dir, &mut layers);
-        let delivery = delivery.resolve(&server);
+        let delivery = delivery.resolve(&server, &mut layers);
         let policy = Policy { edition: policy.edition, editions };
         layers.finish(Self {
             server,

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     clock::Clock,
     deliver::{
-        self, RequestTimeouts,
+        self, RequestTimeouts, clients,
         handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
         request::ORIGIN,
     },
@@ -32,7 +32,7 @@ use crate::{
         outcome::{Failure, Outcome},
         validation::{self, Handshake, HandshakeTimes, TRIES, ValidationFailure, ValidationResponse, ValidationResult},
     },
-    subscription::{clients, plan::DeliveryPlan},
+    subscription::plan::DeliveryPlan,
 };
 
 /// Maximum deletion notices in flight. Beyond it, endpoints are not notified.
@@ -163,7 +163,7 @@ impl EndpointValidator {
         let envelope = EventEnvelope { id: &event_id, topic, now };
         let (verdict, status) = match self.send_validation(plan, &envelope, &code, &url, confirmation).await {
             Err(cause) => (ValidationResult::Refused(cause), None),
-            // A subscription with pull delivery has no endpoint.
+            // The others have no handshake.
             Ok(None) => (ValidationResult::Granted(None), None),
             Ok(Some((handshake, response))) => {
                 let verdict = match (handshake, confirmation) {
@@ -183,6 +183,19 @@ impl EndpointValidator {
         (ValidationAnswer { verdict, status, code }, in_progress)
     }
 
+    /// Checks that the destination of `plan` can be reached, if it has no handshake.
+    ///
+    /// # Errors
+    /// If not: the reason.
+    pub async fn reach(&self, plan: &DeliveryPlan) -> Result<(), String> {
+        let wait = self.validation.times.answer;
+        let sender = plan.sender(&self.client)?;
+        match tokio::time::timeout(wait, sender.reach()).await {
+            Ok(reached) => reached,
+            Err(_) => Err(format!("no answer within {wait:?}")),
+        }
+    }
+
     /// Sends the handshake. A request that times out is repeated after a pause.
     async fn send_validation(
         &self,
@@ -192,7 +205,7 @@ impl EndpointValidator {
         url: &str,
         confirmation: ConfirmationMethod,
     ) -> Result<Option<(Handshake, ValidationResponse)>, ValidationFailure> {
-        let Some(destination) = &plan.destination else { return Ok(None) };
+        let Some(destination) = plan.webhook() else { return Ok(None) };
         let handshake = Handshake::of(destination.schema());
         let outgoing = match handshake {
             Handshake::EventGrid => validation_request(destination, envelope, code, url),
@@ -235,7 +248,7 @@ impl EndpointValidator {
     /// Sends a deletion notice to the endpoint of `plan`, in a task of its own.
     pub fn notify_deleted(&self, plan: &Arc<DeliveryPlan>, topic: &str, subscription_id: String) {
         let name = plan.record.name.clone();
-        if plan.record.is_pulled() {
+        if plan.webhook().is_none() {
             return;
         }
         let Ok(place) = Arc::clone(&self.deletion_notices).try_acquire_owned() else {
@@ -249,7 +262,7 @@ impl EndpointValidator {
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
             let envelope = EventEnvelope { id: &id, topic: &topic, now };
-            let Some(destination) = &plan.destination else { return };
+            let Some(destination) = plan.webhook() else { return };
             let outgoing = deletion_notice(destination, &envelope, &subscription_id);
             let (waits, _place) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
             let answer = client.post(destination, outgoing, &waits, now).await;

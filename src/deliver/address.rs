@@ -138,6 +138,12 @@ impl AddressRules {
         Self { allow_http: true, allow_networks: LOOPBACK.to_vec(), own: Vec::new() }
     }
 
+    /// The rules for addresses that the operator chose: all networks, and http.
+    pub(super) fn all() -> Self {
+        let networks = [v4(0, 0, 0, 0, 0), v6(0, 0, 0, 0)];
+        Self { allow_http: true, allow_networks: networks.to_vec(), own: Vec::new() }
+    }
+
     /// Checks an address.
     ///
     /// # Errors

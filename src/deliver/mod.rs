@@ -1,4 +1,4 @@
-//! HTTP delivery: one request for a batch of events, and the meaning of its response.
+//! Delivery: one request for a batch of events, and the meaning of its response.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -13,6 +13,9 @@
 //! | [`socket`] | monitors them |
 //! | [`sockets`] | budget of file descriptors |
 //! | [`call`] | time limits of a request, and late responses |
+//! | [`sender`] | the interface of all destinations, and the sender by HTTP |
+//! | [`resource`] | destinations other than webhooks, a file for each kind |
+//! | [`clients`] | the HTTP clients of an arbiter |
 //! | [`webhook`] | awc, and how a response becomes a [`RequestResult`](crate::policy::outcome::RequestResult) |
 //! | `failure` | how a failure does |
 //!
@@ -22,12 +25,15 @@
 
 pub mod address;
 pub mod call;
+pub mod clients;
 pub mod convert;
 pub mod dial;
 mod failure;
 pub mod handshake;
 pub mod names;
 pub mod request;
+pub mod resource;
+pub mod sender;
 pub mod signature;
 pub mod socket;
 pub mod sockets;
@@ -37,6 +43,7 @@ pub mod webhook;
 pub use address::AddressRules;
 pub use call::{LateRequest, RequestInFlight};
 pub use request::{Destination, OutgoingRequest, RequestHeader, build};
+pub use sender::{Batch, HttpSender, HttpTarget, Sender, Sent, WebhookEncoding};
 pub use sockets::Sockets;
 pub use trust::{ClientCertificates, TlsTrust};
 pub use webhook::{ClientOptions, RequestTimeouts, WebhookClient};

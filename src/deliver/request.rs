@@ -39,9 +39,6 @@ pub enum RequestError {
     /// The scheme is neither https nor http.
     #[error("the endpoint's address begins with `{0}:`, but it must begin with `https:` or `http:`")]
     Scheme(String),
-    /// The subscription has pull delivery.
-    #[error("the events are pulled, not sent")]
-    Pulled,
     /// The URL has no host.
     #[error("the endpoint's address has no host")]
     Host,
@@ -146,6 +143,11 @@ impl Destination {
     /// The URL.
     pub fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// Host and port, without anything that may be secret.
+    pub(super) fn authority(&self) -> &str {
+        self.host.to_str().unwrap_or_default()
     }
 
     /// Whether connections use TLS.

@@ -36,7 +36,7 @@ use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
     rc::{Rc, Weak},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -63,6 +63,7 @@ use super::{
     failure::{bounded, failed, unanswered},
     names::{NameResolver, Resolver},
     request::{Destination, OutgoingRequest, header_value},
+    resource::{Connections, LocalTopics},
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
     sockets::Sockets,
     trust::{ClientCertificates, TlsTrust},
@@ -127,6 +128,10 @@ pub struct ClientOptions {
     pub late_requests_max: usize,
     /// The budget of descriptors that all clients share.
     pub sockets: Sockets,
+    /// The services that the operator configured as destinations.
+    pub connections: Connections,
+    /// The topics of namespaces, once the server has started.
+    pub topics: Arc<OnceLock<Arc<dyn LocalTopics>>>,
 }
 
 impl ClientOptions {
@@ -142,6 +147,8 @@ impl ClientOptions {
             attempt_delay: Duration::from_millis(250),
             late_requests_max: LATE_REQUESTS_MAX,
             sockets: Sockets::default(),
+            connections: Connections::default(),
+            topics: Arc::default(),
         }
     }
 }

@@ -302,6 +302,28 @@ impl Publisher {
         }
     }
 
+    /// Publishes CloudEvents that this server delivers to a topic of its own.
+    ///
+    /// # Errors
+    /// If the topic would refuse them from a publisher.
+    pub async fn forward(&self, topic: &TopicHandle, events: &[Bytes]) -> Result<(), Refusal> {
+        let began = self.clock.now();
+        let published = async {
+            self.refuse_closed()?;
+            let (record, body) = (topic.record(), Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat()));
+            let content =
+                RequestContent { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
+            let draft = schema::read(&EventTarget::of(&record), &content, &body, &self.limits)?;
+            match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
+                Ok(_) => Ok(()),
+                Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
+                Err(error) => Err(error.into()),
+            }
+        };
+        let published = published.await;
+        self.count(topic, began, published)
+    }
+
     /// Reads the body of a request that [`Publisher::enter`] accepted, of at most `bytes_max` bytes, with the limits of a
     /// publish request.
     ///

@@ -14,6 +14,7 @@ mod front;
 mod issuer;
 mod listener;
 mod live_subscriptions;
+mod local_topics;
 pub mod memory;
 mod reload;
 mod service_notifier;
@@ -238,6 +239,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     actix_rt::spawn(actor_factory::run(starts, arbiters.hosts(context)));
 
     let publisher = startup::publisher(&core, gate, tracer.clone());
+    startup::attach_topics(&core, &client, &publisher);
     startup::attach_journal(&health, &core.journal);
     let redrives = startup::resume_redrives(&core, &stores)?;
     let sources_of_metrics = startup::metric_sources(&core, &publisher, &listener, &client, &health, tracer);

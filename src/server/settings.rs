@@ -15,6 +15,7 @@ use crate::{
     deliver::{
         self, AddressRules, ClientCertificates, Sockets, TlsTrust,
         names::Resolver,
+        resource::{Connection, Connections, Credential},
         trust::{self, MinimumTlsVersion, TrustRoots},
     },
     event::Timestamp,
@@ -62,6 +63,7 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
         places: config.dead_letter.places.clone(),
         leases_max: config.limits.leases_per_subscription,
         waits: Arc::default(),
+        connections: connections(config),
     };
     RegistryRules {
         editions,
@@ -182,7 +184,18 @@ pub(super) fn client(
     let (keep_alive, late_requests_max) = (config.delivery.idle_connection_wait, config.limits.late_requests);
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
-    Ok(deliver::ClientOptions { identities, names, keep_alive, late_requests_max, sockets, ..options })
+    let connections = connections(config);
+    Ok(deliver::ClientOptions { identities, names, keep_alive, late_requests_max, sockets, connections, ..options })
+}
+
+/// The services that event subscriptions deliver to besides webhooks.
+fn connections(config: &Config) -> Connections {
+    let connection = |config::ResourceConfig { name, url, resource_ids, credentials }: &config::ResourceConfig| {
+        let credentials = credentials.iter().map(|(name, secret)| (*name, Credential::new(secret.expose())));
+        let (name, url, resource_ids) = (name.clone(), url.clone(), resource_ids.clone());
+        Connection { name, url, resource_ids, credentials: credentials.collect() }
+    };
+    Connections::new(config.delivery.resources.iter().map(connection).collect())
 }
 
 /// The metrics endpoint.

@@ -15,6 +15,7 @@ use super::{
     file_modes, io_error,
     listener::HttpListener,
     live_subscriptions::LiveSubscriptions,
+    local_topics::NamespaceTopics,
     memory,
     service_notifier::ServiceNotifier,
     settings, startup_responder,
@@ -236,6 +237,12 @@ pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web
     let limits = settings::publish_limits(config);
     let publisher = Publisher::new(Arc::clone(registry), journal.clone(), clock.clone(), limits, gate);
     web::Data::new(publisher.traced_by(tracer))
+}
+
+/// Lets event subscriptions deliver to the topics of namespaces.
+pub(super) fn attach_topics(core: &Core, client: &ClientOptions, publisher: &web::Data<Publisher>) {
+    let registry = Arc::clone(&core.registry);
+    client.topics.get_or_init(|| Arc::new(NamespaceTopics { registry, publisher: publisher.clone() }));
 }
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.

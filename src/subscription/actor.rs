@@ -17,7 +17,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnH
 use crate::{
     chaos::{Inject, response_faults::FaultInjection},
     clock::Clock,
-    deliver::{self, WebhookClient},
+    deliver::{self, Sender},
     event::{Event, Lane, Seq, Timestamp},
     fanout::recent_events::RecentEvents,
     insight::event_feed::{EventFeed, FeedEvent},
@@ -29,7 +29,7 @@ use crate::{
         retry_window,
     },
     subscription::{
-        clients, delivery,
+        delivery,
         plan::DeliveryPlan,
         read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
         shared_state::{ActorRequest, HandedOver, SharedState, SharedStateMessage, TakenMessages},
@@ -91,7 +91,7 @@ pub struct SubscriptionActor {
     owner: SubscriptionOwner,
     core: Box<Subscription>,
     member: Rc<BudgetMember>,
-    client: Result<Rc<WebhookClient>, clients::MissingCertificate>,
+    sender: Result<Rc<dyn Sender>, String>,
     inherited: Vec<Input>,
     on_recovered: Option<RecoveryDone>,
     /// The running timer, and the time for which it is set.
@@ -121,7 +121,7 @@ impl SubscriptionActor {
         shared.set_state(&core.cursor(), core.endpoint(now));
         let reader = Arc::clone(&shared);
         let member = Rc::new(context.read_budget.member(Arc::new(move || reader.drop_read_events())));
-        let client = clients::client(&context.client, plan.record.webhook.client_certificate.as_deref());
+        let sender = plan.sender(&context.client);
         Ok(Self {
             context,
             recent,
@@ -130,7 +130,7 @@ impl SubscriptionActor {
             owner,
             core,
             member,
-            client,
+            sender,
             inherited: inputs,
             on_recovered: Some(on_recovered),
             timer: None,
@@ -306,11 +306,11 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (client, plan) = (self.client.clone(), Arc::clone(&self.plan));
+                let sender = self.sender();
                 self.await_report(async move {
-                    let reached = match (&plan.destination, client) {
-                        (Some(destination), Ok(client)) => client.reach(destination).await,
-                        (None, _) | (_, Err(_)) => false,
+                    let reached = match sender {
+                        Ok(sender) => sender.reach().await.is_ok(),
+                        Err(_) => false,
                     };
                     Ok(SharedStateMessage::Input(Input::Connected(reached)))
                 });
@@ -388,14 +388,19 @@ impl SubscriptionActor {
         if !self.shared.begin_request(self.owner.incarnation, Arc::clone(&request)) {
             return;
         }
-        // Without a client certificate, the client never changes.
-        let client = match self.plan.record.webhook.client_certificate.as_deref() {
-            Some(name) => clients::client(&self.context.client, Some(name)),
-            None => self.client.clone(),
-        };
         let plan = Arc::clone(&self.plan);
-        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer);
-        delivery::start(&self.shared, plan, client, &request, events, services, self.context.clock.now());
+        // Taken here and not in the task, so that the next decision on this thread counts it.
+        let place = self.context.client.sockets.take();
+        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, place);
+        delivery::start(&self.shared, plan, self.sender(), &request, events, services, self.context.clock.now());
+    }
+
+    /// The sender. A client certificate may have been replaced; anything else never changes.
+    fn sender(&self) -> Result<Rc<dyn Sender>, String> {
+        match (&self.sender, &self.plan.record.webhook.client_certificate) {
+            (Ok(sender), None) => Ok(Rc::clone(sender)),
+            (Ok(_) | Err(_), _) => self.plan.sender(&self.context.client),
+        }
     }
 
     /// Reports a result to the shared state when it arrives. The shared state drops it if this incarnation has ended.

@@ -11,14 +11,13 @@ use std::{
 
 use crate::{
     chaos::response_faults::{self, FaultInjection, ResponseFault},
-    deliver::{OutgoingRequest, WebhookClient},
+    deliver::{Batch, Sender, sockets::Taken},
     event::{Event, Lane, RequestId, Timestamp},
     policy::{
         OutgoingBatch,
         outcome::{Failure, Outcome, RequestResult},
-        record::job::JobKind,
     },
-    subscription::{clients::MissingCertificate, plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan},
+    subscription::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan},
     telemetry::trace::Tracer,
 };
 
@@ -26,10 +25,10 @@ use crate::{
 pub(super) fn start(
     shared: &Arc<SharedState>,
     plan: Arc<DeliveryPlan>,
-    client: Result<Rc<WebhookClient>, MissingCertificate>,
+    sender: Result<Rc<dyn Sender>, String>,
     request: &OutgoingBatch,
     events: Vec<Event>,
-    (faults, tracer): (Arc<FaultInjection>, &Tracer),
+    (faults, tracer, place): (Arc<FaultInjection>, &Tracer, Taken),
     now: Timestamp,
 ) {
     let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
@@ -39,29 +38,20 @@ pub(super) fn start(
         shared.set_span(request.id, attempt.place.clone());
     }
     let (subscription_key, count) = (shared.subscription_key, events.len());
-    // Taken here and not in the task, so that the next decision on this thread counts it.
-    let place = client.as_ref().ok().map(|client| client.sockets().take());
     let task = actix_rt::spawn(async move {
         let _place = place;
         assert!(!guard.shared.is_doomed(), "a delivery task is killed by chaos");
         let kind = guard.shared.job_kind(lane);
-        let ready = ready(&plan, client, &events, (lane, kind), attempts, now);
-        drop(events);
-        let (client, mut outgoing) = match ready {
-            Ok(ready) => ready,
-            Err(answer) => {
-                if let Some(attempt) = traced {
-                    attempt.end(&plan, &answer);
-                }
-                return guard.report(answer);
+        let trace = traced.iter().flat_map(AttemptSpan::headers);
+        let headers = DeliveryPlan::job_header((lane, kind)).into_iter().chain(trace).collect();
+        let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_wait };
+        let (answer, late) = match &sender {
+            Ok(sender) => sender.send(batch).await,
+            Err(missing) => {
+                let result = RequestResult::bare(Outcome::Failed(Failure::SocketError));
+                (RequestResult { detail: missing.clone(), ..result }, None)
             }
         };
-        if let Some(attempt) = &traced {
-            outgoing.headers.extend(attempt.headers(&outgoing.properties));
-        }
-        // A subscription with pull delivery sends no requests.
-        let Some(destination) = &plan.destination else { return guard.report(RequestResult::bare(Outcome::Aborted)) };
-        let (answer, late) = client.call(destination, outgoing, now).answer(plan.response_wait).await;
         if let Some(attempt) = traced {
             attempt.end(&plan, &answer);
         }
@@ -80,22 +70,6 @@ pub(super) fn start(
         }
     });
     shared.set_task(request.id, task.abort_handle());
-}
-
-/// The request and its client, or the result of a request that could not be sent.
-fn ready(
-    plan: &DeliveryPlan,
-    client: Result<Rc<WebhookClient>, MissingCertificate>,
-    events: &[Event],
-    job: (Lane, Option<JobKind>),
-    attempts: u32,
-    now: Timestamp,
-) -> Result<(Rc<WebhookClient>, OutgoingRequest), RequestResult> {
-    let refused = |outcome, why: String| RequestResult { detail: why, ..RequestResult::bare(outcome) };
-    let outgoing = plan.request(events, job, attempts, now);
-    let outgoing = outgoing.map_err(|error| refused(Outcome::Failed(Failure::GenericError), error.to_string()))?;
-    let client = client.map_err(|missing| refused(Outcome::Failed(Failure::SocketError), missing.to_string()))?;
-    Ok((client, outgoing))
 }
 
 /// Reports `Aborted` if the task of a request ends without a result.

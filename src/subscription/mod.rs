@@ -5,7 +5,6 @@
 //! [`RecentEvents`](crate::fanout::recent_events::RecentEvents) and older ones from the journal. `policy` makes every decision.
 
 mod actor;
-pub(crate) mod clients;
 mod delivery;
 pub(crate) mod endpoint_wait;
 pub(crate) mod plan;

@@ -1,16 +1,18 @@
 //! The delivery plan: a subscription's record, checked and converted once, when it is created or read from the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use crate::{
     control::record::subscription::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord},
     deliver::{
-        self, AddressRules, ClientCertificates, Destination, OutgoingRequest,
+        AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, RequestHeader, Sender,
+        WebhookEncoding,
         address::AddressRefused,
-        request,
+        clients, request,
+        resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
         signature::{self, Signer},
     },
-    event::{Event, Lane, Schema, Timestamp},
+    event::{Lane, Schema, Timestamp},
     policy::{
         PullSettings, SubscriptionSettings,
         batch::BatchLimits,
@@ -43,6 +45,12 @@ pub enum PlanError {
     /// The signing keys are invalid.
     #[error("destination.properties.{0}")]
     Signing(#[from] signature::SigningKeyError),
+    /// A property of a destination other than a webhook is invalid.
+    #[error("destination.properties.{0}")]
+    Property(#[from] InvalidProperty),
+    /// No configured service has this `resourceId`.
+    #[error("destination.properties.resourceId {0}")]
+    Resource(String),
     /// The destination of its dead letters does not exist.
     #[error("deadLetterDestination.properties.resourceId {0}")]
     Place(#[from] UnknownDestination),
@@ -70,6 +78,19 @@ pub struct DeliveryContext {
     pub places: NamedStores,
     /// The waits that endpoints requested.
     pub waits: Arc<EndpointWaits>,
+    /// The services that the operator configured as destinations.
+    pub connections: Connections,
+}
+
+/// Where the events of a subscription go.
+#[derive(Debug)]
+enum Target {
+    /// Nowhere: clients pull them.
+    Pulled,
+    /// A webhook.
+    Webhook(Arc<HttpTarget>),
+    /// Any other destination.
+    Resource(ResourceTarget),
 }
 
 /// How a subscription is delivered.
@@ -79,15 +100,13 @@ pub struct DeliveryPlan {
     pub record: Arc<SubscriptionRecord>,
     /// Settings for the core.
     pub settings: SubscriptionSettings,
-    /// The endpoint; [`None`] with pull delivery.
-    pub destination: Option<Destination>,
-    /// The wait that the endpoint requested of any subscription; [`None`] with pull delivery.
+    /// The wait that the endpoint requested of any subscription; [`None`] unless it is a webhook.
     pub endpoint_wait: Option<Arc<EndpointWait>>,
     /// Time limit for the response.
     pub response_wait: Duration,
     /// Time limit, from the start of the request, in which a late success still counts.
     pub late_wait: Duration,
-    signer: Option<Signer>,
+    target: Target,
 }
 
 /// Header of a request that a replay job sends. Its value is the job.
@@ -115,24 +134,45 @@ impl DeliveryPlan {
     ) -> Result<Self, PlanError> {
         let webhook = &record.webhook;
         let batched = webhook.max_events_per_batch > 1;
-        let destination = if record.is_pulled() {
-            None
-        } else {
-            Some(
-                Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?
-                    .with_properties(&webhook.delivery_properties),
-            )
+        let (name, schema) = (record.name.as_str(), record.delivery_schema);
+        let target = match &record.resource {
+            _ if record.is_pulled() => Target::Pulled,
+            Some(resource) => {
+                resource.check(schema)?;
+                Target::Resource(ResourceTarget {
+                    resource: resource.clone(),
+                    subscription_name: name.to_owned(),
+                    input,
+                    schema,
+                    batched,
+                    properties: webhook.delivery_properties.clone(),
+                })
+            }
+            None => {
+                let destination = Destination::new(&webhook.endpoint_url, name, input, schema, batched)?
+                    .with_properties(&webhook.delivery_properties);
+                let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
+                let signer = secrets.map(Signer::new).transpose()?;
+                Target::Webhook(Arc::new(HttpTarget { destination, encoding: Box::new(WebhookEncoding { signer }) }))
+            }
         };
-        let endpoint_wait = destination.as_ref().map(|destination| delivery.waits.of(destination.url()));
+        let endpoint_wait = match &target {
+            Target::Webhook(target) => Some(delivery.waits.of(target.destination.url())),
+            Target::Pulled | Target::Resource(_) => None,
+        };
         // With one event per request, delivery properties need not be equal.
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
-        let batch = match record.queue {
-            None => BatchLimits {
+        let maxima = record.resource.as_ref().map(Resource::limits).filter(|_| !record.has_batch_settings());
+        let batch = match (record.queue, maxima) {
+            (None, Some(BatchMaxima { events, bytes })) => {
+                BatchLimits { events_max: events, bytes_preferred: bytes, schema: record.delivery_schema }
+            }
+            (None, None) => BatchLimits {
                 events_max: webhook.max_events_per_batch,
                 bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
                 schema: record.delivery_schema,
             },
-            Some(_) => BatchLimits {
+            (Some(_), _) => BatchLimits {
                 events_max: RECEIVED_MAX,
                 bytes_preferred: RECEIVED_BYTES,
                 schema: record.delivery_schema,
@@ -159,38 +199,46 @@ impl DeliveryPlan {
             reconnect_wait: delivery.reconnect_wait,
             request_wait: response_wait + REQUEST_SLACK,
             dead_letter: record.dead_letter.is_some(),
-            destination: EndpointKind::Webhook,
+            destination: if record.resource.is_some() { EndpointKind::Resource } else { EndpointKind::Webhook },
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
             hold_when_gone: record.on_gone == OnGone::Disable,
             pull,
             edition,
         };
-        let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
-        let signer = secrets.map(Signer::new).transpose()?;
-        Ok(Self { record, settings, destination, endpoint_wait, response_wait, late_wait: delivery.late_wait, signer })
+        Ok(Self { record, settings, endpoint_wait, response_wait, late_wait: delivery.late_wait, target })
     }
 
-    /// The request that delivers `events` of a lane, and of that lane's job, after `attempts_before` earlier attempts.
-    pub fn request(
-        &self,
-        events: &[Event],
-        (lane, kind): (Lane, Option<JobKind>),
-        attempts_before: u32,
-        now: Timestamp,
-    ) -> Result<OutgoingRequest, request::RequestError> {
-        let destination = self.destination.as_ref().ok_or(request::RequestError::Pulled)?;
-        let mut outgoing = deliver::build(destination, events, attempts_before)?;
-        if lane.is_job() {
-            let header = match kind {
-                Some(JobKind::Redrive { .. }) => REDRIVE_HEADER,
-                Some(JobKind::Replay { .. }) | None => REPLAY_HEADER,
-            };
-            outgoing.headers.push((header, lane.0.to_string().into()));
+    /// The webhook, if it is one.
+    pub fn webhook(&self) -> Option<&Destination> {
+        match &self.target {
+            Target::Webhook(target) => Some(&target.destination),
+            Target::Pulled | Target::Resource(_) => None,
         }
-        if let Some(signer) = &self.signer {
-            signer.sign(&mut outgoing, events, now);
+    }
+
+    /// The sender of this arbiter.
+    ///
+    /// # Errors
+    /// If there is nothing to send with: what is missing.
+    pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
+        match &self.target {
+            Target::Pulled => Err("the events are pulled, not sent".to_owned()),
+            Target::Webhook(target) => {
+                let client = clients::client(options, self.record.webhook.client_certificate.as_deref());
+                let client = client.map_err(|missing| missing.to_string())?;
+                Ok(Rc::new(HttpSender { client, target: Arc::clone(target) }))
+            }
+            Target::Resource(target) => target.sender(options),
         }
-        Ok(outgoing)
+    }
+
+    /// The header of a request that a job sends, with the job's lane.
+    pub fn job_header((lane, kind): (Lane, Option<JobKind>)) -> Option<RequestHeader> {
+        let header = match kind {
+            Some(JobKind::Redrive { .. }) => REDRIVE_HEADER,
+            Some(JobKind::Replay { .. }) | None => REPLAY_HEADER,
+        };
+        lane.is_job().then(|| (header, lane.0.to_string().into()))
     }
 
     /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is kept. Its requests
@@ -200,9 +248,13 @@ impl DeliveryPlan {
         if let Some(StorageBlobDestination { resource_id, container, .. }) = &self.record.dead_letter {
             delivery.places.find(resource_id, container)?;
         }
-        match &self.destination {
-            Some(destination) => Ok(delivery.addresses.check_url(destination.url())?),
-            None => Ok(()),
+        match &self.target {
+            Target::Pulled => Ok(()),
+            Target::Webhook(target) => Ok(delivery.addresses.check_url(target.destination.url())?),
+            Target::Resource(target) => match delivery.connections.find_for(&target.resource) {
+                Ok(_) => Ok(()),
+                Err(problem) => Err(PlanError::Resource(problem)),
+            },
         }
     }
 

@@ -66,7 +66,7 @@ impl AttemptSpan {
             ("messaging.batch.message_count", events.len().into()),
             ("gridhook.attempt", before.saturating_add(1).into()),
             ("http.request.method", "POST".into()),
-            ("url.full", plan.record.webhook.base_url().into()),
+            ("url.full", plan.record.destination_name().into()),
         ];
         if let [event] = events {
             attributes.push(("messaging.message.id", AttributeValue::cut(&event.id())));
@@ -76,12 +76,10 @@ impl AttemptSpan {
         Some(Self { place, span: Some(Box::new(open)) })
     }
 
-    /// The trace headers of the request. A header that the subscription sets itself takes precedence.
-    pub(super) fn headers(&self, own: &[(String, String)]) -> Vec<RequestHeader> {
-        let is_taken = |name: &str| own.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    /// The trace headers of the request.
+    pub(super) fn headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
         let state = self.place.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
-        let headers = [("traceparent", self.place.parent().into())].into_iter().chain(state);
-        headers.filter(|(name, _)| !is_taken(name)).collect()
+        [("traceparent", self.place.parent().into())].into_iter().chain(state)
     }
 
     /// Ends the span with the result of the request.

@@ -11,7 +11,7 @@ use gridhook::{
     config::Editions,
     control::record::subscription::SubscriptionRecord,
     deliver::AddressRules,
-    event::{Event, EventRanges, Lane, Name, Schema, Seq, TextRange, Timestamp},
+    event::{Event, EventRanges, Name, Schema, Seq, TextRange, Timestamp},
     policy::{batch::BatchLimits, dead_letter_store::NamedStores},
     subscription::{DeliveryContext, DeliveryPlan},
 };
@@ -81,6 +81,7 @@ fn served(given: &Value) -> (BatchLimits, String) {
         reconnect_wait: Duration::ZERO,
         concurrency_max: 1,
         leases_max: 100,
+        connections: gridhook::deliver::resource::Connections::default(),
         client_certificates: gridhook::deliver::ClientCertificates::default(),
         places: NamedStores::default(),
         waits: Arc::default(),
@@ -90,7 +91,7 @@ fn served(given: &Value) -> (BatchLimits, String) {
     let wire = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T"}"#;
     let whole = TextRange { start: 0, len: wire.len() as u32 };
     let event = Event::new(Seq(1), Timestamp(0), Schema::CloudEvents, wire.into(), whole, EventRanges::default());
-    let request = plan.request(&[event], (Lane::LIVE, None), 0, Timestamp(0)).expect("it can be made");
+    let request = gridhook::deliver::build(plan.webhook().expect("a webhook"), &[event], 0).expect("it can be made");
     let kind = request.headers.iter().find(|(name, _)| *name == "content-type").map(|(_, value)| value.clone());
     (plan.settings.batch, kind.expect("there is one").into_owned())
 }

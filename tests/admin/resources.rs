@@ -4,9 +4,9 @@ use gridhook::{
     admin::ChaosMode,
     api::{
         resource::{
-            BlobProperties, DeadLetterDestination, DeliveryConfiguration, Destination, EventSubscription,
-            EventSubscriptionProperties, IdentifiedDeadLetterDestination, NamedResource, NamespaceDelivery, Page,
-            RetryPolicy, SubscriptionFilter, TopicProperties, TopicResource, WebhookProperties,
+            BlobProperties, DeadLetterDestination, DeliveryConfiguration, Destination, DestinationProperties,
+            EventSubscription, EventSubscriptionProperties, IdentifiedDeadLetterDestination, NamedResource,
+            NamespaceDelivery, Page, RetryPolicy, SubscriptionFilter, TopicProperties, TopicResource,
         },
         status::{SubscriptionStatusView, TopicStatusView},
     },
@@ -56,14 +56,19 @@ fn check_blob(letters: Option<&DeadLetterDestination>) {
 
 #[track_caller]
 fn check_webhook(destination: Option<&Destination>) {
-    let WebhookProperties {
+    let Destination { endpoint_type, properties } = destination.expect("it was put");
+    assert_eq!(endpoint_type, "WebHook");
+    let DestinationProperties {
         endpoint_base_url,
         endpoint_url,
         max_events_per_batch,
         preferred_batch_size_in_kilobytes,
         max_requests_per_second,
         response_timeout_in_seconds,
-    } = &destination.expect("it was put").properties;
+        resource_id,
+        others: _,
+    } = properties;
+    assert!(resource_id.is_none());
     assert!(endpoint_base_url.is_some() && endpoint_url.is_none(), "the query may be a secret");
     assert!(max_events_per_batch.is_some() && preferred_batch_size_in_kilobytes.is_some());
     assert_eq!((*max_requests_per_second, *response_timeout_in_seconds), (Some(20), Some(5)));

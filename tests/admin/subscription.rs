@@ -282,8 +282,8 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties cannot be read: missing field `destination`
         properties.destination cannot be read: missing field `properties`
         properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not
-        properties.destination.endpointType is "EventHub"; allowed is WebHook, others are not supported yet
-        properties.destination.endpointType is "StorageQueue"; allowed is WebHook, others are not supported yet
+        properties.destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
+        properties.destination.properties cannot be read: missing field `queueName`
         properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `clientCertificate`, `signing`, `deliveryAttributeMappings`
         properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
@@ -469,7 +469,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
         colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
-        destination.endpointType is "EventHub"; allowed is WebHook, others are not supported yet
+        destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
         the body cannot be read: missing field `destination`

@@ -28,9 +28,20 @@ pub(super) static AZ: LazyLock<PathBuf> = LazyLock::new(|| environment("az", "re
 pub(crate) static MOTO: LazyLock<PathBuf> =
     LazyLock::new(|| environment("stores", "requirements.txt").join("bin/moto_server"));
 
-/// The script for Node that speaks as Azure Blob Storage does.
-pub(crate) static AZURITE: LazyLock<PathBuf> =
-    LazyLock::new(|| modules("stores").join("node_modules/azurite/dist/src/blob/main.js"));
+/// The script for Node that speaks as a service of Azure Storage does: `blob` or `queue`.
+pub(crate) fn azurite(service: &str) -> PathBuf {
+    static MODULES: LazyLock<PathBuf> = LazyLock::new(|| modules("stores"));
+    MODULES.join("node_modules/azurite/dist/src").join(service).join("main.js")
+}
+
+/// The folder of the broker of Kafka.
+pub(crate) static KAFKA: LazyLock<PathBuf> = LazyLock::new(|| {
+    installed("kafka", &["pom.xml"], |sources, folder| {
+        let copy = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-f"];
+        let into = format!("-DoutputDirectory={}", folder.display());
+        run(Command::new("mvn").args(copy).arg(sources.join("pom.xml")).arg(into));
+    })
+});
 
 /// The interpreter that has OpenTelemetry's own protobuf, and the script that reads requests with it.
 pub(crate) static OTLP: LazyLock<(PathBuf, PathBuf)> =

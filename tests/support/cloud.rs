@@ -5,21 +5,22 @@ use std::{
     fs::{self, File},
     net::SocketAddr,
     process::{Child, Command},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use gridhook::{
     dead_letter::{Sink, sink::CloudSettings},
     policy::dead_letter_store::{StoreAddress, StoreKind},
 };
 
-use super::{bucket::Bucket, http::Client, port::ReservedPort, server::wait_for};
-use crate::sdk::packages::{AZURITE, MOTO};
-
-/// The account and the key that everybody's Azurite has.
-const ACCOUNT: &str = "devstoreaccount1";
-const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+use super::{
+    azurite::{self, ACCOUNT, Azurite, KEY},
+    bucket::Bucket,
+    http::Client,
+    port::ReservedPort,
+    server::wait_for,
+};
+use crate::sdk::packages::MOTO;
 
 /// A key of Google's that asks for no token.
 const SERVICE_ACCOUNT: &str = r#"{"private_key":"k","private_key_id":"i","client_email":"e","disable_oauth":true}"#;
@@ -30,6 +31,7 @@ const START: Duration = Duration::from_secs(120);
 /// A store of a cloud, on a port that it keeps.
 pub(crate) struct Cloud {
     kind: StoreKind,
+    azurite: Azurite,
     child: Option<Child>,
     bucket: Option<Bucket>,
     folder: tempfile::TempDir,
@@ -45,8 +47,8 @@ impl Cloud {
         let kind = StoreAddress::parse(address).expect("an address").kind;
         let folder = tempfile::tempdir().expect("a folder");
         let port = ReservedPort::new();
-        let (at, address) = (port.address, address.to_owned());
-        let mut cloud = Self { kind, child: None, bucket: None, folder, _port: port, at, address };
+        let (at, address, azurite) = (port.address, address.to_owned(), Azurite::new("blob"));
+        let mut cloud = Self { kind, azurite, child: None, bucket: None, folder, _port: port, at, address };
         cloud.resume();
         cloud
     }
@@ -58,40 +60,31 @@ impl Cloud {
             (self.bucket, self.at) = (Some(bucket), at);
             return;
         }
+        if self.kind == StoreKind::Azure {
+            self.azurite.resume();
+            self.at = self.azurite.at();
+            return self.make_bucket();
+        }
         let port = self.at.port().to_string();
-        let mut command = match self.kind {
-            StoreKind::Azure => {
-                let mut command = Command::new("node");
-                command.arg(&*AZURITE).args(["--skipApiVersionCheck", "--disableTelemetry", "--location"]);
-                command.arg(self.folder.path().join("blobs")).args(["--blobHost", "127.0.0.1", "--blobPort", &port]);
-                command
-            }
-            StoreKind::S3 | StoreKind::Google | StoreKind::Folder => {
-                let mut command = Command::new(&*MOTO);
-                command.args(["-H", "127.0.0.1", "-p", &port]);
-                command
-            }
-        };
+        let mut command = Command::new(&*MOTO);
+        command.args(["-H", "127.0.0.1", "-p", &port]);
         let logs = ["out", "err"].map(|stream| self.folder.path().join(stream));
         let [out, err] = logs.each_ref().map(|log| File::create(log).expect("a log"));
         self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
         let mut found = None;
         wait_for("the store to listen", START, || {
-            let output = logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default());
-            let mut lines = output.iter().flat_map(|output| output.lines());
-            found = lines.find_map(|line| {
-                let rest = line.split("http://").nth(1)?;
-                let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(rest.len());
-                rest[..end].parse::<SocketAddr>().ok()
-            });
-            found.is_some_and(|at| at.port() != 0 && Client::new(at).ask("GET", "/", &[], b"").is_ok())
+            found = azurite::listening(&logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default()));
+            found.is_some_and(|at| Client::new(at).ask("GET", "/", &[], b"").is_ok())
         });
         self.at = found.expect("it was waited for");
         self.make_bucket();
     }
 
-    /// Ends it. Not the hard way: Azurite would forget what it has not written yet.
+    /// Ends it, and not the hard way.
     pub(crate) fn stop(&mut self) {
+        if self.kind == StoreKind::Azure {
+            return self.azurite.stop();
+        }
         if let Some(bucket) = &mut self.bucket {
             return bucket.stop();
         }
@@ -105,18 +98,9 @@ impl Cloud {
     fn make_bucket(&self) {
         let answer = match self.kind {
             StoreKind::Azure => {
-                let date = httpdate::fmt_http_date(SystemTime::now());
-                let asked = format!(
-                    "PUT{}x-ms-date:{date}\nx-ms-version:2021-08-06\n/{ACCOUNT}/{ACCOUNT}/letters\nrestype:container",
-                    "\n".repeat(12)
-                );
-                let key = BASE64_STANDARD.decode(KEY).expect("a key");
-                let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key);
-                let signature = BASE64_STANDARD.encode(ring::hmac::sign(&key, asked.as_bytes()));
-                let authorization = format!("SharedKey {ACCOUNT}:{signature}");
-                let headers =
-                    [("x-ms-date", &*date), ("x-ms-version", "2021-08-06"), ("authorization", &*authorization)];
-                Client::new(self.at).ask("PUT", &format!("/{ACCOUNT}/letters?restype=container"), &headers, b"")
+                let (target, headers) = azurite::sign("PUT", "letters", &[("restype", "container")]);
+                let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                Client::new(self.at).ask("PUT", &target, &headers, b"")
             }
             StoreKind::S3 | StoreKind::Google | StoreKind::Folder => {
                 Client::new(self.at).ask("PUT", "/letters", &[], b"")

@@ -63,6 +63,7 @@ fn table() -> Table {
     let steps = STEPS.iter().map(|step| Value::from(format!("{}ms", step.as_millis()))).collect::<Vec<_>>();
     set(&mut edition, "retry", &[("schedule", steps.into()), ("repeat", "1s".into()), ("jitter_share", JITTER.into())]);
     set(&mut edition, "webhook", &[("otherwise", "100ms".into())]);
+    set(&mut edition, "resource", &[("otherwise", "100ms".into())]);
     for waits in ["webhook", "resource"] {
         shorten(edition[waits]["waits"].as_table_mut(), "100ms");
     }

@@ -149,11 +149,32 @@ fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
     let head = read_head(stream)?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(format!("no answer: {head}")))?;
-    let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
+    let body = if header(&head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+        read_chunks(stream)?
+    } else {
+        let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        body
+    };
     let keep = header(&head, "connection").is_none_or(|value| !value.eq_ignore_ascii_case("close"));
     Ok((Answer { status, body, head }, keep))
+}
+
+/// A body in chunks, without trailers.
+fn read_chunks(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        let mut chunk = vec![0; length + 2];
+        stream.read_exact(&mut chunk)?;
+        if length == 0 {
+            return Ok(body);
+        }
+        body.extend_from_slice(&chunk[..length]);
+    }
 }
 
 /// First line and headers of a request or an answer.

@@ -1,5 +1,6 @@
 //! What several tests use.
 
+pub(crate) mod azurite;
 pub(crate) mod bucket;
 pub(crate) mod certificates;
 pub(crate) mod cloud;
@@ -10,6 +11,7 @@ pub(crate) mod endpoint;
 pub(crate) mod events;
 pub(crate) mod fuzz;
 pub(crate) mod http;
+pub(crate) mod kafka;
 pub(crate) mod load;
 pub(crate) mod memory_store;
 pub(crate) mod names;

@@ -11,11 +11,12 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 12] = [
+const NEEDS: [(&str, &str); 13] = [
     ("cargo-deb", "`cargo deb`, which makes the package"),
     ("chromium", "Debian's chromium-headless-shell, which shows the dashboard"),
     ("faketime", "faketime, which sets the clock of a process wrong"),
     ("fish", "the shell fish"),
+    ("java", "java and mvn, for a broker of Kafka"),
     ("kubernetes", "helm and kubernetes-validate, which check the manifests of Kubernetes"),
     ("man", "man, which reads the manual's pages"),
     ("mount", "a file system of the test's own: root, and loop devices"),

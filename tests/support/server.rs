@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The scope that all topics of the tests are in.
-const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
+pub(crate) const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
 
 /// How often something is asked again.
 const PAUSE: Duration = Duration::from_millis(10);

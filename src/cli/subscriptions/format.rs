@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{
     api::{
         filter_test::FilterTestReport,
         resource::{
-            BlobProperties, DeliveryConfiguration, EventSubscription, EventSubscriptionProperties, RetryPolicy,
-            SubscriptionFilter, WebhookProperties,
+            BlobProperties, DeliveryConfiguration, Destination, EventSubscription, EventSubscriptionProperties,
+            RetryPolicy, SubscriptionFilter,
         },
         status::{CountersView, SubscriptionStatusView},
     },
@@ -25,13 +26,13 @@ use crate::{
 pub(super) fn listed(all: &[EventSubscription]) -> String {
     let mut table = TextTable::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
     for EventSubscription { id, name, properties } in all {
-        let Delivery { webhook, is_pulled, .. } = Delivery::of(properties);
+        let Delivery { destination, is_pulled, .. } = Delivery::of(properties);
         let topic = properties.topic.as_deref().or_else(|| Some(id.rsplit_once("/eventSubscriptions/")?.0));
         let types = filter(properties).and_then(|filter| filter.included_event_types.as_deref());
         table.line([
             client::short(topic.unwrap_or_default()),
             text(name),
-            if is_pulled { PULLED.to_owned() } else { optional(webhook.endpoint_base_url.as_deref(), text) },
+            if is_pulled { PULLED.to_owned() } else { endpoint(&destination) },
             types.map_or_else(|| "all".to_owned(), format::list),
             text(&properties.event_delivery_schema),
             text(&properties.provisioning_state),
@@ -59,24 +60,25 @@ pub(super) fn format_subscription(parts: &SubscriptionParts, clock: &Clock) -> S
 
 /// The configuration of an event subscription.
 pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) -> String {
-    let Delivery { webhook, attempts, time_to_live, dead_letter, lock, is_pulled } = Delivery::of(properties);
+    let Delivery { destination: endpoint, attempts, time_to_live, dead_letter, lock, is_pulled } =
+        Delivery::of(properties);
     let SubscriptionFilter { included_event_types, subject_begins_with, subject_ends_with, advanced_filters } =
         filter(properties).cloned().unwrap_or_default();
     let of = |value: &Option<String>| optional(value.as_deref(), text);
     let destination = dead_letter.map(|BlobProperties { resource_id, blob_container_name }| {
         [resource_id, blob_container_name].into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/")
     });
+    let webhook = &endpoint.properties;
     let batch = match (webhook.max_events_per_batch, webhook.preferred_batch_size_in_kilobytes) {
         (None, None) => String::new(),
         (events, kilobytes) => format!("{} events, {} KB", optional(events, number), optional(kilobytes, number)),
     };
-    let url = webhook.endpoint_url.as_deref().or(webhook.endpoint_base_url.as_deref());
     let advanced = advanced_filters.map_or(0, |filters| filters.len());
     format::facts(
         16,
         &[
             ("state", text(&properties.provisioning_state)),
-            ("endpoint", if is_pulled { PULLED.to_owned() } else { optional(url, text) }),
+            ("endpoint", if is_pulled { PULLED.to_owned() } else { self::endpoint(&endpoint) }),
             ("lock", optional(lock, |seconds| format::span(Duration::from_secs(seconds)))),
             ("schema", text(&properties.event_delivery_schema)),
             ("types", optional(included_event_types.as_deref(), format::list)),
@@ -106,6 +108,16 @@ pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) ->
     )
 }
 
+/// The address of a webhook, else the kind of destination, the service and the names in it.
+fn endpoint(Destination { endpoint_type, properties }: &Destination) -> String {
+    if let Some(url) = properties.endpoint_url.as_deref().or(properties.endpoint_base_url.as_deref()) {
+        return text(url);
+    }
+    let names = properties.others.values().filter_map(Value::as_str);
+    let all = [Some(endpoint_type.as_str()), properties.resource_id.as_deref()].into_iter().flatten().chain(names);
+    text(&all.collect::<Vec<_>>().join(" "))
+}
+
 /// Shown as the endpoint of a pull subscription.
 const PULLED: &str = "none (pull delivery)";
 
@@ -116,7 +128,7 @@ fn filter(properties: &EventSubscriptionProperties) -> Option<&SubscriptionFilte
 
 /// How events are delivered, from either JSON form.
 struct Delivery<'a> {
-    webhook: WebhookProperties,
+    destination: Destination,
     attempts: Option<u64>,
     time_to_live: Option<Duration>,
     dead_letter: Option<&'a BlobProperties>,
@@ -135,7 +147,7 @@ impl<'a> Delivery<'a> {
                     retry.and_then(|RetryPolicy { event_time_to_live_in_minutes, .. }| *event_time_to_live_in_minutes);
                 let destination = properties.destination.as_ref();
                 return Self {
-                    webhook: destination.map(|destination| destination.properties.clone()).unwrap_or_default(),
+                    destination: destination.cloned().unwrap_or_default(),
                     attempts: retry.and_then(|retry| retry.max_delivery_attempts),
                     time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
                     dead_letter: properties.dead_letter_destination.as_ref().map(|dead_letter| &dead_letter.properties),
@@ -150,7 +162,7 @@ impl<'a> Delivery<'a> {
         let span = part.event_time_to_live.as_ref().and_then(|text| text.parse::<jiff::Span>().ok());
         let span = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
         Self {
-            webhook: destination.map(|destination| destination.properties.clone()).unwrap_or_default(),
+            destination: destination.cloned().unwrap_or_default(),
             attempts: part.max_delivery_count,
             time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
             dead_letter: dead_letter.and_then(|with| Some(&with.dead_letter_destination.as_ref()?.properties)),

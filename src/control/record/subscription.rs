@@ -7,7 +7,10 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::{
-    deliver::address::{AmbiguousAddress, check_unambiguous},
+    deliver::{
+        address::{AmbiguousAddress, check_unambiguous},
+        resource::Resource,
+    },
     event::{Name, Schema, SubscriptionId, Timestamp},
     policy::{dead_letter_store, filter::Filter, property::DeliveryProperty},
 };
@@ -22,9 +25,13 @@ pub struct SubscriptionRecord {
     pub version: u32,
     /// Its name, unique in its topic, in its domain or in its domain's topic, compared without case.
     pub name: Name,
-    /// The webhook. Empty with pull delivery.
+    /// The webhook. Without an address for any other destination, whose batches and delivery properties it has; empty
+    /// with pull delivery.
     #[serde(default)]
     pub webhook: Webhook,
+    /// A destination other than a webhook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
     /// Settings of pull delivery. [`None`] with push delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueSettings>,
@@ -97,6 +104,29 @@ impl SubscriptionRecord {
     /// Whether clients pull its events.
     pub fn is_pulled(&self) -> bool {
         self.queue.is_some()
+    }
+
+    /// `endpointType`; [`None`] with pull delivery.
+    pub fn endpoint_type(&self) -> Option<&'static str> {
+        match &self.resource {
+            _ if self.is_pulled() => None,
+            Some(resource) => Some(resource.name()),
+            None => Some("WebHook"),
+        }
+    }
+
+    /// The destination without secrets: the address of a webhook, else `resourceId` and the name of the queue or topic.
+    pub fn destination_name(&self) -> String {
+        match &self.resource {
+            None => self.webhook.base_url(),
+            Some(resource) if resource.resource_id().ends_with(resource.entity()) => resource.resource_id().to_owned(),
+            Some(resource) => format!("{}/{}", resource.resource_id(), resource.entity()),
+        }
+    }
+
+    /// Whether the subscription sets the limits of a batch, and not its kind of destination.
+    pub fn has_batch_settings(&self) -> bool {
+        self.resource.as_ref().is_none_or(|resource| Resource::has_batches(resource.name()))
     }
 
     /// The key in its topic or domain: its name in lower case, after the domain topic's name and a slash if it has one.

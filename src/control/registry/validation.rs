@@ -113,6 +113,11 @@ impl Registry {
             Some(_) => ConfirmationMethod::Immediate,
             None => ConfirmationMethod::Deferred,
         };
+        if record.resource.is_some() {
+            let unreached = |why| Error::Refused(format!("{} cannot be reached: {why}", record.destination_name()));
+            plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
+            validator.reach(&plan).await.map_err(unreached)?;
+        }
         let (result, _in_progress) = validator.validate(&plan, &source(&known, &record), confirmation).await;
         let permission = match result.verdict {
             ValidationResult::Granted(rate) => ValidationPermission::Granted(rate),
@@ -299,7 +304,9 @@ fn source(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
 
 /// Whether a validation of `before` is valid for `after`.
 pub(super) fn is_same_endpoint(before: &SubscriptionRecord, after: &SubscriptionRecord) -> bool {
-    before.webhook.endpoint_url == after.webhook.endpoint_url && before.delivery_schema == after.delivery_schema
+    before.webhook.endpoint_url == after.webhook.endpoint_url
+        && before.resource == after.resource
+        && before.delivery_schema == after.delivery_schema
 }
 
 /// The rate that the endpoint allowed, if `after` has the same endpoint.
@@ -309,7 +316,7 @@ pub(super) fn inherited_rate(before: Option<&SubscriptionRecord>, after: &Subscr
 
 fn refused(plan: &DeliveryPlan, status: Option<u16>, cause: ValidationFailure, at: Timestamp) -> Error {
     let refusal = ValidationRefusal {
-        endpoint: plan.record.webhook.base_url(),
+        endpoint: plan.record.destination_name(),
         handshake: Handshake::of(plan.record.delivery_schema),
         status,
         cause,

@@ -3,6 +3,7 @@
 mod advanced;
 pub(in crate::admin) mod attribute;
 mod check;
+mod destination;
 pub(in crate::admin) mod namespace;
 pub(in crate::admin) mod secrets;
 pub mod test;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use self::destination::{DestinationBody, DestinationSchema};
 pub use self::{
     check::fits,
     view::{PathForm, SubscriptionView},
@@ -22,12 +24,11 @@ use super::{
 };
 use crate::{
     control::record::{
-        subscription::{
-            ManagedIdentities, OnGone, RetryPolicy, Signing, StorageBlobDestination, SubscriptionRecord, Webhook,
-        },
+        subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
         topic::{TopicKind, TopicRecord},
     },
-    event::{Name, Schema, SubscriptionId},
+    deliver::resource::Resource,
+    event::{Name, SubscriptionId},
     policy::filter::Filter,
 };
 
@@ -72,7 +73,7 @@ const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 3] = [
 ];
 
 const ENUMERATIONS: [Enumeration; 6] = [
-    ("destination.endpointType", &[WEBHOOK]),
+    ("destination.endpointType", Resource::ENDPOINT_TYPES),
     ("destination.properties.deliveryAttributeMappings.[].type", &attribute::TYPES),
     ("filter.advancedFilters.[].operatorType", &advanced::OPERATORS),
     ("eventDeliverySchema", &DELIVERY_SCHEMAS),
@@ -101,6 +102,7 @@ pub(in crate::admin) struct SubscriptionBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionBodyProperties)]
 pub(in crate::admin) struct SubscriptionBodyProperties {
+    #[schema(value_type = DestinationSchema)]
     destination: DestinationBody,
     filter: Option<FilterBody>,
     labels: Option<Vec<String>>,
@@ -121,41 +123,6 @@ pub(in crate::admin) struct SubscriptionBodyProperties {
     /// For a new event subscription: time of the first stored event to deliver, such as `2026-01-01T00:00:00Z`
     #[serde(skip_serializing_if = "Option::is_none")]
     starts_from: Option<String>,
-}
-
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = WebhookDestination)]
-struct DestinationBody {
-    /// Type of the endpoint, `WebHook`
-    #[schema(example = "WebHook")]
-    endpoint_type: String,
-    properties: WebhookBody,
-}
-
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = WebhookProperties)]
-struct WebhookBody {
-    #[schema(example = "http://127.0.0.1:9/orders")]
-    endpoint_url: Option<String>,
-    max_events_per_batch: Option<i64>,
-    preferred_batch_size_in_kilobytes: Option<i64>,
-    /// Maximum requests per second, of any number of events; default unlimited. The endpoint may allow fewer
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 10_000)]
-    max_requests_per_second: Option<i64>,
-    /// Seconds within which the endpoint must begin its response; default `delivery.response_wait`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 230)]
-    response_timeout_in_seconds: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_certificate: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signing: Option<Signing>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<attribute::AttributeMappingBody>>)]
-    delivery_attribute_mappings: Option<Vec<Value>>,
 }
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
@@ -221,9 +188,7 @@ pub fn put(
     drop_read_only(&mut value, &["id", "type", "systemData"]);
     if let Some(mut properties) = take(&mut value, "properties") {
         refuse_unsupported_properties(&mut properties).map_err(|invalid| invalid.under("properties"))?;
-        if let Some(webhook) = properties.pointer_mut("/destination/properties") {
-            secrets::restore(webhook, existing.map(|existing| &existing.webhook));
-        }
+        secrets::restore(properties.get_mut("destination"), existing);
         value["properties"] = properties;
     }
     let SubscriptionBody { name: given, properties } = read(value)?;
@@ -254,14 +219,13 @@ pub fn patch(
     give_way(&mut value, &patch);
     merge(&mut value, patch);
     refuse_unsupported_properties(&mut value)?;
-    if let Some(webhook) = value.pointer_mut("/destination/properties") {
-        secrets::restore(webhook, Some(&existing.webhook));
-    }
+    secrets::restore(value.get_mut("destination"), Some(existing));
     record(&existing.name, topic, ranges, read(value)?)
 }
 
 /// Removes from the current properties what would contradict a property that `patch` sets.
 fn give_way(value: &mut Value, patch: &Value) {
+    destination::give_way(value, &patch["destination"]);
     let webhook = &patch["destination"]["properties"];
     let is_unbatched = value["destination"]["properties"]["maxEventsPerBatch"] == 1;
     if is_unbatched && webhook["preferredBatchSizeInKilobytes"].is_number() {
@@ -281,15 +245,12 @@ fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), InvalidRe
     canonicalize(properties, &ENUMERATIONS);
     refuse_unsupported(properties, &UNSUPPORTED)?;
     refuse_unsupported(properties, &WEBHOOK_UNSUPPORTED)?;
-    for (at, only) in [("destination.endpointType", WEBHOOK), ("deadLetterDestination.endpointType", STORAGE_BLOB)] {
-        if let Some(given) = text_at(properties, at).filter(|given| *given != only) {
-            return Err(InvalidRequest::new(
-                at,
-                format!("is \"{given}\"; allowed is {only}, others are not supported yet"),
-            ));
-        }
+    let at = "deadLetterDestination.endpointType";
+    if let Some(given) = text_at(properties, at).filter(|given| *given != STORAGE_BLOB) {
+        let problem = format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet");
+        return Err(InvalidRequest::new(at, problem));
     }
-    Ok(())
+    destination::check_type(properties)
 }
 
 fn record(
@@ -301,12 +262,14 @@ fn record(
     let retry = properties.retry_policy.unwrap_or_default();
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
+    let (webhook, resource) = properties.destination.read(topic.input_schema, delivery_schema, ranges)?;
     Ok(SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
         name: name.clone(),
         queue: None,
-        webhook: webhook(properties.destination.properties, topic.input_schema, delivery_schema, ranges)?,
+        webhook,
+        resource,
         filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
         delivery_schema,
         retry: RetryPolicy {
@@ -336,48 +299,6 @@ pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) ->
     }
 }
 
-/// The webhook at `destination.properties`.
-fn webhook(
-    given: WebhookBody,
-    input: Schema,
-    delivery: Schema,
-    ranges: &EditionRanges,
-) -> Result<Webhook, InvalidRequest> {
-    let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
-        check::batch(given.max_events_per_batch, given.preferred_batch_size_in_kilobytes, ranges)?;
-    Ok(Webhook {
-        endpoint_url: check::endpoint_url(given.endpoint_url)?,
-        max_events_per_batch,
-        preferred_batch_size_in_kilobytes,
-        allowed_rate: None,
-        max_requests_per_second: check::limit("maxRequestsPerSecond", given.max_requests_per_second, 10_000)?,
-        response_timeout_in_seconds: check::limit("responseTimeoutInSeconds", given.response_timeout_in_seconds, 230)?,
-        client_certificate: given.client_certificate,
-        signing: given.signing,
-        delivery_properties: attribute::read(
-            "destination.properties.deliveryAttributeMappings",
-            given.delivery_attribute_mappings.unwrap_or_default(),
-            input,
-            delivery,
-        )?,
-    })
-}
-
-/// The settable properties of a webhook.
-fn webhook_body(webhook: &Webhook) -> WebhookBody {
-    WebhookBody {
-        endpoint_url: Some(webhook.endpoint_url.clone()),
-        max_events_per_batch: Some(webhook.max_events_per_batch.into()),
-        preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
-        max_requests_per_second: webhook.max_requests_per_second.map(|limit| limit.get().into()),
-        response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(|limit| limit.get().into()),
-        client_certificate: webhook.client_certificate.clone(),
-        signing: webhook.signing.clone(),
-        delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
-            .then(|| attribute::to_json(&webhook.delivery_properties)),
-    }
-}
-
 /// The settable properties of a record, with the whole endpoint URL.
 fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
     let SubscriptionRecord {
@@ -385,7 +306,8 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         version: _,
         name: _,
         queue: _,
-        webhook,
+        webhook: _,
+        resource: _,
         filter,
         delivery_schema,
         retry,
@@ -400,7 +322,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         system_data: _,
     } = record;
     SubscriptionBodyProperties {
-        destination: DestinationBody { endpoint_type: "WebHook".to_owned(), properties: webhook_body(webhook) },
+        destination: DestinationBody::of(record),
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),

@@ -1,4 +1,4 @@
-//! The secrets of a webhook: hidden in views, and restored in bodies.
+//! The secrets of a destination: hidden in views, and restored in bodies.
 //!
 //! A client that reads an event subscription and writes it back does not know the secrets. An existing secret is kept if the
 //! body has `"Hidden"`, `null` or nothing for it.
@@ -6,14 +6,14 @@
 use serde_json::Value;
 
 use crate::{
-    control::record::subscription::{Signing, Webhook},
+    control::record::subscription::{Signing, SubscriptionRecord, Webhook},
     policy::property::PropertySource,
 };
 
 /// What GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
 
-/// Hides the secrets of a webhook's properties.
+/// Hides the secrets of a destination's properties.
 pub(super) fn hide(webhook: &mut Value) {
     if let Some(Value::Array(secrets)) = webhook.pointer_mut("/signing/secrets") {
         for secret in secrets {
@@ -41,11 +41,14 @@ fn hidden_signing(secret: &str) -> String {
     format!("{kind}_[hidden]")
 }
 
-/// Restores the secrets of `existing` that the properties of a webhook omit.
-pub(super) fn restore(webhook: &mut Value, existing: Option<&Webhook>) {
-    let Some(existing) = existing else { return };
+/// Restores the secrets of `existing` that a destination omits.
+pub(super) fn restore(destination: Option<&mut Value>, existing: Option<&SubscriptionRecord>) {
+    let (Some(destination), Some(record)) = (destination, existing) else { return };
+    let existing = &record.webhook;
+    let is_webhook = record.resource.is_none() && destination["endpointType"] == super::WEBHOOK;
+    let Some(webhook) = destination.get_mut("properties") else { return };
     // The query of the URL may be a secret, and GET shows the URL without it.
-    if webhook["endpointUrl"].is_null() && webhook.is_object() {
+    if is_webhook && webhook["endpointUrl"].is_null() && webhook.is_object() {
         webhook["endpointUrl"] = existing.endpoint_url.as_str().into();
     }
     let mappings = webhook.get_mut("deliveryAttributeMappings").and_then(Value::as_array_mut);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DeadLetterBody, FilterBody, RetryBody, namespace, secrets, settable};
+use super::{DeadLetterBody, FilterBody, RetryBody, destination, namespace, settable};
 use crate::{
     admin::model::{drop_read_only, merge, system_data, value_of},
     control::record::{
@@ -98,23 +98,20 @@ impl SubscriptionView {
             ProvisioningState::Failed => "Failed",
         };
         view.properties["provisioningState"] = state.into();
-        view.properties["endpointInService"] = in_force.as_ref().map(|record| record.webhook.base_url()).into();
+        view.properties["endpointInService"] = in_force.as_ref().map(|record| record.destination_name()).into();
         view
     }
 }
 
 fn settable_json(record: &SubscriptionRecord, topic_id: &str) -> Value {
     let mut properties = value_of(&settable(record));
-    if let Some(webhook) = properties.pointer_mut("/destination/properties") {
-        hide_webhook_secrets(webhook, &record.webhook);
-    }
+    destination::view(&mut properties["destination"], record);
     merge(&mut properties, value_of(&SubscriptionViewProperties { topic: topic_id, provisioning_state: "Succeeded" }));
     properties
 }
 
 /// Turns the settable properties of a webhook into its view.
-pub(super) fn hide_webhook_secrets(properties: &mut Value, webhook: &Webhook) {
-    secrets::hide(properties);
+pub(super) fn webhook_view(properties: &mut Value, webhook: &Webhook) {
     drop_read_only(properties, &["endpointUrl"]);
     merge(
         properties,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DestinationBody, dead_letter};
+use super::{DestinationBody, DestinationSchema, dead_letter};
 use crate::admin::model::subscription::advanced;
 
 #[derive(Deserialize, ToSchema)]
@@ -75,6 +75,7 @@ pub(super) struct PushInfo {
     #[schema(value_type = Option<dead_letter::SdkDeadLetterBody>)]
     pub(super) dead_letter_destination_with_resource_identity: Option<Value>,
     /// Endpoint; with an identity, the same in `deliveryWithResourceIdentity`
+    #[schema(value_type = DestinationSchema)]
     pub(super) destination: DestinationBody,
 }
 

@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use self::body::{DeliveryConfiguration, FiltersConfiguration, PushInfo, QueueInfo};
 pub(in crate::admin) use self::body::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties};
 use super::{
-    DELIVERY_SCHEMAS, DestinationBody, FilterBody, STORAGE_BLOB, WEBHOOK, WEBHOOK_UNSUPPORTED, advanced, attribute,
-    check, secrets, view, webhook, webhook_body,
+    DELIVERY_SCHEMAS, DestinationBody, DestinationSchema, FilterBody, STORAGE_BLOB, WEBHOOK_UNSUPPORTED, advanced,
+    attribute, check, destination, secrets,
 };
 use crate::{
     admin::model::{
         EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-        drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at,
-        value_of,
+        drop_read_only, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
     },
     control::record::{
         subscription::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
         topic::TopicRecord,
     },
+    deliver::resource::Resource,
     event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
 };
@@ -44,12 +44,15 @@ const IDENTIFIED: &str = "deliveryWithResourceIdentity";
 
 const ENUMERATIONS: [Enumeration; 14] = [
     ("properties.deliveryConfiguration.deliveryMode", &[PUSH, QUEUE]),
-    ("properties.deliveryConfiguration.push.destination.endpointType", &[WEBHOOK]),
+    ("properties.deliveryConfiguration.push.destination.endpointType", Resource::ENDPOINT_TYPES),
     (
         "properties.deliveryConfiguration.push.destination.properties.deliveryAttributeMappings.[].type",
         &attribute::TYPES,
     ),
-    ("properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.endpointType", &[WEBHOOK]),
+    (
+        "properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.endpointType",
+        Resource::ENDPOINT_TYPES,
+    ),
     (
         "properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.properties.\
          deliveryAttributeMappings.[].type",
@@ -155,9 +158,7 @@ fn read_whole(
         Some(push) => {
             let identity =
                 settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?;
-            if let Some(webhook) = push.pointer_mut("/destination/properties") {
-                secrets::restore(webhook, existing.map(|existing| &existing.webhook));
-            }
+            secrets::restore(push.get_mut("destination"), existing);
             identity
         }
         None => None,
@@ -196,8 +197,10 @@ fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest>
     };
     drop_read_only(push, &["destination.properties.endpointBaseUrl", "destination.properties.allowedRate"]);
     refuse_unsupported(push, &WEBHOOK_UNSUPPORTED)?;
-    if let Some(given) = text_at(push, "destination.endpointType").filter(|given| *given != "WebHook") {
-        let problem = format!("is \"{}\"; allowed is WebHook, others are not supported yet", given.escape_debug());
+    destination::check_type(push)?;
+    // From namespace to namespace, events could go round for ever.
+    if push["destination"]["endpointType"] == "NamespaceTopic" {
+        let problem = "is \"NamespaceTopic\"; allowed are the other kinds, because this is a topic of a namespace";
         return Err(InvalidRequest::new("destination.endpointType", problem));
     }
     Ok(identity)
@@ -218,16 +221,16 @@ fn record(
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let DeliveryConfiguration { delivery_mode, queue: asked, push } = properties.delivery_configuration;
-    let (at, queue, webhook, terms) = match (delivery_mode.as_str(), asked, push) {
+    let (at, queue, (webhook, resource), terms) = match (delivery_mode.as_str(), asked, push) {
         (PUSH, None, Some(push)) => {
             let at = "deliveryConfiguration.push";
-            let webhook = webhook(push.destination.properties, Schema::CloudEvents, delivery_schema, ranges);
+            let destination = push.destination.read(Schema::CloudEvents, delivery_schema, ranges);
             let terms = DeliveryTerms {
                 max_delivery_count: push.max_delivery_count,
                 event_time_to_live: push.event_time_to_live,
                 dead_letter: push.dead_letter_destination_with_resource_identity,
             };
-            (at, None, webhook.map_err(|invalid| invalid.under(at))?, terms)
+            (at, None, destination.map_err(|invalid| invalid.under(at))?, terms)
         }
         (QUEUE, asked, None) => {
             let (at, asked) = ("deliveryConfiguration.queue", asked.unwrap_or_default());
@@ -239,7 +242,7 @@ fn record(
                 event_time_to_live: asked.event_time_to_live,
                 dead_letter: asked.dead_letter_destination_with_resource_identity,
             };
-            (at, Some(queue), Webhook::default(), terms)
+            (at, Some(queue), (Webhook::default(), None), terms)
         }
         (mode, asked, push) => return Err(mistaken(mode, asked.is_some(), push.is_some())),
     };
@@ -255,6 +258,7 @@ fn record(
         name: name.clone(),
         queue,
         webhook,
+        resource,
         filter: filter(properties.filters_configuration.unwrap_or_default(), ranges)?,
         delivery_schema,
         retry: RetryPolicy {
@@ -360,10 +364,7 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
                 max_delivery_count,
                 event_time_to_live,
                 dead_letter_destination_with_resource_identity,
-                destination: DestinationBody {
-                    endpoint_type: "WebHook".to_owned(),
-                    properties: webhook_body(&record.webhook),
-                },
+                destination: DestinationBody::of(record),
             }),
         },
     }
@@ -381,6 +382,6 @@ pub(super) fn view_json(record: &SubscriptionRecord) -> Value {
         Some(_) => &mut push[IDENTIFIED]["destination"],
         None => &mut push["destination"],
     };
-    view::hide_webhook_secrets(&mut destination["properties"], &record.webhook);
+    destination::view(destination, record);
     properties
 }

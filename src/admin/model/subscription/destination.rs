@@ -1,0 +1,201 @@
+//! `destination` of an event subscription: a webhook, or one of the kinds of [`Resource`].
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{WEBHOOK, attribute, check, secrets, value_of, view::webhook_view};
+use crate::{
+    admin::model::{EditionRanges, InvalidRequest, read, take, text_at},
+    control::record::subscription::{Signing, SubscriptionRecord, Webhook},
+    deliver::resource::{REFUSED, Resource},
+    event::Schema,
+};
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct DestinationBody {
+    endpoint_type: String,
+    properties: Map<String, Value>,
+}
+
+/// The destination in the OpenAPI document.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "endpointType", content = "properties")]
+#[schema(as = EventSubscriptionDestination)]
+#[expect(dead_code, reason = "a body is read in two steps, so that errors name the key")]
+pub(super) enum DestinationSchema {
+    /// A webhook
+    WebHook(WebhookBody),
+    /// Any other destination
+    #[serde(untagged)]
+    Resource(Resource),
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = WebhookProperties)]
+pub(super) struct WebhookBody {
+    #[schema(example = "http://127.0.0.1:9/orders")]
+    endpoint_url: Option<String>,
+    max_events_per_batch: Option<i64>,
+    preferred_batch_size_in_kilobytes: Option<i64>,
+    /// Maximum requests per second, of any number of events; default unlimited. The endpoint may allow fewer
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10_000)]
+    max_requests_per_second: Option<i64>,
+    /// Seconds within which the endpoint must begin its response; default `delivery.response_wait`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 230)]
+    response_timeout_in_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_certificate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signing: Option<Signing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<attribute::AttributeMappingBody>>)]
+    delivery_attribute_mappings: Option<Vec<Value>>,
+}
+
+/// The properties of a record that a destination has.
+pub(super) type Destination = (Webhook, Option<Resource>);
+
+const PROPERTIES: &str = "destination.properties";
+
+/// Checks `endpointType`.
+pub(super) fn check_type(properties: &Value) -> Result<(), InvalidRequest> {
+    let at = "destination.endpointType";
+    let Some(given) = text_at(properties, at) else { return Ok(()) };
+    if Resource::ENDPOINT_TYPES.contains(&given) {
+        return Ok(());
+    }
+    let refused = REFUSED.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
+    let problem = match refused {
+        Some((name, reason)) => format!("is \"{name}\", which is not supported: {reason}"),
+        None => {
+            format!("is \"{}\"; allowed are {}", given.escape_debug(), Resource::ENDPOINT_TYPES.join(", "))
+        }
+    };
+    Err(InvalidRequest::new(at, problem))
+}
+
+impl DestinationBody {
+    /// Reads a destination whose `endpointType` was checked.
+    pub(super) fn read(
+        self,
+        input: Schema,
+        delivery: Schema,
+        ranges: &EditionRanges,
+    ) -> Result<Destination, InvalidRequest> {
+        let Self { endpoint_type, properties } = self;
+        let under = |invalid: InvalidRequest| invalid.under(PROPERTIES);
+        if endpoint_type == WEBHOOK {
+            let given: WebhookBody = read(Value::Object(properties)).map_err(under)?;
+            let endpoint_url = check::endpoint_url(given.endpoint_url.clone())?;
+            return Ok((Webhook { endpoint_url, ..given.common(input, delivery, ranges)? }, None));
+        }
+        // Batches and delivery properties are stored with the settings of webhooks.
+        let mut properties = properties;
+        let mut common = Map::new();
+        let has = [
+            (Resource::has_batches(&endpoint_type), "maxEventsPerBatch"),
+            (Resource::has_batches(&endpoint_type), "preferredBatchSizeInKilobytes"),
+            (Resource::has_properties(&endpoint_type), "deliveryAttributeMappings"),
+        ];
+        for (_, key) in has.into_iter().filter(|(has, _)| *has) {
+            common.extend(properties.remove(key).map(|value| (key.to_owned(), value)));
+        }
+        let common: WebhookBody = read(Value::Object(common)).map_err(under)?;
+        let resource = Map::from_iter([
+            ("endpointType".to_owned(), endpoint_type.into()),
+            ("properties".to_owned(), Value::Object(properties)),
+        ]);
+        let resource: Resource = read(Value::Object(resource)).map_err(|invalid| invalid.under("destination"))?;
+        resource
+            .check(delivery)
+            .map_err(|invalid| InvalidRequest::new(format!("{PROPERTIES}.{}", invalid.key), invalid.problem))?;
+        Ok((common.common(input, delivery, ranges)?, Some(resource)))
+    }
+
+    /// The settable properties of a record's destination, with secrets.
+    pub(super) fn of(record: &SubscriptionRecord) -> Self {
+        let webhook = WebhookBody::of(&record.webhook);
+        let Some(resource) = &record.resource else {
+            let Value::Object(properties) = value_of(&webhook) else { unreachable!("a struct is an object") };
+            return Self { endpoint_type: WEBHOOK.to_owned(), properties };
+        };
+        let mut value = value_of(resource);
+        let Some(Value::Object(mut properties)) = take(&mut value, "properties") else {
+            unreachable!("the properties of a destination are an object")
+        };
+        if Resource::has_batches(resource.name()) {
+            properties.insert("maxEventsPerBatch".to_owned(), webhook.max_events_per_batch.into());
+            let size = webhook.preferred_batch_size_in_kilobytes.into();
+            properties.insert("preferredBatchSizeInKilobytes".to_owned(), size);
+        }
+        if let Some(mappings) = webhook.delivery_attribute_mappings {
+            properties.insert("deliveryAttributeMappings".to_owned(), mappings.into());
+        }
+        Self { endpoint_type: resource.name().to_owned(), properties }
+    }
+}
+
+/// Removes from the current properties what another kind of destination in `patch` does not have.
+pub(super) fn give_way(current: &mut Value, patch: &Value) {
+    let now = text_at(current, "destination.endpointType").unwrap_or_default();
+    if patch["endpointType"].as_str().is_some_and(|given| !now.eq_ignore_ascii_case(given)) {
+        drop(take(current, "destination.properties"));
+    }
+}
+
+/// Turns the settable properties of a destination into its view.
+pub(super) fn view(destination: &mut Value, record: &SubscriptionRecord) {
+    let properties = &mut destination["properties"];
+    secrets::hide(properties);
+    if record.resource.is_none() {
+        webhook_view(properties, &record.webhook);
+    }
+}
+
+impl WebhookBody {
+    /// The settings without the address.
+    fn common(self, input: Schema, delivery: Schema, ranges: &EditionRanges) -> Result<Webhook, InvalidRequest> {
+        let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
+            check::batch(self.max_events_per_batch, self.preferred_batch_size_in_kilobytes, ranges)?;
+        Ok(Webhook {
+            endpoint_url: String::new(),
+            max_events_per_batch,
+            preferred_batch_size_in_kilobytes,
+            allowed_rate: None,
+            max_requests_per_second: check::limit("maxRequestsPerSecond", self.max_requests_per_second, 10_000)?,
+            response_timeout_in_seconds: check::limit(
+                "responseTimeoutInSeconds",
+                self.response_timeout_in_seconds,
+                230,
+            )?,
+            client_certificate: self.client_certificate,
+            signing: self.signing,
+            delivery_properties: attribute::read(
+                "destination.properties.deliveryAttributeMappings",
+                self.delivery_attribute_mappings.unwrap_or_default(),
+                input,
+                delivery,
+            )?,
+        })
+    }
+
+    /// The settable properties of a webhook.
+    fn of(webhook: &Webhook) -> Self {
+        Self {
+            endpoint_url: Some(webhook.endpoint_url.clone()),
+            max_events_per_batch: Some(webhook.max_events_per_batch.into()),
+            preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
+            max_requests_per_second: webhook.max_requests_per_second.map(|limit| limit.get().into()),
+            response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(|limit| limit.get().into()),
+            client_certificate: webhook.client_certificate.clone(),
+            signing: webhook.signing.clone(),
+            delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
+                .then(|| attribute::to_json(&webhook.delivery_properties)),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `[delivery.resources.NAME]`: the services that event subscriptions deliver to besides webhooks, and their credentials.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::Deserialize;
+use url::Url;
+
+use super::{Secret, layers::Layers, read, tables};
+
+/// The section of the services.
+pub(super) const RESOURCES: &str = "delivery.resources.";
+
+/// The keys of a service that are not secret.
+pub(super) const PLAIN: [&str; 2] = ["resource_ids", "url"];
+
+/// The credentials. Each kind of destination uses some of them.
+pub(super) const CREDENTIALS: [&str; 6] = ["access_key", "function_key", "password", "sas_token", "token", "username"];
+
+/// A service.
+#[derive(Clone, Debug)]
+pub struct ResourceConfig {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub url: Url,
+    /// The resource ids that it stands for.
+    pub resource_ids: Vec<String>,
+    /// Its credentials, by the name of the setting.
+    pub credentials: Vec<(&'static str, Secret)>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RawResource {
+    #[serde(default, deserialize_with = "read::optional")]
+    url: Option<String>,
+    #[serde(default, deserialize_with = "read::texts")]
+    resource_ids: Vec<String>,
+    // The keys are checked before, one by one.
+    #[serde(flatten)]
+    credentials: BTreeMap<String, String>,
+}
+
+/// The services of the settings.
+pub(super) fn resolve(raw: BTreeMap<String, RawResource>, layers: &mut Layers) -> Vec<ResourceConfig> {
+    let resolved = raw.into_iter().filter_map(|(name, raw)| raw.resolve(name, layers));
+    resolved.collect()
+}
+
+impl RawResource {
+    fn resolve(self, name: String, layers: &mut Layers) -> Option<ResourceConfig> {
+        let Self { url, resource_ids, credentials } = self;
+        let key = |key: &str| format!("{RESOURCES}{name}.{key}");
+        let text = url.unwrap_or_default();
+        let url = Url::parse(&text).ok().filter(|url| url.has_host() && url.password().is_none());
+        let Some(url) = url.filter(|url| url.query().is_none() && url.fragment().is_none()) else {
+            let allowed = "an address such as https://account.queue.core.windows.net, without user, password and query";
+            layers.refuse(&[&key("url")], allowed);
+            return None;
+        };
+        let mut read = Vec::new();
+        for (given, value) in credentials {
+            let plain = given.strip_suffix("_file").unwrap_or(&given);
+            let Some(known) = CREDENTIALS.iter().find(|known| **known == plain) else { continue };
+            if read.iter().any(|(there, _)| there == known) {
+                layers.refuse(&[&key(&given)], format!("nothing, because {} is set, too", key(plain)));
+                continue;
+            }
+            match if plain == given { Ok(value) } else { tables::read_file(Path::new(&value)) } {
+                Ok(secret) => read.push((*known, Secret::new(&secret))),
+                Err(problem) => layers.refuse(&[&key(&given)], problem),
+            }
+        }
+        Some(ResourceConfig { name, url, resource_ids, credentials: read })
+    }
+}

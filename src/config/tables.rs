@@ -1,0 +1,59 @@
+//! Sections with a table for each name (`[dead_letter.stores.NAME]`), whose keys are not among the defaults. A credential is
+//! a value, or the name of a file with it (`…_file`), and is never shown.
+
+use std::{fs, path::Path};
+
+use super::{dead_letter, resources};
+
+struct Section {
+    prefix: &'static str,
+    plain: &'static [&'static str],
+    credentials: fn() -> Vec<&'static str>,
+}
+
+const SECTIONS: [Section; 2] = [
+    Section { prefix: dead_letter::STORES, plain: &dead_letter::PLAIN, credentials: dead_letter::credentials },
+    Section { prefix: resources::RESOURCES, plain: &resources::PLAIN, credentials: || resources::CREDENTIALS.to_vec() },
+];
+
+impl Section {
+    /// The section of `key`, the name of the table, and the key in it.
+    fn of(key: &str) -> Option<(&'static Self, &str, &str)> {
+        SECTIONS.iter().find_map(|section| {
+            let rest = key.strip_prefix(section.prefix)?;
+            let (name, key) = rest.split_once('.').unwrap_or((rest, ""));
+            Some((section, name, key))
+        })
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let credentials = (self.credentials)().into_iter();
+        let mut keys: Vec<String> = self.plain.iter().map(|key| (*key).to_owned()).collect();
+        keys.extend(credentials.flat_map(|key| [key.to_owned(), format!("{key}_file")]));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+}
+
+/// Whether `key` is a key of such a table.
+pub(super) fn is_key(key: &str) -> bool {
+    Section::of(key).is_some_and(|(section, _, key)| section.keys().iter().any(|known| known == key))
+}
+
+/// Whether the value of `key` is secret.
+pub(super) fn is_secret(key: &str) -> bool {
+    Section::of(key).is_some_and(|(section, _, key)| !section.plain.contains(&key) && !key.ends_with("_file"))
+}
+
+/// The keys of the table that `key` is in.
+pub(super) fn neighbours(key: &str) -> Option<String> {
+    let (section, name, _) = Section::of(key)?;
+    Some(section.keys().iter().map(|key| format!("{}{name}.{key}", section.prefix)).collect::<Vec<_>>().join(", "))
+}
+
+/// Reads a credential from a file.
+pub(super) fn read_file(path: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("a readable file: {error}"))?;
+    Ok(text.trim_end().to_owned())
+}

@@ -1,0 +1,94 @@
+//! `AzureFunction`: a function of an Azure Functions app with an Event Grid trigger. It is called like a webhook, at the
+//! address of the trigger and with the app's key.
+
+use std::{rc::Rc, sync::Arc};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{BatchMaxima, InvalidProperty, Kind, Opening};
+use crate::{
+    deliver::{
+        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
+        request::RequestError, sender::Encode,
+    },
+    policy::outcome::{Failure, RequestResult},
+};
+
+/// A function with an Event Grid trigger
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = AzureFunctionDestinationProperties)]
+pub struct AzureFunction {
+    /// Resource id of the function: `…/functions/NAME` below the id or the name of a table of `delivery.resources`
+    #[schema(example = "app/functions/orders")]
+    pub resource_id: String,
+}
+
+impl Kind for AzureFunction {
+    const SCHEMES: &'static [&'static str] = &["http", "https"];
+    const HAS_PROPERTIES: bool = true;
+    const HAS_BATCHES: bool = true;
+
+    fn resource_id(&self) -> &str {
+        &self.resource_id
+    }
+
+    fn entity(&self) -> &str {
+        self.resource_id.rsplit('/').next().unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), InvalidProperty> {
+        let parts: Vec<&str> = self.resource_id.split('/').collect();
+        match parts.as_slice() {
+            [.., above, name] if above.eq_ignore_ascii_case("functions") && !name.is_empty() => Ok(()),
+            _ => Err(InvalidProperty {
+                key: "resourceId",
+                problem: format!(
+                    "is \"{}\"; allowed is an id that ends with /functions/NAME",
+                    self.resource_id.escape_debug()
+                ),
+            }),
+        }
+    }
+
+    fn limits(&self) -> BatchMaxima {
+        // The subscription sets them.
+        BatchMaxima { events: u32::MAX, bytes: u64::MAX }
+    }
+
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        let service = at.service();
+        let base = service.url.as_str().trim_end_matches('/');
+        let name = utf8_percent_encode(self.entity(), NON_ALPHANUMERIC);
+        let destination = at.destination(&format!("{base}/runtime/webhooks/eventgrid?functionName={name}"))?;
+        let key = service.credential("function_key").map(str::to_owned);
+        let encoding = Box::new(Invocation { webhook: WebhookEncoding::default(), key });
+        let target = Arc::new(HttpTarget { destination, encoding });
+        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+    }
+}
+
+/// The requests of a webhook, with the app's key.
+struct Invocation {
+    webhook: WebhookEncoding,
+    key: Option<String>,
+}
+
+impl Encode for Invocation {
+    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+        let mut outgoing = self.webhook.encode(destination, batch)?;
+        // Like a delivery property: sent as a sensitive header and never shown.
+        outgoing.properties.extend(self.key.clone().map(|key| ("x-functions-key".to_owned(), key)));
+        Ok(outgoing)
+    }
+
+    /// The app answers 404 where it has no such function, and 405 where its trigger is of another kind.
+    fn settle(&self, result: RequestResult) -> RequestResult {
+        match result.status {
+            Some(405) => RequestResult { outcome: Failure::InvalidAzureFunctionDestination.into(), ..result },
+            _ => result,
+        }
+    }
+}

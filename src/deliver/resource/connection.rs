@@ -1,0 +1,98 @@
+//! The services that the operator configured, and how a `resourceId` names one.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use url::Url;
+
+use super::Resource;
+
+/// A secret of a service. Never shown.
+#[derive(Clone)]
+pub struct Credential(String);
+
+impl Credential {
+    /// Wraps a secret.
+    pub fn new(secret: &str) -> Self {
+        Self(secret.to_owned())
+    }
+
+    /// The secret.
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
+/// A service.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Its name in the settings.
+    pub name: String,
+    /// Its address.
+    pub url: Url,
+    /// The resource ids that it stands for, besides its name; also of all resources below them.
+    pub resource_ids: Vec<String>,
+    /// Its credentials by the name of the setting.
+    pub credentials: BTreeMap<&'static str, Credential>,
+}
+
+impl Connection {
+    /// A credential.
+    pub(super) fn credential(&self, name: &str) -> Option<&str> {
+        self.credentials.get(name).map(Credential::expose)
+    }
+
+    /// Whether `resource_id` is this service or below it.
+    fn stands_for(&self, resource_id: &str) -> bool {
+        let id = resource_id.trim_start_matches('/');
+        let is_above = |known: &str| {
+            let known = known.trim_matches('/');
+            let rest = id.get(known.len()..).filter(|_| id.is_char_boundary(known.len()));
+            !known.is_empty()
+                && id.get(..known.len()).is_some_and(|head| head.eq_ignore_ascii_case(known))
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        is_above(&self.name) || self.resource_ids.iter().any(|known| is_above(known))
+    }
+}
+
+/// All configured services.
+#[derive(Clone, Debug, Default)]
+pub struct Connections(Arc<Vec<Connection>>);
+
+impl Connections {
+    /// The services of the settings.
+    pub fn new(all: Vec<Connection>) -> Self {
+        Self(Arc::new(all))
+    }
+
+    /// The service that `resource` names; [`None`] for a kind that needs none.
+    ///
+    /// # Errors
+    /// If no service of its kind has that name or id.
+    pub fn find_for(&self, resource: &Resource) -> Result<Option<&Connection>, String> {
+        let schemes = resource.schemes();
+        if schemes.is_empty() {
+            return Ok(None);
+        }
+        let of_kind = || self.0.iter().filter(|known| schemes.contains(&known.url.scheme()));
+        let given = resource.resource_id();
+        if let Some(found) = of_kind().find(|known| known.stands_for(given)) {
+            return Ok(Some(found));
+        }
+        let known: Vec<&str> = of_kind()
+            .flat_map(|known| [&known.name].into_iter().chain(&known.resource_ids))
+            .map(String::as_str)
+            .collect();
+        let allowed = match known.as_slice() {
+            [] => format!("there is none with a URL of {}", schemes.join(", ")),
+            known => format!("allowed is one of {}", known.join(", ")),
+        };
+        Err(format!("is \"{}\", which no table of delivery.resources stands for; {allowed}", given.escape_debug()))
+    }
+}

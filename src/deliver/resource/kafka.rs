@@ -1,0 +1,137 @@
+//! `Kafka`: a topic of any Kafka cluster; and `EventHub`, which speaks the same protocol.
+//!
+//! An event is one record, in the form of the CloudEvents binding for Kafka. The delivery property `PartitionKey` is the
+//! key of the record and chooses the partition as Kafka's own clients do; the others are its headers. Without a key, the
+//! partitions take turns, a batch for each. A request has succeeded when all replicas in sync have all its records
+//! (`acks=all`). Records of one request can go to several partitions: if one fails, the whole request is repeated.
+
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, check_text};
+use crate::deliver::Sender;
+
+/// Brokers take 1 MiB by default.
+const BATCH_BYTES_MAX: u64 = 900 * 1024;
+
+/// Events of a request.
+const BATCH_EVENTS_MAX: u32 = 500;
+
+/// A topic of a Kafka cluster
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = KafkaDestinationProperties)]
+pub struct Kafka {
+    /// Name of a table of `delivery.resources`, or a resource id that it stands for
+    #[schema(example = "cluster")]
+    pub resource_id: String,
+    /// Name of the topic
+    #[schema(example = "orders")]
+    pub topic_name: String,
+    /// Form of CloudEvents
+    #[serde(default, skip_serializing_if = "ContentMode::is_default")]
+    pub content_mode: ContentMode,
+}
+
+/// The form of CloudEvents in a record: the whole event, or its data with the attributes as headers
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = KafkaContentMode)]
+pub enum ContentMode {
+    /// The whole event
+    #[default]
+    Structured,
+    /// Its data, with the attributes as headers
+    Binary,
+}
+
+impl ContentMode {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An event hub
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = EventHubDestinationProperties)]
+pub struct EventHub {
+    /// Resource id of the event hub: `…/eventhubs/NAME` below the id or the name of a table of `delivery.resources`
+    #[schema(example = "hubs/eventhubs/orders")]
+    pub resource_id: String,
+}
+
+impl Kind for Kafka {
+    const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
+    const HAS_PROPERTIES: bool = true;
+    const HAS_BATCHES: bool = false;
+
+    fn resource_id(&self) -> &str {
+        &self.resource_id
+    }
+
+    fn entity(&self) -> &str {
+        &self.topic_name
+    }
+
+    fn check(&self) -> Result<(), InvalidProperty> {
+        check_topic("topicName", &self.topic_name)
+    }
+
+    fn limits(&self) -> BatchMaxima {
+        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+    }
+
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        connect(at, &self.topic_name, self.content_mode)
+    }
+}
+
+impl Kind for EventHub {
+    const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
+    const HAS_PROPERTIES: bool = true;
+    const HAS_BATCHES: bool = false;
+
+    fn resource_id(&self) -> &str {
+        &self.resource_id
+    }
+
+    fn entity(&self) -> &str {
+        self.resource_id.rsplit('/').next().unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), InvalidProperty> {
+        if self.resource_id.to_ascii_lowercase().contains("/eventhubs/") {
+            return check_topic("resourceId", self.entity());
+        }
+        let given = self.resource_id.escape_debug();
+        let problem = format!("is \"{given}\"; allowed is an id that ends with /eventhubs/NAME");
+        Err(InvalidProperty { key: "resourceId", problem })
+    }
+
+    fn limits(&self) -> BatchMaxima {
+        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+    }
+
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        connect(at, self.entity(), ContentMode::Structured)
+    }
+}
+
+fn check_topic(key: &'static str, name: &str) -> Result<(), InvalidProperty> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    check_text(key, name, (1, 249), (is_allowed, "letters, digits, dots, underscores and hyphens"))
+}
+
+#[cfg(feature = "kafka")]
+use client::connect;
+
+#[cfg(not(feature = "kafka"))]
+fn connect(_: &Opening<'_>, _: &str, _: ContentMode) -> Result<Rc<dyn Sender>, String> {
+    Err("is a Kafka cluster, and this build of gridhook has no Kafka client (feature kafka)".to_owned())
+}
+
+#[cfg(feature = "kafka")]
+#[path = "kafka/client.rs"]
+mod client;

@@ -1,0 +1,301 @@
+//! The Kafka client: rskafka, which is pure Rust.
+//!
+//! It retries by itself for at most [`RETRIES_MAX`]; then the request fails, and the subscription decides. After a failure
+//! the connections are made anew.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use futures_util::future::{LocalBoxFuture, try_join_all};
+use rskafka::{
+    BackoffConfig,
+    client::{
+        Client, ClientBuilder, Credentials, OauthBearerCredentials, SaslConfig,
+        error::{Error, ProtocolError},
+        partition::{Compression, PartitionClient, UnknownTopicHandling},
+    },
+    record::Record,
+};
+use serde_json::Value;
+use tokio::{
+    sync::{Mutex, OnceCell},
+    time::{Instant, timeout},
+};
+
+use super::ContentMode;
+use crate::{
+    deliver::{
+        Batch, Sender, Sent,
+        failure::failure,
+        request::RequestError,
+        resource::{Connection, Opening, ResourceTarget, content_type, result_of},
+    },
+    event::{Event, Schema},
+    policy::{
+        outcome::{Failure, RequestResult},
+        property,
+    },
+};
+
+/// The delivery property that is the key of a record.
+const PARTITION_KEY: &str = "PartitionKey";
+
+/// How long the client retries by itself.
+const RETRIES_MAX: Duration = Duration::from_secs(2);
+
+/// A producer for the topic.
+pub(super) fn connect(at: &Opening<'_>, topic: &str, mode: ContentMode) -> Result<Rc<dyn Sender>, String> {
+    let service = at.service();
+    let (host, port) = (service.url.host_str().unwrap_or_default(), service.url.port().unwrap_or(9092));
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(500),
+        base: 2.0,
+        deadline: Some(RETRIES_MAX),
+    };
+    Ok(Rc::new(Producer {
+        broker: format!("{host}:{port}"),
+        tls: (service.url.scheme() == "kafkas").then(|| at.options.trust.config()),
+        sasl: sasl(service)?,
+        backoff,
+        topic: topic.to_owned(),
+        mode,
+        target: at.target.clone(),
+        open: Mutex::new(None),
+        turn: Cell::new(0),
+    }))
+}
+
+/// How the client authenticates: with a token, with a user name and a password, or not at all.
+fn sasl(service: &Connection) -> Result<Option<SaslConfig>, String> {
+    let credential = |name| service.credential(name).map(str::to_owned);
+    match (credential("token"), credential("username"), credential("password")) {
+        (Some(token), None, None) => {
+            let callback = Arc::new(move || -> rskafka_token::Answer {
+                let token = token.clone();
+                Box::pin(async move { Ok(token) })
+            });
+            Ok(Some(SaslConfig::Oauthbearer(OauthBearerCredentials {
+                callback,
+                authz_id: None,
+                bearer_kvs: Vec::new(),
+            })))
+        }
+        (None, Some(username), Some(password)) => Ok(Some(SaslConfig::Plain(Credentials::new(username, password)))),
+        (None, None, None) => Ok(None),
+        _ => Err(format!("delivery.resources.{} needs username and password, or a token, or neither", service.name)),
+    }
+}
+
+mod rskafka_token {
+    use std::{error::Error, pin::Pin};
+
+    /// What rskafka expects of a callback for tokens.
+    pub(super) type Answer = Pin<Box<dyn Future<Output = Result<String, Box<dyn Error + Send + Sync>>> + Send>>;
+}
+
+struct Producer {
+    broker: String,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    sasl: Option<SaslConfig>,
+    backoff: BackoffConfig,
+    topic: String,
+    mode: ContentMode,
+    target: ResourceTarget,
+    open: Mutex<Option<Rc<OpenTopic>>>,
+    /// Counts the batches without a key.
+    turn: Cell<usize>,
+}
+
+/// Connections to the brokers of a topic. Each is made when it is needed.
+struct OpenTopic {
+    client: Client,
+    partitions: Vec<(i32, OnceCell<PartitionClient>)>,
+}
+
+impl Producer {
+    /// The connections, made if there are none.
+    async fn opened(&self) -> Result<Rc<OpenTopic>, Error> {
+        let mut open = self.open.lock().await;
+        if let Some(open) = &*open {
+            return Ok(Rc::clone(open));
+        }
+        let builder = ClientBuilder::new(vec![self.broker.clone()]).client_id("gridhook");
+        let builder = builder.backoff_config(self.backoff.clone());
+        let builder = match &self.tls {
+            Some(tls) => builder.tls_config(Arc::clone(tls)),
+            None => builder,
+        };
+        let builder = match &self.sasl {
+            Some(sasl) => builder.sasl_config(sasl.clone()),
+            None => builder,
+        };
+        let client = builder.build().await?;
+        let topics = client.list_topics().await?;
+        let found = topics.into_iter().find(|known| known.name == self.topic);
+        let mut partitions: Vec<i32> = found.map(|topic| topic.partitions.into_iter().collect()).unwrap_or_default();
+        partitions.sort_unstable();
+        let partitions = partitions.into_iter().map(|partition| (partition, OnceCell::new())).collect();
+        let opened = Rc::new(OpenTopic { client, partitions });
+        *open = Some(Rc::clone(&opened));
+        Ok(opened)
+    }
+
+    async fn produce(&self, records: Vec<Record>) -> Result<(), RequestResult> {
+        let open = self.opened().await.map_err(|error| self.result(&error))?;
+        let count = open.partitions.len();
+        if count == 0 {
+            return Err(result_of(404, format!("the topic {} does not exist", self.topic)));
+        }
+        let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
+        let mut by_partition: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
+        for record in records {
+            let place = record.key.as_deref().map_or(turn, |key| partition_of(key, count));
+            by_partition.entry(place).or_default().push(record);
+        }
+        let writes = by_partition.into_iter().map(|(place, records)| {
+            let ((partition, client), open) = (&open.partitions[place], &open);
+            async move {
+                let make = || open.client.partition_client(&self.topic, *partition, UnknownTopicHandling::Error);
+                client.get_or_try_init(make).await?.produce(records, Compression::NoCompression).await
+            }
+        });
+        try_join_all(writes).await.map(|_| ()).map_err(|error| self.result(&error))
+    }
+
+    /// The records of a batch. An event that cannot be read fails all, and is found when the batch is halved.
+    fn records(&self, batch: &Batch) -> Result<Vec<Record>, RequestError> {
+        batch.events.iter().map(|event| self.record(event, batch)).collect()
+    }
+
+    fn record(&self, event: &Event, batch: &Batch) -> Result<Record, RequestError> {
+        let wire = self.target.delivered(event)?;
+        let mut headers: BTreeMap<String, Vec<u8>> =
+            batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+        let mut key = None;
+        for (name, value) in property::headers(&self.target.properties, Some(event)) {
+            match name.eq_ignore_ascii_case(PARTITION_KEY) {
+                true => key = Some(value.into_bytes()),
+                false => drop(headers.insert(name, value.into_bytes())),
+            }
+        }
+        let value = match (self.mode, self.target.schema) {
+            (ContentMode::Binary, Schema::CloudEvents) => binary(&wire, &mut headers),
+            _ => {
+                headers.insert("content-type".to_owned(), content_type(self.target.schema).into());
+                Some(wire.to_vec())
+            }
+        };
+        let time = SystemTime::UNIX_EPOCH + batch.now.since(crate::event::Timestamp(0));
+        Ok(Record { key, value, headers, timestamp: time.into() })
+    }
+
+    /// The result for an error of the client, with the HTTP status that means the same.
+    fn result(&self, error: &Error) -> RequestResult {
+        let text = format!("{}: {error}", self.broker);
+        match error {
+            Error::ServerError { protocol_error, .. } => match protocol_error {
+                ProtocolError::MessageTooLarge | ProtocolError::RecordListTooLarge => result_of(413, text),
+                ProtocolError::UnknownTopicOrPartition => result_of(404, text),
+                ProtocolError::InvalidTopicException | ProtocolError::CorruptMessage => result_of(400, text),
+                ProtocolError::TopicAuthorizationFailed | ProtocolError::ClusterAuthorizationFailed => {
+                    result_of(403, text)
+                }
+                ProtocolError::SaslAuthenticationFailed | ProtocolError::IllegalSaslState => result_of(401, text),
+                _ => result_of(503, text),
+            },
+            Error::Timeout => failure(Failure::TimedOut, text),
+            Error::Connection(_) | Error::Request(_) | Error::RetryFailed(_) => {
+                if text.to_ascii_lowercase().contains("sasl") {
+                    return result_of(401, text);
+                }
+                RequestResult { unreached: true, ..failure(Failure::SocketError, text) }
+            }
+            _ => failure(Failure::GenericError, text),
+        }
+    }
+}
+
+impl Sender for Producer {
+    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+        let (records, wait) = (self.records(&batch), batch.wait);
+        drop(batch);
+        Box::pin(async move {
+            let began = Instant::now();
+            let result = match records {
+                Err(error) => failure(Failure::GenericError, error.to_string()),
+                Ok(records) => match timeout(wait, self.produce(records)).await {
+                    Ok(Ok(())) => result_of(200, ""),
+                    Ok(Err(result)) => result,
+                    Err(_) => failure(Failure::TimedOut, format!("no answer from {} within {wait:?}", self.broker)),
+                },
+            };
+            if result.status != Some(200) && result.status != Some(413) {
+                // Other connections, and the partitions as they are then.
+                self.open.lock().await.take();
+            }
+            (RequestResult { latency: began.elapsed(), ..result }, None)
+        })
+    }
+
+    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let open = self.opened().await.map_err(|error| self.result(&error).detail)?;
+            if open.partitions.is_empty() {
+                self.open.lock().await.take();
+                return Err(format!("the topic {} does not exist", self.topic));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The data of a CloudEvent; its attributes become headers.
+fn binary(wire: &Bytes, headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8>> {
+    let Ok(Value::Object(event)) = serde_json::from_slice(wire) else { return Some(wire.to_vec()) };
+    let mut data = None;
+    for (name, value) in event {
+        match name.as_str() {
+            "data" => {
+                // JSON has its form, also if it is a string.
+                data = Some(value.to_string().into_bytes());
+            }
+            "data_base64" => data = BASE64_STANDARD.decode(value.as_str().unwrap_or_default()).ok(),
+            _ => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let name = if name == "datacontenttype" { "content-type".to_owned() } else { format!("ce_{name}") };
+                headers.insert(name, text.into_bytes());
+            }
+        }
+    }
+    headers.entry("content-type".to_owned()).or_insert_with(|| b"application/json".to_vec());
+    data
+}
+
+/// The partition of a key, as Kafka's own clients choose it: murmur2.
+fn partition_of(key: &[u8], count: usize) -> usize {
+    const M: u32 = 0x5bd1_e995;
+    let mix = |k: u32| {
+        let k = k.wrapping_mul(M);
+        (k ^ (k >> 24)).wrapping_mul(M)
+    };
+    let mut hash = 0x9747_b28c ^ u32::try_from(key.len()).unwrap_or(u32::MAX);
+    let (words, rest) = key.as_chunks::<4>();
+    for word in words {
+        hash = hash.wrapping_mul(M) ^ mix(u32::from_le_bytes(*word));
+    }
+    if !rest.is_empty() {
+        let tail = rest.iter().rev().fold(0, |tail: u32, byte| (tail << 8) | u32::from(*byte));
+        hash = (hash ^ tail).wrapping_mul(M);
+    }
+    hash = (hash ^ (hash >> 13)).wrapping_mul(M);
+    hash ^= hash >> 15;
+    (hash & 0x7fff_ffff) as usize % count
+}

@@ -1,0 +1,291 @@
+//! Destinations other than webhooks: services that the operator configured (`delivery.resources`), and topics of
+//! namespaces of this server.
+//!
+//! A subscription names a service by its `resourceId`, as in Azure; address and credentials are in the settings. So a
+//! subscription has no secret, and cannot make the server call an address of its choice.
+//!
+//! One file for each kind: its properties, its limits and its sender. A kind is added here and nowhere else: see
+//! CONTRIBUTING.md.
+//!
+//! | file | kinds |
+//! | --- | --- |
+//! | [`azure_function`] | `AzureFunction` |
+//! | [`connection`] | the configured services, and how a `resourceId` names one |
+//! | [`kafka`] | `Kafka`, `EventHub` |
+//! | [`namespace_topic`] | `NamespaceTopic` |
+//! | [`storage_queue`] | `StorageQueue` |
+//!
+//! What it does not do: it does not retry, and it has no opinion on outcomes. A service without HTTP statuses reports the
+//! status that means the same, so that one table of the edition covers all kinds.
+
+pub mod azure_function;
+pub mod connection;
+pub mod kafka;
+pub mod namespace_topic;
+pub mod storage_queue;
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, rc::Weak};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use self::{
+    azure_function::AzureFunction,
+    kafka::{EventHub, Kafka},
+    namespace_topic::NamespaceTopic,
+    storage_queue::StorageQueue,
+};
+pub use self::{
+    connection::{Connection, Connections, Credential},
+    namespace_topic::{LocalTopics, PublishFailure},
+};
+use super::{ClientOptions, Sender, convert::delivered, request::RequestError};
+use crate::{
+    event::{Event, Schema},
+    policy::{outcome::Outcome, outcome::RequestResult, property::DeliveryProperty},
+};
+
+/// Endpoint types of Event Grid that are refused, and why.
+pub const REFUSED: [(&str, &str); 3] = [
+    ("HybridConnection", "Azure Relay is a service of Azure only; use WebHook"),
+    ("PartnerDestination", "there are no partners; use WebHook"),
+    ("MonitorAlert", "there is no Azure Monitor; use WebHook"),
+];
+
+/// What a kind of destination is.
+trait Kind {
+    /// The schemes of the URLs of its services. Empty: it needs no configured service.
+    const SCHEMES: &'static [&'static str];
+    /// Whether `deliveryAttributeMappings` are sent.
+    const HAS_PROPERTIES: bool;
+    /// Whether the subscription sets the limits of a batch.
+    const HAS_BATCHES: bool;
+
+    /// `resourceId`.
+    fn resource_id(&self) -> &str;
+
+    /// Checks the properties.
+    fn check(&self) -> Result<(), InvalidProperty>;
+
+    /// Checks the schema of delivered events.
+    fn check_schema(&self, _delivery: Schema) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The limits of the service.
+    fn limits(&self) -> BatchMaxima;
+
+    /// The name of the queue, topic or function.
+    fn entity(&self) -> &str;
+
+    /// Makes a sender. `service` is what `resourceId` names.
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String>;
+}
+
+/// What a sender is made of.
+struct Opening<'a> {
+    target: &'a ResourceTarget,
+    options: &'a ClientOptions,
+    connection: Option<&'a Connection>,
+}
+
+impl Opening<'_> {
+    /// The configured service of a kind that needs one.
+    fn service(&self) -> &Connection {
+        self.connection.expect("a kind with schemes has a connection")
+    }
+}
+
+/// A property that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {problem}")]
+pub struct InvalidProperty {
+    /// Its key, such as `queueName`.
+    pub key: &'static str,
+    /// What is wrong with it, and what is allowed.
+    pub problem: String,
+}
+
+/// The largest batch that a service takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchMaxima {
+    /// Events.
+    pub events: u32,
+    /// Bytes of all events. A larger event is sent alone.
+    pub bytes: u64,
+}
+
+macro_rules! kinds {
+    ($($kind:ident),+ $(,)?) => {
+        /// A destination of a subscription, with its properties as ARM has them.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+        #[serde(tag = "endpointType", content = "properties")]
+        pub enum Resource {
+            $(
+                #[allow(missing_docs, reason = "the type has the documentation")]
+                $kind($kind),
+            )+
+        }
+
+        impl Resource {
+            /// The endpoint types of webhooks and of all kinds.
+            pub const ENDPOINT_TYPES: &'static [&'static str] = &["WebHook", $(stringify!($kind)),+];
+
+            /// `endpointType`.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$kind(_) => stringify!($kind),)+
+                }
+            }
+
+            /// `resourceId`.
+            pub fn resource_id(&self) -> &str {
+                match self {
+                    $(Self::$kind(kind) => kind.resource_id(),)+
+                }
+            }
+
+            /// The name of the queue, topic or function.
+            pub fn entity(&self) -> &str {
+                match self {
+                    $(Self::$kind(kind) => kind.entity(),)+
+                }
+            }
+
+            /// Whether this kind of destination sends `deliveryAttributeMappings`.
+            pub fn has_properties(kind: &str) -> bool {
+                match kind {
+                    $(stringify!($kind) => $kind::HAS_PROPERTIES,)+
+                    _ => false,
+                }
+            }
+
+            /// Whether a subscription of this kind sets the limits of a batch.
+            pub fn has_batches(kind: &str) -> bool {
+                match kind {
+                    $(stringify!($kind) => $kind::HAS_BATCHES,)+
+                    _ => false,
+                }
+            }
+
+            /// The limits of the service.
+            pub fn limits(&self) -> BatchMaxima {
+                match self {
+                    $(Self::$kind(kind) => kind.limits(),)+
+                }
+            }
+
+            /// Checks the properties.
+            ///
+            /// # Errors
+            /// The first that is not allowed.
+            pub fn check(&self, delivery: Schema) -> Result<(), InvalidProperty> {
+                let key = "resourceId";
+                if self.resource_id().is_empty() || self.resource_id().len() > RESOURCE_ID_BYTES_MAX {
+                    let problem = format!("has {} bytes; allowed are 1 to {RESOURCE_ID_BYTES_MAX}", self.resource_id().len());
+                    return Err(InvalidProperty { key, problem });
+                }
+                match self {
+                    $(Self::$kind(kind) => {
+                        kind.check()?;
+                        kind.check_schema(delivery).map_err(|problem| InvalidProperty { key, problem })
+                    })+
+                }
+            }
+
+            fn schemes(&self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$kind(_) => $kind::SCHEMES,)+
+                }
+            }
+
+            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+                match self {
+                    $(Self::$kind(kind) => kind.connect(at),)+
+                }
+            }
+        }
+    };
+}
+
+kinds!(AzureFunction, EventHub, Kafka, NamespaceTopic, StorageQueue);
+
+/// 1 KiB: Azure's ids have less than half.
+const RESOURCE_ID_BYTES_MAX: usize = 1024;
+
+/// A destination and what a subscription says of its events.
+#[derive(Clone, Debug)]
+pub struct ResourceTarget {
+    /// The destination.
+    pub resource: Resource,
+    /// The name of the subscription.
+    pub subscription_name: String,
+    /// The schema of stored events.
+    pub input: Schema,
+    /// The schema of delivered events.
+    pub schema: Schema,
+    /// Whether one request may have several events.
+    pub batched: bool,
+    /// The delivery properties.
+    pub properties: Vec<DeliveryProperty>,
+}
+
+thread_local! {
+    /// The senders of this arbiter that are in use. Subscriptions with the same destination share one.
+    static SENDERS: RefCell<BTreeMap<String, Weak<dyn Sender>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+impl ResourceTarget {
+    /// The sender of this arbiter.
+    ///
+    /// # Errors
+    /// If no configured service has this `resourceId`.
+    pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
+        let connection = options.connections.find_for(&self.resource)?;
+        let key = format!("{self:?}");
+        if let Some(sender) = SENDERS.with_borrow(|senders| senders.get(&key).and_then(Weak::upgrade)) {
+            return Ok(sender);
+        }
+        let sender = self.resource.connect(&Opening { target: self, options, connection })?;
+        SENDERS.with_borrow_mut(|senders| {
+            senders.retain(|_, sender| sender.strong_count() > 0);
+            senders.insert(key, Rc::downgrade(&sender));
+        });
+        Ok(sender)
+    }
+
+    /// The bytes of an event as it is delivered.
+    fn delivered(&self, event: &Event) -> Result<Bytes, RequestError> {
+        delivered(event, self.schema)
+    }
+}
+
+/// The media type of one event.
+#[cfg(feature = "kafka")]
+fn content_type(schema: Schema) -> &'static str {
+    match schema {
+        Schema::EventGrid | Schema::Custom => "application/json; charset=utf-8",
+        Schema::CloudEvents => "application/cloudevents+json; charset=utf-8",
+    }
+}
+
+/// The result of a service without HTTP: `status` is the one that means the same.
+fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
+    let detail = super::failure::bounded(detail.into());
+    RequestResult { status: Some(status), detail, ..RequestResult::bare(Outcome::of_status(status)) }
+}
+
+/// Checks a name of `min` to `max` characters, of which `allowed` are.
+fn check_text(
+    key: &'static str,
+    text: &str,
+    (min, max): (usize, usize),
+    (is_allowed, allowed): (impl Fn(char) -> bool, &str),
+) -> Result<(), InvalidProperty> {
+    if (min..=max).contains(&text.chars().count()) && text.chars().all(is_allowed) {
+        return Ok(());
+    }
+    let problem = format!("is \"{}\"; allowed are {min} to {max} {allowed}", text.escape_debug());
+    Err(InvalidProperty { key, problem })
+}

@@ -1,0 +1,113 @@
+//! `NamespaceTopic`: a topic of a namespace of this server. Events are appended to its log in this process; the topic's
+//! journal has them once, however often the request is repeated by a client that pulls them.
+
+use std::{rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
+
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of};
+use crate::{
+    deliver::{Batch, Sender, Sent, failure::failure},
+    event::Schema,
+    policy::outcome::{Failure, RequestResult},
+};
+
+/// The topics of namespaces, as a destination.
+pub trait LocalTopics: Send + Sync {
+    /// Appends CloudEvents to the topic with this resource id, as if they were published.
+    fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>>;
+
+    /// Whether the topic exists.
+    fn has(&self, resource_id: &str) -> bool;
+}
+
+/// Why events were not appended: the status that a publisher would get, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishFailure {
+    /// The status.
+    pub status: u16,
+    /// The reason.
+    pub reason: String,
+}
+
+/// A topic of a namespace of this server
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NamespaceTopicDestinationProperties)]
+pub struct NamespaceTopic {
+    /// Resource id of the topic
+    pub resource_id: String,
+}
+
+impl Kind for NamespaceTopic {
+    const SCHEMES: &'static [&'static str] = &[];
+    const HAS_PROPERTIES: bool = false;
+    const HAS_BATCHES: bool = false;
+
+    fn resource_id(&self) -> &str {
+        &self.resource_id
+    }
+
+    fn entity(&self) -> &str {
+        self.resource_id.rsplit('/').next().unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), InvalidProperty> {
+        Ok(())
+    }
+
+    fn check_schema(&self, delivery: Schema) -> Result<(), String> {
+        match delivery {
+            Schema::CloudEvents => Ok(()),
+            Schema::EventGrid | Schema::Custom => {
+                Err("names a topic of a namespace, which takes CloudEvents only; allowed is this with the \
+                     eventDeliverySchema CloudEventSchemaV1_0"
+                    .to_owned())
+            }
+        }
+    }
+
+    fn limits(&self) -> BatchMaxima {
+        // One write to the disk for many events.
+        BatchMaxima { events: 100, bytes: 512 * 1024 }
+    }
+
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        let topics = at.options.topics.get().cloned().ok_or("the server is starting")?;
+        Ok(Rc::new(Publishing { topics, target: at.target.clone() }))
+    }
+}
+
+struct Publishing {
+    topics: Arc<dyn LocalTopics>,
+    target: ResourceTarget,
+}
+
+impl Sender for Publishing {
+    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+        let events: Result<Vec<Bytes>, _> = batch.events.iter().map(|event| self.target.delivered(event)).collect();
+        let wait = batch.wait;
+        drop(batch);
+        Box::pin(async move {
+            let (began, id) = (Instant::now(), self.target.resource.resource_id());
+            let result = match events {
+                Err(error) => failure(Failure::GenericError, error.to_string()),
+                Ok(events) => match timeout(wait, self.topics.publish(id, events)).await {
+                    Ok(Ok(())) => result_of(200, ""),
+                    Ok(Err(PublishFailure { status, reason })) => result_of(status, reason),
+                    Err(_) => failure(Failure::TimedOut, format!("the events were not written within {wait:?}")),
+                },
+            };
+            (RequestResult { latency: began.elapsed(), ..result }, None)
+        })
+    }
+
+    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+        let id = self.target.resource.resource_id();
+        Box::pin(async move { if self.topics.has(id) { Ok(()) } else { Err(format!("there is no topic {id}")) } })
+    }
+}

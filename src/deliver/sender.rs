@@ -1,0 +1,130 @@
+//! The sender of a destination: a batch of events in, one result out. Each kind of destination has one implementation.
+//!
+//! [`HttpSender`] is that of webhooks and of all services that take events by HTTP; what differs is how a batch becomes a
+//! request ([`Encode`]).
+
+use std::{fmt, rc::Rc, sync::Arc, time::Duration};
+
+use futures_util::future::LocalBoxFuture;
+
+use super::{
+    LateRequest, WebhookClient,
+    failure::failure,
+    request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
+    signature::Signer,
+};
+use crate::{
+    event::{Event, Timestamp},
+    policy::outcome::{Failure, RequestResult},
+};
+
+/// Events that are sent at once, and what their request needs besides.
+pub struct Batch {
+    /// The events; never empty.
+    pub events: Vec<Event>,
+    /// How often the first event was attempted before.
+    pub attempts_before: u32,
+    /// Further headers: the job, and the trace. A delivery property of the same name takes precedence.
+    pub headers: Vec<RequestHeader>,
+    /// The current time.
+    pub now: Timestamp,
+    /// Time limit for the response.
+    pub wait: Duration,
+}
+
+/// The result of a batch, and the late response that may still arrive.
+pub type Sent<'a> = (RequestResult, Option<LateRequest<'a>>);
+
+/// Sends batches to one destination. Belongs to an arbiter.
+pub trait Sender {
+    /// Sends a batch. Ends within its time limit, with a result for all its events.
+    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
+
+    /// Whether the destination can be reached, and if not, why. Sends no event.
+    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>>;
+}
+
+/// Turns a batch into a request.
+pub trait Encode: Send + Sync {
+    /// The request for `batch`.
+    ///
+    /// # Errors
+    /// If an event cannot be read.
+    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError>;
+
+    /// Corrects the result of a service whose statuses mean something else than those of a webhook.
+    fn settle(&self, result: RequestResult) -> RequestResult {
+        result
+    }
+}
+
+/// A destination that is called by HTTP.
+pub struct HttpTarget {
+    /// Where requests go.
+    pub destination: Destination,
+    /// How they look.
+    pub encoding: Box<dyn Encode>,
+}
+
+impl fmt::Debug for HttpTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpTarget").field(&self.destination).finish_non_exhaustive()
+    }
+}
+
+/// Sends batches by HTTP.
+pub struct HttpSender {
+    /// The client of the arbiter.
+    pub client: Rc<WebhookClient>,
+    /// The destination.
+    pub target: Arc<HttpTarget>,
+}
+
+impl Sender for HttpSender {
+    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+        let HttpTarget { destination, encoding } = &*self.target;
+        let Batch { now, wait, .. } = batch;
+        let outgoing = encoding.encode(destination, &batch);
+        // The events are in the request's body now. A late response must not keep them in memory.
+        drop(batch);
+        Box::pin(async move {
+            match outgoing {
+                Ok(outgoing) => {
+                    let (result, late) = self.client.call(destination, outgoing, now).answer(wait).await;
+                    (encoding.settle(result), late)
+                }
+                Err(error) => (failure(Failure::GenericError, error.to_string()), None),
+            }
+        })
+    }
+
+    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let destination = &self.target.destination;
+            match self.client.reach(destination).await {
+                true => Ok(()),
+                false => Err(format!("no connection to {}", destination.authority())),
+            }
+        })
+    }
+}
+
+/// The requests of a webhook.
+#[derive(Default)]
+pub struct WebhookEncoding {
+    /// Signs them.
+    pub signer: Option<Signer>,
+}
+
+impl Encode for WebhookEncoding {
+    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+        let mut outgoing = request::build(destination, &batch.events, batch.attempts_before)?;
+        if let Some(signer) = &self.signer {
+            signer.sign(&mut outgoing, &batch.events, batch.now);
+        }
+        let is_own = |name: &str| outgoing.properties.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let more: Vec<_> = batch.headers.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
+        outgoing.headers.extend(more);
+        Ok(outgoing)
+    }
+}

@@ -1,0 +1,48 @@
+//! Topics of namespaces as destinations: what an event subscription delivers to one is published there.
+
+use actix_web::web;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+
+use crate::{
+    control::{
+        record::topic::key_in_namespace,
+        registry::{Registry, TopicHandle},
+    },
+    deliver::resource::{LocalTopics, PublishFailure},
+    publish::{Refusal, http::Publisher},
+};
+
+/// The topics of this server.
+pub(super) struct NamespaceTopics {
+    pub(super) registry: Arc<Registry>,
+    pub(super) publisher: web::Data<Publisher>,
+}
+
+impl NamespaceTopics {
+    /// The topic `…/namespaces/NAMESPACE/topics/TOPIC`.
+    fn find(&self, resource_id: &str) -> Option<Arc<TopicHandle>> {
+        let mut parts = resource_id.rsplit('/');
+        let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+        let found = self.registry.topic(&key_in_namespace(namespace, topic))?;
+        found.record().resource_id().eq_ignore_ascii_case(resource_id).then_some(found)
+    }
+}
+
+impl LocalTopics for NamespaceTopics {
+    fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>> {
+        Box::pin(async move {
+            let Some(topic) = self.find(resource_id) else {
+                return Err(PublishFailure { status: 404, reason: format!("there is no topic {resource_id}") });
+            };
+            let failure =
+                |refusal: Refusal| PublishFailure { status: refusal.status().0.as_u16(), reason: refusal.to_string() };
+            self.publisher.forward(&topic, &events).await.map_err(failure)
+        })
+    }
+
+    fn has(&self, resource_id: &str) -> bool {
+        self.find(resource_id).is_some()
+    }
+}

@@ -1,0 +1,68 @@
+//! Functions: called at the address of their trigger, with the key of their app, and without a handshake.
+
+use serde_json::json;
+
+use super::LONG;
+use crate::support::{
+    load,
+    server::{Server, SubscriptionSpec, wait_for},
+    sink::Sink,
+};
+
+const KEY: &str = "function-key-that-nobody-sees";
+
+#[test]
+fn a_function_is_called_at_its_trigger_with_its_key() {
+    let sink = Sink::start();
+    let url = sink.url("");
+    let app = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/app";
+    let server = Server::start(&[
+        ("DELIVERY__RESOURCES__APP__URL", &url),
+        ("DELIVERY__RESOURCES__APP__RESOURCE_IDS", app),
+        ("DELIVERY__RESOURCES__APP__FUNCTION_KEY", KEY),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let properties = json!({
+        "resourceId": format!("{app}/functions/bill"),
+        "maxEventsPerBatch": 10,
+        "preferredBatchSizeInKilobytes": 64,
+        "deliveryAttributeMappings": [
+            {"name": "x-tenant", "type": "Static", "properties": {"value": "blue", "isSecret": true}},
+        ],
+    });
+    let destination = json!({"destination": {"endpointType": "AzureFunction", "properties": properties}});
+    let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
+    server.subscribe("orders", "function", &spec);
+    let view = server.get_subscription("orders", "function").json();
+    let shown = &view["properties"]["destination"];
+    assert_eq!(shown["endpointType"], "AzureFunction");
+    assert_eq!(shown["properties"]["maxEventsPerBatch"], 10);
+    assert_eq!(shown["properties"]["deliveryAttributeMappings"][0]["properties"]["value"], "Hidden");
+    // A client that writes back what it read changes nothing.
+    let again = server.patch("orders", "function", &json!({"destination": shown}));
+    assert_eq!(again.status, 201, "{}", again.text());
+
+    let ids: Vec<String> = (0..10).map(|id| id.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/load"));
+    let path = "/runtime/webhooks/eventgrid?functionName=bill";
+    wait_for("the events", LONG, || sink.taken(path) == ids.len());
+    assert!(sink.handshakes(path).is_empty(), "Azure Functions answer no handshake of ours");
+    for head in sink.heads(path) {
+        for line in [&*format!("x-functions-key: {KEY}"), "x-tenant: blue", "aeg-event-type: Notification"] {
+            assert!(head.to_lowercase().contains(&line.to_lowercase()), "{line} in {head}");
+        }
+    }
+    assert!(
+        sink.look(path, |ledger| ledger.values().flatten().any(|arrival| arrival.batch > 1)),
+        "events share requests"
+    );
+    let texts = [view.to_string(), server.logs(), server.say(&["config", "show"]).1];
+    assert!(texts.iter().all(|text| !text.contains(KEY)), "the key is shown");
+
+    for (id, says) in [("app", "/functions/NAME"), ("other/functions/bill", "allowed is one of app")] {
+        let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": id}});
+        let spec = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": properties}));
+        let answer = server.ask_for("orders", "wrong", &spec);
+        assert!(answer.status == 400 && answer.text().contains(says), "{id}: {}", answer.text());
+    }
+}

@@ -1,0 +1,158 @@
+//! Kafka, and event hubs, which speak its protocol: a real broker in KRaft mode.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{LONG, Service, conform, start_server};
+use crate::support::{
+    kafka::{Kafka, MESSAGE_BYTES_MAX, PASSWORD},
+    load, needs,
+    server::{SubscriptionSpec, wait_for},
+};
+
+const PARTITIONS: i32 = 3;
+
+struct Cluster {
+    kafka: Kafka,
+    /// The next offset of each partition.
+    read: BTreeMap<(String, i32), i64>,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Self { kafka: Kafka::new(), read: BTreeMap::new() }
+    }
+}
+
+impl Service for Cluster {
+    const KIND: &'static str = "Kafka";
+    const SECRET: &'static str = PASSWORD;
+    const IS_DURABLE: bool = true;
+    const TOO_LARGE: usize = MESSAGE_BYTES_MAX;
+
+    fn resume(&mut self) {
+        self.kafka.resume();
+    }
+
+    fn stop(&mut self) {
+        self.kafka.kill();
+    }
+
+    fn create(&mut self, name: &str) {
+        self.kafka.create(name, PARTITIONS);
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        [
+            ("URL", format!("kafka://{}", self.kafka.address())),
+            ("RESOURCE_IDS", "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n".to_owned()),
+            ("USERNAME", "gridhook".to_owned()),
+            ("PASSWORD", PASSWORD.to_owned()),
+        ]
+        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
+        .to_vec()
+    }
+
+    fn properties(&self, name: &str) -> Value {
+        json!({"resourceId": "service", "topicName": name})
+    }
+
+    fn receive(&mut self, name: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        for partition in 0..PARTITIONS {
+            let next = self.read.entry((name.to_owned(), partition)).or_default();
+            let (records, end) = self.kafka.records(name, partition, *next);
+            *next = end;
+            let value = |record: rskafka::record::Record| record.value.expect("a value");
+            events.extend(
+                records.into_iter().map(|record| serde_json::from_slice::<Value>(&value(record)).expect("JSON")),
+            );
+        }
+        events
+    }
+}
+
+fn has_java() -> bool {
+    needs::can_run("java", std::process::Command::new("java").arg("-version"))
+        && needs::can_run("java", std::process::Command::new("mvn").arg("-version"))
+}
+
+#[test]
+fn a_kafka_topic_keeps_what_every_destination_promises() {
+    if has_java() {
+        conform(Cluster::new());
+    }
+}
+
+#[test]
+fn properties_become_keys_and_headers_of_records() {
+    if !has_java() {
+        return;
+    }
+    let mut cluster = Cluster::new();
+    cluster.resume();
+    for topic in ["structured", "binary"] {
+        cluster.create(topic);
+    }
+    let server = start_server(&cluster);
+    let key = server.topic("orders", "EventGridSchema");
+    let mappings = json!([
+        {"name": "PartitionKey", "type": "Dynamic", "properties": {"sourceField": "subject"}},
+        {"name": "tenant", "type": "Static", "properties": {"value": "blue", "isSecret": false}},
+    ]);
+    let hub = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n/eventhubs/structured";
+    for (name, kind, properties) in [
+        ("hub", "EventHub", json!({"resourceId": hub, "deliveryAttributeMappings": mappings})),
+        (
+            "binary",
+            "Kafka",
+            json!({"resourceId": "service", "topicName": "binary", "contentMode": "Binary",
+                "deliveryAttributeMappings": mappings}),
+        ),
+    ] {
+        let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
+        let spec = SubscriptionSpec::of("").also(&json!({}), &destination).schema("CloudEventSchemaV1_0");
+        server.subscribe("orders", name, &spec);
+    }
+    // A topic that does not exist is found when the subscription is created.
+    let missing = json!({"destination": {"endpointType": "Kafka",
+        "properties": {"resourceId": "service", "topicName": "missing"}}});
+    let answer = server.ask_for("orders", "missing", &SubscriptionSpec::of("").also(&json!({}), &missing));
+    assert!(answer.status == 400 && answer.text().contains("the topic missing does not exist"), "{}", answer.text());
+
+    // The partitions that Kafka's own clients choose among three for these keys, by murmur2.
+    let subjects = ["foobar", "a-little-bit-long-string"];
+    for (id, subject) in subjects.iter().enumerate() {
+        server.publish("orders", &key, &load::body(&[id.to_string()], subject));
+    }
+    for topic in ["structured", "binary"] {
+        let mut found = BTreeMap::new();
+        wait_for("the records", LONG, || {
+            for partition in 0..PARTITIONS {
+                let (records, _) = cluster.kafka.records(topic, partition, 0);
+                for record in records {
+                    let key = String::from_utf8(record.key.clone().expect("a key")).expect("text");
+                    found.insert(key, (partition, record));
+                }
+            }
+            found.len() == subjects.len()
+        });
+        for (subject, (partition, record)) in found {
+            // murmur2("foobar") = -790332482, murmur2("a-little-bit-long-string") = -985981536
+            let hash: i64 = if subject == "foobar" { -790_332_482 } else { -985_981_536 };
+            assert_eq!(i64::from(partition), (hash & 0x7fff_ffff) % i64::from(PARTITIONS), "{subject}");
+            let header = |name: &str| record.headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
+            assert_eq!(header("tenant").as_deref(), Some("blue"));
+            let value: Value = serde_json::from_slice(record.value.as_deref().expect("a value")).expect("JSON");
+            if topic == "structured" {
+                assert_eq!(header("content-type").as_deref(), Some("application/cloudevents+json; charset=utf-8"));
+                assert_eq!(value["subject"], subject);
+            } else {
+                assert_eq!(header("ce_subject"), Some(subject));
+                assert_eq!(header("ce_specversion").as_deref(), Some("1.0"));
+                assert!(value["id"].is_string() && value["specversion"].is_null(), "{value} is the data");
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Queues of a storage account: Azurite's queue service, which is Microsoft's own.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+
+use super::{Service, conform};
+use crate::support::{
+    azurite::{ACCOUNT, Azurite, KEY, sign},
+    http::{Answer, Client},
+};
+
+/// Azurite's queues, with the account's key.
+struct Queues {
+    azurite: Azurite,
+}
+
+impl Queues {
+    fn new() -> Self {
+        Self { azurite: Azurite::new("queue") }
+    }
+
+    fn ask(&self, method: &str, path: &str, query: &[(&str, &str)]) -> Answer {
+        let (target, headers) = sign(method, path, query);
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Client::new(self.azurite.at()).ask(method, &target, &headers, b"").expect("an answer")
+    }
+}
+
+impl Service for Queues {
+    const KIND: &'static str = "StorageQueue";
+    const SECRET: &'static str = KEY;
+    const IS_DURABLE: bool = false;
+    const TOO_LARGE: usize = 60 * 1024;
+
+    fn resume(&mut self) {
+        self.azurite.resume();
+    }
+
+    fn stop(&mut self) {
+        self.azurite.stop();
+    }
+
+    fn create(&mut self, name: &str) {
+        let answer = self.ask("PUT", name, &[]);
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        [
+            ("URL", format!("http://{}/{ACCOUNT}", self.azurite.at())),
+            (
+                "RESOURCE_IDS",
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a".to_owned(),
+            ),
+            ("ACCESS_KEY", KEY.to_owned()),
+        ]
+        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
+        .to_vec()
+    }
+
+    fn properties(&self, name: &str) -> Value {
+        // In another case than in the settings: Azure's ids have none.
+        let id = "/subscriptions/S/resourceGroups/G/providers/Microsoft.Storage/storageAccounts/A";
+        json!({"resourceId": id, "queueName": name, "queueMessageTimeToLiveInSeconds": 3600})
+    }
+
+    fn receive(&mut self, name: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        loop {
+            let query = [("numofmessages", "32"), ("visibilitytimeout", "86400")];
+            let answer = self.ask("GET", &format!("{name}/messages"), &query);
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let text = answer.text();
+            let messages = text.split("<MessageText>").skip(1).map(|rest| rest.split('<').next().expect("a part"));
+            let found: Vec<Value> = messages
+                .map(|message| {
+                    let event = BASE64_STANDARD.decode(message).expect("base64");
+                    serde_json::from_slice(&event).expect("JSON")
+                })
+                .collect();
+            if found.is_empty() {
+                return events;
+            }
+            events.extend(found);
+        }
+    }
+}
+
+#[test]
+fn a_storage_queue_keeps_what_every_destination_promises() {
+    conform(Queues::new());
+}

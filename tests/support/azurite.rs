@@ -1,0 +1,109 @@
+//! Azurite, Microsoft's own server for Azure Storage, on a port that it keeps.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    process::{Child, Command},
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+
+use super::{http::Client, server::wait_for};
+use crate::sdk::packages::azurite;
+
+/// The account and the key that everybody's Azurite has.
+pub(crate) const ACCOUNT: &str = "devstoreaccount1";
+pub(crate) const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// The version of the interface.
+const VERSION: &str = "2021-08-06";
+
+/// An interpreter that starts on a machine with other work.
+const START: Duration = Duration::from_secs(120);
+
+/// One of its services.
+pub(crate) struct Azurite {
+    service: &'static str,
+    child: Option<Child>,
+    folder: tempfile::TempDir,
+    at: SocketAddr,
+}
+
+impl Azurite {
+    /// One that is not started yet: `blob` or `queue`.
+    pub(crate) fn new(service: &'static str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { service, child: None, folder, at: SocketAddr::from(([127, 0, 0, 1], 0)) }
+    }
+
+    /// Where it listens.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Starts it, with what it had.
+    pub(crate) fn resume(&mut self) {
+        let logs = ["out", "err"].map(|stream| self.folder.path().join(stream));
+        let [out, err] = logs.each_ref().map(|log| File::create(log).expect("a log"));
+        let (host, port) = (format!("--{}Host", self.service), format!("--{}Port", self.service));
+        let mut command = Command::new("node");
+        command.arg(azurite(self.service)).args(["--skipApiVersionCheck", "--disableTelemetry", "--location"]);
+        command.arg(self.folder.path().join("data")).args([&*host, "127.0.0.1", &*port, &self.at.port().to_string()]);
+        self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
+        let mut found = None;
+        wait_for("Azurite to listen", START, || {
+            found = listening(&logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default()));
+            found.is_some_and(|at| Client::new(at).ask("GET", "/", &[], b"").is_ok())
+        });
+        self.at = found.expect("it was waited for");
+    }
+
+    /// Ends it. Not the hard way: Azurite would forget what it has not written yet.
+    pub(crate) fn stop(&mut self) {
+        let mut child = self.child.take().expect("a server that runs");
+        let id = child.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().expect("a shell");
+        assert!(sent.success(), "a signal is sent");
+        wait_for("Azurite to end", START, || child.try_wait().expect("a child is waited for").is_some());
+    }
+}
+
+impl Drop for Azurite {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// The address in what a server printed.
+pub(crate) fn listening(printed: &[String]) -> Option<SocketAddr> {
+    printed.iter().flat_map(|text| text.lines()).find_map(|line| {
+        let rest = line.split("http://").nth(1)?;
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(rest.len());
+        rest[..end].parse::<SocketAddr>().ok().filter(|at| at.port() != 0)
+    })
+}
+
+/// The target and the headers of a request without a body, signed with the account's key.
+pub(crate) fn sign(method: &str, path: &str, query: &[(&str, &str)]) -> (String, Vec<(&'static str, String)>) {
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    let mut sorted = query.to_vec();
+    sorted.sort_unstable();
+    let canonical: String = sorted.iter().map(|(name, value)| format!("\n{name}:{value}")).collect();
+    let text = format!(
+        "{method}{}x-ms-date:{date}\nx-ms-version:{VERSION}\n/{ACCOUNT}/{ACCOUNT}/{path}{canonical}",
+        "\n".repeat(12)
+    );
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &BASE64_STANDARD.decode(KEY).expect("a key"));
+    let signature = BASE64_STANDARD.encode(ring::hmac::sign(&key, text.as_bytes()));
+    let query: Vec<String> = sorted.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let target = match query.is_empty() {
+        true => format!("/{ACCOUNT}/{path}"),
+        false => format!("/{ACCOUNT}/{path}?{}", query.join("&")),
+    };
+    let authorization = format!("SharedKey {ACCOUNT}:{signature}");
+    (target, vec![("x-ms-date", date), ("x-ms-version", VERSION.to_owned()), ("authorization", authorization)])
+}

@@ -1,0 +1,156 @@
+//! Kafka's own broker, a cluster of one in KRaft mode, from the artifacts that Maven has. Clients log in with a password.
+
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command},
+    time::Duration,
+};
+
+use rskafka::{
+    client::{
+        Client, ClientBuilder, Credentials, SaslConfig,
+        partition::{PartitionClient, UnknownTopicHandling},
+    },
+    record::Record,
+};
+
+use super::server::wait_for;
+use crate::sdk::packages::KAFKA;
+
+/// The password of the user `gridhook`.
+pub(crate) const PASSWORD: &str = "password-that-nobody-sees";
+
+/// The largest batch of records that it takes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// A virtual machine that starts on a machine with other work.
+const START: Duration = Duration::from_secs(180);
+
+/// A broker on a port that it keeps.
+pub(crate) struct Kafka {
+    folder: tempfile::TempDir,
+    ports: [u16; 2],
+    child: Option<Child>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Kafka {
+    /// One that is not started yet.
+    pub(crate) fn new() -> Self {
+        let listeners = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("an address").port());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let kafka = Self { folder: tempfile::tempdir().expect("a folder"), ports, child: None, runtime };
+        fs::write(kafka.settings(), kafka.properties()).expect("settings");
+        let mut format = kafka.java("kafka.tools.StorageTool");
+        format.args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"]).arg(kafka.settings());
+        let output = format.output().expect("java starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        kafka
+    }
+
+    /// The address of the broker.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[0])
+    }
+
+    /// Starts it, with what it had.
+    pub(crate) fn resume(&mut self) {
+        let log = File::create(self.folder.path().join("log")).expect("a log");
+        let mut java = self.java("kafka.Kafka");
+        let command = java.arg(self.settings()).stdout(log.try_clone().expect("a log")).stderr(log);
+        self.child = Some(command.spawn().expect("java starts"));
+        wait_for("Kafka to answer", START, || {
+            let client = self.client();
+            self.runtime.block_on(async {
+                let asked = async { client.await?.list_topics().await };
+                matches!(tokio::time::timeout(Duration::from_secs(5), asked).await, Ok(Ok(_)))
+            })
+        });
+    }
+
+    /// Ends it with `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().expect("a broker that runs");
+        child.kill().expect("it is killed");
+        child.wait().expect("it has ended");
+    }
+
+    /// Makes a topic.
+    pub(crate) fn create(&self, topic: &str, partitions: i32) {
+        let client = self.client();
+        self.runtime.block_on(async {
+            let client = client.await.expect("a client");
+            let controller = client.controller_client().expect("a controller");
+            controller.create_topic(topic, partitions, 1, 30_000).await.expect("a topic is made");
+        });
+    }
+
+    /// The records of a partition from this offset on, and the next offset.
+    pub(crate) fn records(&self, topic: &str, partition: i32, from: i64) -> (Vec<Record>, i64) {
+        let client = self.client();
+        self.runtime.block_on(async {
+            let client = client.await.expect("a client");
+            let open = client.partition_client(topic, partition, UnknownTopicHandling::Retry);
+            let partition: PartitionClient = open.await.expect("a partition");
+            let (mut records, mut next) = (Vec::new(), from);
+            loop {
+                let (found, end) = partition.fetch_records(next, 1..10_000_000, 100).await.expect("records");
+                for record in found {
+                    next = record.offset + 1;
+                    records.push(record.record);
+                }
+                if next >= end {
+                    return (records, next);
+                }
+            }
+        })
+    }
+
+    fn client(&self) -> impl Future<Output = rskafka::client::error::Result<Client>> + use<> {
+        let login = SaslConfig::Plain(Credentials::new("gridhook".to_owned(), PASSWORD.to_owned()));
+        ClientBuilder::new(vec![self.address()]).sasl_config(login).build()
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.folder.path().join("server.properties")
+    }
+
+    fn java(&self, class: &str) -> Command {
+        let mut command = Command::new("java");
+        command.args(["-Xmx384m", "-cp", &format!("{}/*", KAFKA.display()), class]);
+        command
+    }
+
+    fn properties(&self) -> String {
+        let ([port, controller], folder) = (self.ports, self.folder.path().join("data"));
+        let login = format!(
+            "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"gridhook\" \
+             password=\"{PASSWORD}\" user_gridhook=\"{PASSWORD}\";"
+        );
+        format!(
+            "process.roles=broker,controller\nnode.id=1\n\
+             controller.quorum.voters=1@127.0.0.1:{controller}\n\
+             listeners=CLIENTS://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=CLIENTS://127.0.0.1:{port}\n\
+             listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             controller.listener.names=CONTROLLER\ninter.broker.listener.name=CLIENTS\n\
+             sasl.enabled.mechanisms=PLAIN\nsasl.mechanism.inter.broker.protocol=PLAIN\n\
+             listener.name.clients.plain.sasl.jaas.config={login}\n\
+             log.dirs={}\noffsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\nauto.create.topics.enable=false\nmessage.max.bytes={MESSAGE_BYTES_MAX}\n",
+            folder.display()
+        )
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
