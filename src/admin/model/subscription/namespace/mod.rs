@@ -15,7 +15,8 @@ use super::{
 use crate::{
     admin::model::{
         EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-        drop_read_only, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
+        drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take,
+        value_of,
     },
     control::record::{
         subscription::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
