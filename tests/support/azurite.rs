@@ -1,7 +1,7 @@
-//! Azurite, Microsoft's own server for Azure Storage, on a port that it keeps.
+//! Azurite, Microsoft's own server for Azure Storage, on a port that it keeps, also while it is down.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     net::SocketAddr,
     process::{Child, Command},
     time::{Duration, SystemTime},
@@ -9,7 +9,7 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{http::Client, server::wait_for};
+use super::{http::Client, port::ReservedPort, server::wait_for};
 use crate::sdk::packages::azurite;
 
 /// The account and the key that everybody's Azurite has.
@@ -27,19 +27,19 @@ pub(crate) struct Azurite {
     service: &'static str,
     child: Option<Child>,
     folder: tempfile::TempDir,
-    at: SocketAddr,
+    port: ReservedPort,
 }
 
 impl Azurite {
     /// One that is not started yet: `blob` or `queue`.
     pub(crate) fn new(service: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        Self { service, child: None, folder, at: SocketAddr::from(([127, 0, 0, 1], 0)) }
+        Self { service, child: None, folder, port: ReservedPort::new() }
     }
 
     /// Where it listens.
     pub(crate) fn at(&self) -> SocketAddr {
-        self.at
+        self.port.address
     }
 
     /// Starts it, with what it had.
@@ -49,14 +49,9 @@ impl Azurite {
         let (host, port) = (format!("--{}Host", self.service), format!("--{}Port", self.service));
         let mut command = Command::new("node");
         command.arg(azurite(self.service)).args(["--skipApiVersionCheck", "--disableTelemetry", "--location"]);
-        command.arg(self.folder.path().join("data")).args([&*host, "127.0.0.1", &*port, &self.at.port().to_string()]);
+        command.arg(self.folder.path().join("data")).args([&*host, "127.0.0.1", &*port, &self.at().port().to_string()]);
         self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
-        let mut found = None;
-        wait_for("Azurite to listen", START, || {
-            found = listening(&logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default()));
-            found.is_some_and(|at| Client::new(at).ask("GET", "/", &[], b"").is_ok())
-        });
-        self.at = found.expect("it was waited for");
+        wait_for("Azurite to listen", START, || Client::new(self.at()).ask("GET", "/", &[], b"").is_ok());
     }
 
     /// Ends it. Not the hard way: Azurite would forget what it has not written yet.

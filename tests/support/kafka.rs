@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command},
     time::Duration,
@@ -16,7 +15,7 @@ use rskafka::{
     record::Record,
 };
 
-use super::server::wait_for;
+use super::{port::ReservedPort, server::wait_for};
 use crate::sdk::packages::KAFKA;
 
 /// The password of the user `gridhook`.
@@ -28,10 +27,10 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// A virtual machine that starts on a machine with other work.
 const START: Duration = Duration::from_secs(180);
 
-/// A broker on a port that it keeps.
+/// A broker on ports that it keeps, also while it is down.
 pub(crate) struct Kafka {
     folder: tempfile::TempDir,
-    ports: [u16; 2],
+    ports: [ReservedPort; 2],
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
 }
@@ -39,9 +38,8 @@ pub(crate) struct Kafka {
 impl Kafka {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
-        let listeners = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let ports = listeners.each_ref().map(|listener| listener.local_addr().expect("an address").port());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let ports = [(), ()].map(|()| ReservedPort::new());
         let kafka = Self { folder: tempfile::tempdir().expect("a folder"), ports, child: None, runtime };
         fs::write(kafka.settings(), kafka.properties()).expect("settings");
         let mut format = kafka.java("kafka.tools.StorageTool");
@@ -53,7 +51,7 @@ impl Kafka {
 
     /// The address of the broker.
     pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.ports[0])
+        self.ports[0].address.to_string()
     }
 
     /// Starts it, with what it had.
@@ -125,16 +123,17 @@ impl Kafka {
     }
 
     fn properties(&self) -> String {
-        let ([port, controller], folder) = (self.ports, self.folder.path().join("data"));
+        let folder = self.folder.path().join("data");
+        let [clients, controller] = self.ports.each_ref().map(|port| port.address);
         let login = format!(
             "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"gridhook\" \
              password=\"{PASSWORD}\" user_gridhook=\"{PASSWORD}\";"
         );
         format!(
             "process.roles=broker,controller\nnode.id=1\n\
-             controller.quorum.voters=1@127.0.0.1:{controller}\n\
-             listeners=CLIENTS://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=CLIENTS://127.0.0.1:{port}\n\
+             controller.quorum.voters=1@{controller}\n\
+             listeners=CLIENTS://{clients},CONTROLLER://{controller}\n\
+             advertised.listeners=CLIENTS://{clients}\n\
              listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\n\
              controller.listener.names=CONTROLLER\ninter.broker.listener.name=CLIENTS\n\
              sasl.enabled.mechanisms=PLAIN\nsasl.mechanism.inter.broker.protocol=PLAIN\n\
