@@ -16,6 +16,7 @@ use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, parse, read},
+    query,
 };
 use crate::{
     api::dead_letters::{
@@ -84,7 +85,7 @@ pub(super) async fn list(
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         let (key, value) = (key.into_owned(), value.into_owned());
         match key.as_str() {
-            "$top" => top = page_size(&value)?,
+            "$top" => top = query::number("$top", Some(&value), TOP, 1..=TOP_MAX, "dead letters")?,
             "$skipToken" => {
                 after = Some(value);
                 continue;
@@ -112,11 +113,6 @@ pub(super) async fn list(
     });
     let value = found.iter().map(DeadLetterView::new).collect();
     Ok(HttpResponse::Ok().json(PageView { value, problems: problem_views(problems), next_link }))
-}
-
-fn page_size(given: &str) -> Result<usize, InvalidRequest> {
-    let top = given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top));
-    top.ok_or_else(|| InvalidRequest::new("$top", format!("is \"{given}\"; allowed is 1 to {TOP_MAX}")))
 }
 
 /// `GET …/deadLetters/{key}`.

@@ -56,9 +56,9 @@ async fn a_page_that_cannot_be_is_refused() {
         lines.push(control.call("GET", &format!("{RG}/topics?{query}"), Value::Null).await.brief());
     }
     expect![[r#"
-        400 {"error":{"code":"InvalidRequest","message":"$top is \"0\"; allowed is 1 to 100.","target":"$top","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"$top is \"101\"; allowed is 1 to 100.","target":"$top","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"$top is \"x\"; allowed is 1 to 100.","target":"$top","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"$top is \"0\"; allowed are 1 to 100 resources.","target":"$top","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"$top is \"101\"; allowed are 1 to 100 resources.","target":"$top","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"$top is \"x\"; allowed are 1 to 100 resources.","target":"$top","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"location\"; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}"#]].assert_eq(&lines.join("\n"));
 }
 

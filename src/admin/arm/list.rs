@@ -8,10 +8,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use crate::{
-    admin::{
-        AdminError, Control,
-        model::{InvalidRequest, odata::NameFilter},
-    },
+    admin::{AdminError, Control, model::odata::NameFilter, query},
     api::resource::Page,
 };
 
@@ -41,7 +38,7 @@ impl PageRequest {
             let (key, value) = (key.into_owned(), value.into_owned());
             match key.to_ascii_lowercase().as_str() {
                 "$filter" if !value.trim().is_empty() => page.names = Some(NameFilter::read(&value)?),
-                "$top" => page.top = top(&value)?,
+                "$top" => page.top = query::number("$top", Some(&value), TOP_MAX, 1..=TOP_MAX, "resources")?,
                 "$skiptoken" => {
                     page.after = Some(value);
                     continue;
@@ -80,12 +77,4 @@ impl PageRequest {
         query.extend_pairs(&self.query).append_pair(SKIP_TOKEN, after);
         format!("{}?{}", self.url, query.finish())
     }
-}
-
-fn top(given: &str) -> Result<usize, InvalidRequest> {
-    given
-        .parse()
-        .ok()
-        .filter(|top| (1..=TOP_MAX).contains(top))
-        .ok_or_else(|| InvalidRequest::new("$top", format!("is \"{given}\"; allowed is 1 to {TOP_MAX}")))
 }
