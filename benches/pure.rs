@@ -140,6 +140,7 @@ fn settings() -> SubscriptionSettings {
         rate_max: None,
         backlog_min: 256,
         suspend_after: 10,
+        hold_after_failing: None,
         reconnect_wait: Duration::ZERO,
         request_wait: Duration::from_secs(200),
         dead_letter: false,

@@ -22,6 +22,8 @@ pub struct Delivery {
     pub late_wait: Duration,
     /// The minimum pause between connection attempts to an unreachable endpoint.
     pub reconnect_wait: Duration,
+    /// The time without a success after which a failing subscription is held; [`None`]: it is not.
+    pub hold_after_failing: Option<Duration>,
     /// The maximum number of requests in flight for one subscription.
     pub concurrency: usize,
     /// The events of a batch where a subscription sets only its size.
@@ -57,6 +59,8 @@ pub(super) struct RawDelivery {
     late_wait: Duration,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
     reconnect_wait: Duration,
+    #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
+    hold_after_failing: Duration,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     concurrency: usize,
     #[serde(deserialize_with = "read::count::<_, _, 2, 5000>")]
@@ -107,6 +111,7 @@ impl RawDelivery {
             response_wait: self.response_wait,
             late_wait: self.late_wait,
             reconnect_wait: self.reconnect_wait,
+            hold_after_failing: Some(self.hold_after_failing).filter(|wait| !wait.is_zero()),
             concurrency: self.concurrency,
             batch_events: self.batch_events,
             batch_kilobytes: self.batch_kilobytes,

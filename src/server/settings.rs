@@ -58,6 +58,7 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
         response_wait: config.delivery.response_wait,
         late_wait: config.delivery.late_wait,
         reconnect_wait: config.delivery.reconnect_wait,
+        hold_after_failing: config.delivery.hold_after_failing,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: identities.clone(),
         places: config.dead_letter.places.clone(),

@@ -126,6 +126,7 @@ impl SimulationPlan {
             dead_letter: self.dead_letter,
             dead_letter_in_probation: false,
             hold_when_gone: false,
+            hold_after_failing: None,
             pull: None,
             edition: Arc::clone(&self.edition),
         }

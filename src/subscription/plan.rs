@@ -68,6 +68,8 @@ pub struct DeliveryContext {
     pub late_wait: Duration,
     /// Minimum pause between connection attempts to an endpoint that could not be reached.
     pub reconnect_wait: Duration,
+    /// How long all requests of a subscription fail before it is held; [`None`]: it never is.
+    pub hold_after_failing: Option<Duration>,
     /// Maximum requests in flight per subscription.
     pub concurrency_max: u32,
     /// Maximum events of a subscription that clients hold.
@@ -202,6 +204,7 @@ impl DeliveryPlan {
             destination: if record.resource.is_some() { EndpointKind::Resource } else { EndpointKind::Webhook },
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
             hold_when_gone: record.on_gone == OnGone::Disable,
+            hold_after_failing: delivery.hold_after_failing,
             pull,
             edition,
         };

@@ -78,6 +78,7 @@ fn served(given: &Value) -> (BatchLimits, String) {
         addresses: AddressRules::loopback(),
         response_wait: Duration::from_secs(30),
         late_wait: Duration::from_secs(180),
+        hold_after_failing: None,
         reconnect_wait: Duration::ZERO,
         concurrency_max: 1,
         leases_max: 100,

@@ -115,12 +115,19 @@ fn counters() -> impl Strategy<Value = Counters> {
 }
 
 fn pace() -> impl Strategy<Value = PaceRecord> {
-    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), option::of(at()))
-        .prop_map(|(healthy, failed, paced, not_before)| PaceRecord { healthy, failed, paced, not_before })
+    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), option::of(at()), option::of(at()))
+        .prop_map(|(healthy, failed, paced, not_before, failing_since)| PaceRecord {
+            healthy,
+            failed,
+            paced,
+            not_before,
+            failing_since,
+        })
 }
 
 fn held() -> impl Strategy<Value = Option<HeldBy>> {
-    prop_oneof![Just(None), Just(Some(HeldBy::ByOperator)), Just(Some(HeldBy::Gone))]
+    let causes = [HeldBy::ByOperator, HeldBy::Gone, HeldBy::EndpointFailing];
+    option::of(proptest::sample::select(causes.to_vec()))
 }
 
 fn filtered() -> impl Strategy<Value = FilteredOut> {

@@ -9,7 +9,7 @@ use gridhook::{
         OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
         outcome::{Failure, RequestResult},
-        record::{Cursor, Health, LedgerEvent},
+        record::{Cursor, Health, LedgerEvent, PaceRecord},
     },
 };
 
@@ -177,8 +177,10 @@ fn a_late_success_does_not_change_the_endpoint_and_is_settled_during_a_suspensio
     };
     let before = shown(&driver);
     assert!(matches!(before.0, Health::Suspended { .. }), "{before:?}");
+    assert!(before.1.failing_since.is_some(), "{before:?}");
     driver.late(1);
-    assert_eq!(shown(&driver), before);
+    let after = (before.0, PaceRecord { failing_since: None, ..before.1 }, before.2);
+    assert_eq!(shown(&driver), after, "only the time without a success ends");
     assert_eq!((driver.disk.pending.len(), driver.core.in_flight()), (1, 0));
     assert!(driver.disk.pending.keys().all(|(_, seq)| *seq == Seq(2)));
 }

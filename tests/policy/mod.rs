@@ -79,6 +79,7 @@ fn plain() -> SubscriptionSettings {
         dead_letter: true,
         dead_letter_in_probation: false,
         hold_when_gone: false,
+        hold_after_failing: None,
         pull: None,
     }
 }

@@ -227,6 +227,7 @@ impl Scenario {
             dead_letter,
             dead_letter_in_probation: dead_letter && dice.below(2) == 0,
             hold_when_gone: dice.below(4) == 0,
+            hold_after_failing: [None, Some(Duration::from_secs(600))][dice.below(2)],
             rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
             edition: [plain().edition, offsets()][dice.below(2)].clone(),
             ..plain()

@@ -100,6 +100,53 @@ fn a_suspended_subscription_reads_nothing() {
 }
 
 #[test]
+fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_them_also_across_restarts() {
+    let days = |days: u32| 24 * days * HOUR;
+    let settings = SubscriptionSettings { hold_after_failing: Some(days(5)), suspend_after: 10, ..plain() };
+    for failure in [status(503), status(400), RequestResult::bare(Outcome::Failed(Failure::TimedOut))] {
+        let is_back = std::rc::Rc::new(std::cell::Cell::new(false));
+        let (is_up, failed) = (std::rc::Rc::clone(&is_back), failure.clone());
+        let endpoint = Box::new(move |_: &gridhook::policy::OutgoingBatch| {
+            Some((Duration::ZERO, if is_up.get() { status(200) } else { failed.clone() }))
+        });
+        let mut driver = Driver::new(settings.clone(), endpoint);
+        // An event every seven hours, so that there is always one that is tried.
+        let fail_for = |driver: &mut Driver, turns: u32| {
+            for _ in 0..turns {
+                driver.publish(&[("yes", 10)]);
+                driver.run_for(7 * HOUR);
+                driver.restart(settings.clone());
+            }
+        };
+        fail_for(&mut driver, 13);
+        is_back.set(true);
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(24 * HOUR);
+        is_back.set(false);
+        assert!(driver.disk.cursor.pace.failing_since.is_none(), "a success begins anew");
+        let from = driver.left.len();
+        fail_for(&mut driver, 17);
+        assert_eq!(driver.disk.cursor.held, None, "{failure:?}: 119 hours are less than five days");
+        fail_for(&mut driver, 5);
+        let left = &driver.left[from..];
+        let held = left.iter().position(|at| at.since(left[0]) >= days(5)).expect("an attempt after five days");
+        assert_eq!(driver.disk.cursor.held, Some(HeldBy::EndpointFailing), "{failure:?}");
+        assert_eq!(left.len(), held + 1, "{failure:?}: the first attempt after five days is the last one");
+
+        driver.command(Command::Resume);
+        fail_for(&mut driver, 2);
+        assert_eq!(driver.disk.cursor.held, None, "{failure:?}: the time begins anew");
+        assert!(driver.left.len() > from + held + 1, "{failure:?}: it is called again");
+    }
+    let mut off = Driver::new(plain(), answers(vec![status(503)]));
+    for _ in 0..20 {
+        off.publish(&[("yes", 10)]);
+        off.run_for(12 * HOUR);
+    }
+    assert_eq!(off.disk.cursor.held, None);
+}
+
+#[test]
 fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
     let mut driver = Driver::new(plain(), answers(vec![status(500), status(200)]));
     driver.publish(&[("yes", 10)]);

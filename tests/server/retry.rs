@@ -55,6 +55,36 @@ fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_e
 }
 
 #[test]
+fn an_endpoint_that_only_fails_is_held_until_it_is_resumed_also_after_a_crash() {
+    let (mut server, sink) = (Server::start(&[("DELIVERY__HOLD_AFTER_FAILING", "1s")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    sink.set("/hook", Behavior::Answer(503));
+    let mut published = 0;
+    wait_for("the hold", LONG, || {
+        published += 1;
+        server.publish("orders", &key, &load::body(&[published.to_string()], "/a"));
+        server.status("orders", "hook")["heldBy"] == "EndpointFailing"
+    });
+    server.kill_9();
+    server.restart();
+    assert_eq!(server.status("orders", "hook")["heldBy"], "EndpointFailing");
+    assert_eq!(server.admin("GET", "/top", &Value::Null).json()["top"][0]["heldBy"], "EndpointFailing");
+    let metrics = server.admin("GET", "/metrics", &Value::Null).text();
+    let is_failing = |line: &str| {
+        line.starts_with("gridhook_subscription_endpoint_failing{") && line.contains("\"hook\"") && line.ends_with(" 1")
+    };
+    assert!(metrics.lines().any(is_failing), "{metrics}");
+    sink.set("/hook", Behavior::Answer(200));
+    server.operate("orders", "hook", "resume");
+    wait_until_settled(&server, "orders", "hook");
+    assert_eq!(server.counter("orders", "hook", "delivered"), published);
+    assert!(server.status("orders", "hook")["heldBy"].is_null());
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
 fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "1")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");

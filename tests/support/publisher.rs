@@ -85,6 +85,7 @@ pub(crate) fn rules() -> RegistryRules {
             addresses: AddressRules::loopback(),
             response_wait: Duration::from_secs(30),
             late_wait: Duration::from_secs(180),
+            hold_after_failing: None,
             reconnect_wait: Duration::ZERO,
             concurrency_max: 16,
             leases_max: 100,

@@ -81,7 +81,7 @@ fn date(at: Timestamp) -> SampleValue {
 }
 
 #[rustfmt::skip]
-const GAUGES: [SubscriptionGauge; 31] = [
+const GAUGES: [SubscriptionGauge; 32] = [
     counter("gridhook_subscription_passed_events_total", "Published events that the event subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
     counter("gridhook_subscription_filtered_events_total", "Published events that the filter rejected.", |f, _| count(f.sums.counters.filtered)),
     counter("gridhook_subscription_matched_events_total", "Published events that matched the filter.", |f, _| count(f.sums.counters.matched)),
@@ -98,7 +98,8 @@ const GAUGES: [SubscriptionGauge; 31] = [
     gauge("gridhook_subscriptions", "Number of event subscriptions in the series: 1, or more for subscription=\"_other\".", |f, _| count(f.state.subscriptions)),
     gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.", |f, _| count(f.state.suspended)),
     gauge("gridhook_subscription_probing", "Whether a probe of the suspended endpoint is in flight.", |f, _| count(f.state.probing)),
-    gauge("gridhook_subscription_held", "Whether delivery is held by an operator, or by a 410 response of the endpoint.", |f, _| count(f.state.held)),
+    gauge("gridhook_subscription_held", "Whether delivery is held by an operator, by a 410 response of the endpoint, or because the endpoint failed for too long.", |f, _| count(f.state.held)),
+    gauge("gridhook_subscription_endpoint_failing", "Whether delivery is held because the endpoint had no success for delivery.hold_after_failing.", |f, _| count(f.state.held_failing)),
     gauge("gridhook_subscription_suspension_start_time_seconds", "Start of the suspension; missing for a healthy endpoint.", |f, _| f.state.since.map(date)),
     gauge("gridhook_subscription_next_probe_time_seconds", "Time of the next probe; missing for an endpoint that is not suspended.", |f, _| f.state.until.map(date)),
     gauge("gridhook_subscription_consecutive_suspensions", "Consecutive suspensions of the endpoint.", |f, _| Some(f.state.consecutive_suspensions.into())),

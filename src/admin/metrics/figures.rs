@@ -104,6 +104,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) suspended: u64,
     pub(super) probing: u64,
     pub(super) held: u64,
+    pub(super) held_failing: u64,
     pub(super) cause: Option<Failure>,
     pub(super) since: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
@@ -139,6 +140,7 @@ impl SubscriptionFigures {
         let mut state = SubscriptionGauges {
             subscriptions: 1,
             held: cursor.held.is_some().into(),
+            held_failing: (cursor.held == Some(HeldBy::EndpointFailing)).into(),
             backlog: counted.backlog,
             time_to_live: Some(counted.time_to_live),
             pending: cursor.counters.pending + cursor.replayed.pending,
@@ -201,6 +203,7 @@ impl SubscriptionGauges {
         self.suspended += other.suspended;
         self.probing += other.probing;
         self.held += other.held;
+        self.held_failing += other.held_failing;
         self.since = earlier(self.since, other.since);
         self.until = earlier(self.until, other.until);
         self.consecutive_suspensions = self.consecutive_suspensions.max(other.consecutive_suspensions);

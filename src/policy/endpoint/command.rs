@@ -27,7 +27,10 @@ impl Endpoint {
         }
         match (command, self.health) {
             (Command::Hold, _) => self.held = Some(HeldBy::ByOperator),
-            (Command::Resume, _) => self.held = None,
+            (Command::Resume, _) => {
+                self.held = None;
+                self.pace.failing_since = None;
+            }
             (Command::Job(_), _) => {}
             (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions }) => {
                 self.pace.not_before = None;

@@ -112,6 +112,16 @@ impl Endpoint {
         self.held = held;
     }
 
+    /// How long every request has failed, if the last one did.
+    pub fn failing_for(&self, now: Timestamp) -> Option<Duration> {
+        self.pace.failing_since.map(|since| now.since(since))
+    }
+
+    /// Notes that a request succeeded, in time or late.
+    pub fn succeeded(&mut self) {
+        self.pace.failing_since = None;
+    }
+
     /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
         let paced = self.bucket.as_ref().is_some_and(TokenBucket::has_course);
@@ -280,6 +290,11 @@ impl Endpoint {
         let signal = if report.refused { HealthSignal::Refused } else { report.outcome.into() };
         if let HealthSignal::Failed(_) = signal {
             self.pace.failed = Some(now);
+        }
+        match report.outcome {
+            Outcome::Delivered => self.succeeded(),
+            Outcome::Failed(_) => _ = self.pace.failing_since.get_or_insert(now),
+            Outcome::Aborted | Outcome::Canceled => {}
         }
         let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Accepted);
         let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);

@@ -50,6 +50,7 @@ impl Endpoint {
             Health::Healthy { .. } | Health::Probing { .. } => None,
         };
         let failed = cursor.pace.failed.map(|failed| failed.min(now));
+        let failing_since = cursor.pace.failing_since.map(|since| since.min(now));
         let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
         let mut endpoint = Self {
             health: health::recover(health, &edition.probation, now),
@@ -61,7 +62,7 @@ impl Endpoint {
             held: cursor.held,
             closed: false,
             probe,
-            pace: PaceRecord { failed, not_before, ..cursor.pace },
+            pace: PaceRecord { failed, not_before, failing_since, ..cursor.pace },
             bucket: None,
             limit: AdaptiveLimit::new(settings.concurrency_max),
             cap: ConcurrencyCap::default(),

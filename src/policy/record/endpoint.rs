@@ -47,6 +47,8 @@ pub enum HeldBy {
     ByOperator,
     /// By a 410 response of the endpoint, if the subscription is configured to hold then.
     Gone,
+    /// Because every request failed for too long, if the server is configured to hold then.
+    EndpointFailing,
 }
 
 impl fmt::Display for HeldBy {
@@ -54,6 +56,7 @@ impl fmt::Display for HeldBy {
         f.write_str(match self {
             Self::ByOperator => "operator",
             Self::Gone => "410",
+            Self::EndpointFailing => "EndpointFailing",
         })
     }
 }
@@ -86,6 +89,8 @@ pub struct PaceRecord {
     pub paced: bool,
     /// No request is sent before: the endpoint requested it (`Retry-After`).
     pub not_before: Option<Timestamp>,
+    /// The first failed request since the last success, or since the subscription was resumed.
+    pub failing_since: Option<Timestamp>,
 }
 
 /// The endpoint's state beyond its health, for people; not stored.

@@ -6,7 +6,8 @@
 //!   as it ended; the first success counts.
 //! - A late success is settled completely in one write. If the next incarnation receives it again, it finds all of it
 //!   done or nothing.
-//! - It changes neither the endpoint's health nor its pace or limit: the request already counted as a failure.
+//! - It changes neither the endpoint's health nor its pace or limit: the request already counted as a failure. It ends the time
+//!   without a success, after which a subscription may be held.
 //! - A late failure never arrives here.
 //!
 //! Removing a pending record requires its due time. If it is not in memory, because the window is bounded, the disk is
@@ -46,6 +47,7 @@ impl LateResponses {
 
 impl Subscription {
     pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
+        self.endpoint.succeeded();
         if self.late.responses.iter().all(|known| known.id != request.id) {
             self.late.responses.push_back(request);
         }

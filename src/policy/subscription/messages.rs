@@ -60,6 +60,8 @@ pub struct SubscriptionSettings {
     pub dead_letter_in_probation: bool,
     /// Whether a 410 response holds the subscription.
     pub hold_when_gone: bool,
+    /// How long all requests fail before the subscription is held; [`None`]: it never is.
+    pub hold_after_failing: Option<Duration>,
     /// Settings of pull delivery; [`None`] for push.
     pub pull: Option<PullSettings>,
 }

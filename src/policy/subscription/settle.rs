@@ -55,8 +55,15 @@ impl Subscription {
                 self.away = self.end;
             }
         }
-        if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
-            self.endpoint.hold(Some(HeldBy::Gone));
+        let failing_for = self.endpoint.failing_for(now).filter(|_| matches!(answer.outcome, Outcome::Failed(_)));
+        let cause = if self.settings.hold_when_gone && answer.status == Some(GONE) {
+            Some(HeldBy::Gone)
+        } else {
+            let limit = self.settings.hold_after_failing;
+            failing_for.zip(limit).filter(|(failing, limit)| failing >= limit).map(|_| HeldBy::EndpointFailing)
+        };
+        if cause.is_some() && self.endpoint.held().is_none() {
+            self.endpoint.hold(cause);
             self.pending_write.cursor_now();
         }
         self.pending_write.finish(id);

@@ -1,8 +1,9 @@
 //! The bytes of a cursor: one small record, written once for each group of outcomes.
 //!
 //! ```text
-//! version 6 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
-//!     | 0, or 1 and 8 if no request may be sent before a time | health | eleven counters
+//! version 7 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
+//!     | 0, or 1 and 8 if no request may be sent before a time | 0, or 1 and 8 if every request failed since a time
+//!     | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | filtered-out ranges and each range, if flagged | outcome counts
 //! lane: number | read | 0, or 1 and end | open | done
@@ -32,6 +33,7 @@ use crate::{
 const OPEN_MAX: usize = 1 << 20;
 
 /// Flags of a cursor.
+// Held by an operator, or with GONE because the endpoint fails.
 const HELD: u8 = 1;
 const HAS_NEXT_DUE: u8 = 2;
 const GONE: u8 = 4;
@@ -49,17 +51,18 @@ impl RecordLayout for Cursor {
     const NAME: &'static str = "cursor";
 
     /// Version 2 added late responses, pace and hold; 3 jobs; 4 outcome counts; 5 the counts of pull leases; 6 a field,
-    /// in every cursor, for the time before which no request may be sent.
-    const VERSION: u8 = 6;
+    /// in every cursor, for the time before which no request may be sent; 7 the time since which every request failed.
+    const VERSION: u8 = 7;
 
     const OLDEST: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let PaceRecord { healthy, failed, paced, not_before } = self.pace;
+        let PaceRecord { healthy, failed, paced, not_before, failing_since } = self.pace;
         let held = match self.held {
             None => 0,
             Some(HeldBy::ByOperator) => HELD,
             Some(HeldBy::Gone) => GONE,
+            Some(HeldBy::EndpointFailing) => HELD | GONE,
         };
         let flag = |is_there, flag| if is_there { flag } else { 0 };
         let has = flag(healthy.is_some(), HAS_RATE) | flag(failed.is_some(), HAS_FAILED);
@@ -76,6 +79,7 @@ impl RecordLayout for Cursor {
             put_time(out, failed);
         }
         put_time_or_none(out, not_before);
+        put_time_or_none(out, failing_since);
         put_health(out, self.health);
         for counter in counters(&self.counters) {
             put_varint(out, counter);
@@ -108,20 +112,22 @@ impl RecordLayout for Cursor {
             (false, false) => None,
             (true, false) => Some(HeldBy::ByOperator),
             (false, true) => Some(HeldBy::Gone),
-            (true, true) => return None,
+            (true, true) if version < 7 => return None,
+            (true, true) => Some(HeldBy::EndpointFailing),
         };
         let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
         let healthy = if flags & HAS_RATE == 0 { None } else { Some(Rate(reader.varint()?)) };
         let failed = if flags & HAS_FAILED == 0 { None } else { Some(take_time(reader)?) };
-        let (not_before, kind) = match version {
+        let (not_before, failing_since, kind) = match version {
             5 => match reader.u8()? {
-                NOT_BEFORE => (Some(take_time(reader)?), reader.u8()?),
-                kind => (None, kind),
+                NOT_BEFORE => (Some(take_time(reader)?), None, reader.u8()?),
+                kind => (None, None, kind),
             },
-            _ => (take_time_or_none(reader)?, reader.u8()?),
+            6 => (take_time_or_none(reader)?, None, reader.u8()?),
+            _ => (take_time_or_none(reader)?, take_time_or_none(reader)?, reader.u8()?),
         };
         let health = take_health(kind, reader)?;
-        let pace = PaceRecord { healthy, failed, paced: flags & PACED != 0, not_before };
+        let pace = PaceRecord { healthy, failed, paced: flags & PACED != 0, not_before, failing_since };
         let counters = take_counters(reader)?;
         let replayed = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
