@@ -215,13 +215,12 @@ impl EndpointValidator {
             }
         };
         let HandshakeTimes { answer, pause, window: _ } = self.validation.times;
-        let client =
-            clients::client(&self.client, plan.record.webhook.client_certificate.as_deref()).map_err(|missing| {
-                ValidationFailure::Unanswered {
-                    outcome: Outcome::Failed(Failure::SocketError),
-                    detail: missing.to_string(),
-                }
-            })?;
+        let client = clients::client(&self.client, plan.record.webhook.client_spec()).map_err(|missing| {
+            ValidationFailure::Unanswered {
+                outcome: Outcome::Failed(Failure::SocketError),
+                detail: missing.to_string(),
+            }
+        })?;
         let _place = client.sockets().take();
         let mut response = client.send_handshake(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
@@ -255,7 +254,7 @@ impl EndpointValidator {
             tracing::debug!(topic, subscription = %name, "too many deletion notices; endpoint not notified");
             return;
         };
-        let Ok(client) = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref()) else {
+        let Ok(client) = clients::client(&self.client, plan.record.webhook.client_spec()) else {
             return;
         };
         let (plan, topic, now) = (Arc::clone(plan), topic.to_owned(), self.clock.now());

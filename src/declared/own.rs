@@ -19,12 +19,13 @@ use crate::policy::filter::number;
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
 
 /// The webhook's properties, which may be in the subscription's own table.
-const WEBHOOK: [&str; 8] = [
+const WEBHOOK: [&str; 9] = [
     "endpointUrl",
     "maxEventsPerBatch",
     "preferredBatchSizeInKilobytes",
     "maxRequestsPerSecond",
     "responseTimeoutInSeconds",
+    "minimumTlsVersionAllowed",
     "clientCertificate",
     "signing",
     "deliveryAttributeMappings",

@@ -1,11 +1,12 @@
-//! The HTTP clients of an arbiter: one for each set of address rules and client certificate.
+//! The HTTP clients of an arbiter: one for each set of address rules and each [`ClientSpec`].
 //!
-//! All subscriptions of an arbiter with the same certificate share connections. Subscriptions with different
-//! certificates do not: an endpoint would take one for the other.
+//! All subscriptions of an arbiter with the same specification share connections. Subscriptions with different
+//! certificates do not: an endpoint would take one for the other. Nor do those with different TLS versions: an open
+//! connection may have a version that is too old.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use super::{AddressRules, ClientOptions, WebhookClient};
+use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient};
 
 /// The client certificate that a subscription names no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,28 +22,38 @@ enum AddressOrigin {
     Operator,
 }
 
-type ClientKey = (AddressOrigin, Option<String>);
+/// What a subscription sets for its connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientSpec {
+    /// The name of the client certificate to present.
+    pub certificate: Option<String>,
+    /// The minimum version of TLS.
+    pub minimum_tls_version: MinimumTlsVersion,
+}
+
+type ClientKey = (AddressOrigin, ClientSpec);
 
 thread_local! {
     static CLIENTS: RefCell<BTreeMap<ClientKey, Rc<WebhookClient>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The client of this arbiter that presents the certificate `identity`.
+/// The client of this arbiter for `spec`.
 ///
 /// # Errors
 /// If the certificate does not exist.
-pub fn client(options: &ClientOptions, identity: Option<&str>) -> Result<Rc<WebhookClient>, MissingCertificate> {
-    let trust = match identity {
-        Some(name) => options.identities.get(name).ok_or_else(|| MissingCertificate(name.to_owned()))?,
+pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookClient>, MissingCertificate> {
+    let trust = match &spec.certificate {
+        Some(name) => options.identities.get(name).ok_or_else(|| MissingCertificate(name.clone()))?,
         None => options.trust.clone(),
     };
-    Ok(kept((AddressOrigin::Subscription, identity.map(str::to_owned)), ClientOptions { trust, ..options.clone() }))
+    let trust = trust.with_minimum(spec.minimum_tls_version);
+    Ok(kept((AddressOrigin::Subscription, spec), ClientOptions { trust, ..options.clone() }))
 }
 
 /// The client of this arbiter for addresses that the operator configured: all but the server's own.
 pub(super) fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
     let rules = AddressRules { own: options.rules.own.clone(), ..AddressRules::all() };
-    kept((AddressOrigin::Operator, None), ClientOptions { rules, ..options.clone() })
+    kept((AddressOrigin::Operator, ClientSpec::default()), ClientOptions { rules, ..options.clone() })
 }
 
 fn kept(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {

@@ -45,5 +45,5 @@ pub use call::{LateRequest, RequestInFlight};
 pub use request::{Destination, OutgoingRequest, RequestHeader, build};
 pub use sender::{Batch, HttpSender, HttpTarget, Sender, Sent, WebhookEncoding};
 pub use sockets::Sockets;
-pub use trust::{ClientCertificates, TlsTrust};
+pub use trust::{ClientCertificates, MinimumTlsVersion, TlsTrust};
 pub use webhook::{ClientOptions, RequestTimeouts, WebhookClient};

@@ -4,7 +4,8 @@
 //! addition to the machine's authorities or instead of them.
 //!
 //! Client certificates are in a folder, in pairs with their keys, and a subscription names one: no private key passes
-//! through the control plane. Each has an HTTP client of its own, because connections are pooled by authority.
+//! through the control plane. Each certificate and each minimum version has an HTTP client of its own, because connections
+//! are pooled by authority.
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +19,8 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Why certificates could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -47,12 +50,14 @@ pub enum TrustRoots {
 static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
 /// The minimum version of TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum MinimumTlsVersion {
     /// 1.2 and 1.3.
     #[default]
+    #[serde(rename = "1.2")]
     Tls12,
     /// Only 1.3.
+    #[serde(rename = "1.3")]
     Tls13,
 }
 
@@ -70,6 +75,8 @@ impl MinimumTlsVersion {
 #[derive(Clone, Debug)]
 pub struct TlsTrust {
     config: Arc<ClientConfig>,
+    /// The same with TLS 1.3 only.
+    strict: Arc<ClientConfig>,
     roots: usize,
 }
 
@@ -89,15 +96,17 @@ impl TlsTrust {
     /// # Errors
     /// If a file has no usable certificate.
     pub fn of(roots: &[TrustRoots], version: MinimumTlsVersion) -> Result<Self, TrustError> {
-        let store = store(roots)?;
-        let count = store.len();
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(version.and_later())?
-            .with_root_certificates(store)
-            .with_no_client_auth();
-        // Not h2: awc would use an HTTP/2 connection for one request at a time, and offers no way to monitor it.
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), roots: count })
+        let store = Arc::new(store(roots)?);
+        let config = |version: MinimumTlsVersion| -> Result<_, TrustError> {
+            let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_protocol_versions(version.and_later())?
+                .with_root_certificates(Arc::clone(&store))
+                .with_no_client_auth();
+            // Not h2: awc would use an HTTP/2 connection for one request at a time, and offers no way to monitor it.
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Ok(Arc::new(config))
+        };
+        Ok(Self { config: config(version)?, strict: config(MinimumTlsVersion::Tls13)?, roots: store.len() })
     }
 
     /// The number of trusted authorities. Without any, every https endpoint fails.
@@ -114,11 +123,24 @@ impl TlsTrust {
         let provider = Arc::clone(self.config.crypto_provider());
         let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
         let wrong = |error: rustls::Error| TrustError::File { path: certificate.to_owned(), detail: error.to_string() };
-        let mut config = ClientConfig::clone(&self.config);
-        config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
-        // A session of another certificate must not be resumed.
-        config.resumption = rustls::client::Resumption::default();
-        Ok(Self { config: Arc::new(config), roots: self.roots })
+        let shown = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
+        let with = |config: &ClientConfig| {
+            let mut config = config.clone();
+            config.client_auth_cert_resolver = shown.clone();
+            // A session of another certificate must not be resumed.
+            config.resumption = rustls::client::Resumption::default();
+            Arc::new(config)
+        };
+        Ok(Self { config: with(&self.config), strict: with(&self.strict), roots: self.roots })
+    }
+
+    /// The same authorities and client certificate, with at least this version of TLS.
+    #[must_use]
+    pub fn with_minimum(&self, version: MinimumTlsVersion) -> Self {
+        match version {
+            MinimumTlsVersion::Tls12 => self.clone(),
+            MinimumTlsVersion::Tls13 => Self { config: Arc::clone(&self.strict), ..self.clone() },
+        }
     }
 
     /// Whether both are the same object.

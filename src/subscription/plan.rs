@@ -227,7 +227,7 @@ impl DeliveryPlan {
         match &self.target {
             Target::Pulled => Err("the events are pulled, not sent".to_owned()),
             Target::Webhook(target) => {
-                let client = clients::client(options, self.record.webhook.client_certificate.as_deref());
+                let client = clients::client(options, self.record.webhook.client_spec());
                 let client = client.map_err(|missing| missing.to_string())?;
                 Ok(Rc::new(HttpSender { client, target: Arc::clone(target) }))
             }

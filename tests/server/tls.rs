@@ -106,3 +106,34 @@ fn an_endpoint_that_demands_a_certificate_gets_the_one_that_the_subscription_nam
     wait_for("a failure", LONG, || server.counter("orders", "hook", "requestsFailed") > 0);
     assert_eq!(endpoint.requests().len(), 2);
 }
+
+#[test]
+fn a_subscription_that_demands_tls_1_3_refuses_an_endpoint_with_tls_1_2() {
+    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    std::fs::write(folder.path().join("ca.pem"), authority.pem()).expect("written");
+    let roots = folder.path().join("ca.pem").display().to_string();
+    let server = Server::start(&[("DELIVERY__TLS_ROOTS", roots.as_str())]);
+    let key = server.topic("orders", "EventGridSchema");
+    let script = || vec![answer(200, "webhook-allowed-origin: *\r\n", "")];
+    let old = Endpoint::start_tls(script(), authority.endpoint("localhost", &[&rustls::version::TLS12]));
+    let new = Endpoint::start_tls(script(), authority.endpoint("localhost", rustls::ALL_VERSIONS));
+    let spec = |endpoint: &Endpoint, version: &str| {
+        let url = format!("https://localhost:{}/hook", endpoint.address().port());
+        let spec = SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0");
+        spec.webhook("minimumTlsVersionAllowed", json!(version))
+    };
+    // A connection that another subscription opened is not used either.
+    server.subscribe("orders", "any", &spec(&old, "1.2"));
+    let refused = server.ask_for("orders", "strict", &spec(&old, "1.3"));
+    assert_eq!(refused.codes(), (400, "Url validation".to_owned(), "SocketError".to_owned()), "{}", refused.text());
+    assert!(refused.text().contains("no TLS with"), "{}", refused.text());
+    server.subscribe("orders", "strict", &spec(&new, "1.3"));
+    let version = |name: &str| {
+        let reported = server.get_subscription("orders", name).json();
+        reported["properties"]["destination"]["properties"]["minimumTlsVersionAllowed"].clone()
+    };
+    assert_eq!((version("any"), version("strict")), (json!("1.2"), json!("1.3")));
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    wait_for("both", LONG, || ["any", "strict"].iter().all(|name| server.counter("orders", name, "delivered") == 1));
+    assert_eq!((old.requests().len(), new.requests().len()), (2, 2), "a handshake and a delivery each");
+}

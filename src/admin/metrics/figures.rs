@@ -10,7 +10,7 @@ use crate::{
     metrics::HistogramCounts,
     policy::{
         outcome::{Failure, Outcome, Reason},
-        record::{Counters, Health, OutcomeCounts, Rate, lease::StepKind},
+        record::{Counters, Health, HeldBy, OutcomeCounts, Rate, lease::StepKind},
     },
     store::chunk::LogTail,
     subscription::SubscriptionMeasures,

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use utoipa::ToSchema;
 
+pub use crate::deliver::MinimumTlsVersion;
 use crate::{
     deliver::{
         address::{AmbiguousAddress, check_unambiguous},
+        clients::ClientSpec,
         resource::Resource,
     },
     event::{Name, Schema, SubscriptionId, Timestamp},
@@ -226,6 +228,9 @@ pub struct Webhook {
     /// `responseTimeoutInSeconds`, an extension: 1 to 230. [`None`]: the server's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_timeout_in_seconds: Option<NonZeroU32>,
+    /// `minimumTlsVersionAllowed`. A later one in the server's settings applies instead.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub minimum_tls_version: MinimumTlsVersion,
     /// Name of the client certificate to present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
@@ -237,6 +242,10 @@ pub struct Webhook {
     pub delivery_properties: Vec<DeliveryProperty>,
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl Webhook {
     /// Checks that every URL parser reads the address alike. Another check decides whether it may be called.
     ///
@@ -244,6 +253,11 @@ impl Webhook {
     /// If two parsers could read two addresses. The error text never repeats the address.
     pub fn check_endpoint_url(address: &str) -> Result<(), AmbiguousAddress> {
         check_unambiguous(address)
+    }
+
+    /// What the subscription sets for its connections.
+    pub fn client_spec(&self) -> ClientSpec {
+        ClientSpec { certificate: self.client_certificate.clone(), minimum_tls_version: self.minimum_tls_version }
     }
 
     /// The URL without parts that may be secret: query, fragment, user and password.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::{WEBHOOK, attribute, check, secrets, value_of, view::webhook_view};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, read, take, text_at},
-    control::record::subscription::{Signing, SubscriptionRecord, Webhook},
+    control::record::subscription::{MinimumTlsVersion, Signing, SubscriptionRecord, Webhook},
     deliver::resource::{REFUSED, Resource},
     event::Schema,
 };
@@ -48,6 +48,10 @@ pub(super) struct WebhookBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 230)]
     response_timeout_in_seconds: Option<i64>,
+    /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later `delivery.tls_minimum_version` applies instead
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1.2")]
+    minimum_tls_version_allowed: Option<MinimumTlsVersion>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,6 +177,7 @@ impl WebhookBody {
                 self.response_timeout_in_seconds,
                 230,
             )?,
+            minimum_tls_version: self.minimum_tls_version_allowed.unwrap_or_default(),
             client_certificate: self.client_certificate,
             signing: self.signing,
             delivery_properties: attribute::read(
@@ -192,6 +197,7 @@ impl WebhookBody {
             preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
             max_requests_per_second: webhook.max_requests_per_second.map(|limit| limit.get().into()),
             response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(|limit| limit.get().into()),
+            minimum_tls_version_allowed: Some(webhook.minimum_tls_version),
             client_certificate: webhook.client_certificate.clone(),
             signing: webhook.signing.clone(),
             delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())

@@ -54,7 +54,7 @@ const UNSUPPORTED: [UnsupportedProperty; 2] = [
 ];
 
 /// Unsupported keys of a webhook destination.
-const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 3] = [
+const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 2] = [
     UnsupportedProperty {
         at: "destination.properties.azureActiveDirectoryTenantId",
         harmless: &[r#""""#],
@@ -64,11 +64,6 @@ const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 3] = [
         at: "destination.properties.azureActiveDirectoryApplicationIdOrUri",
         harmless: &[r#""""#],
         because: "Entra tokens are not supported, put a secret into the query of endpointUrl",
-    },
-    UnsupportedProperty {
-        at: "destination.properties.minimumTlsVersionAllowed",
-        harmless: &[r#""1.2""#],
-        because: "every endpoint may use TLS 1.2 and 1.3",
     },
 ];
 

@@ -115,11 +115,7 @@ pub(super) fn webhook_view(properties: &mut Value, webhook: &Webhook) {
     drop_read_only(properties, &["endpointUrl"]);
     merge(
         properties,
-        value_of(&WebhookView {
-            endpoint_base_url: webhook.base_url(),
-            minimum_tls_version_allowed: "1.2",
-            allowed_rate: webhook.allowed_rate,
-        }),
+        value_of(&WebhookView { endpoint_base_url: webhook.base_url(), allowed_rate: webhook.allowed_rate }),
     );
 }
 
@@ -134,7 +130,6 @@ struct SubscriptionViewProperties<'a> {
 #[serde(rename_all = "camelCase")]
 struct WebhookView {
     endpoint_base_url: String,
-    minimum_tls_version_allowed: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed_rate: Option<NonZeroU32>,
 }

@@ -33,7 +33,6 @@ function editable(data) {
   const webhook = properties.destination?.properties ?? {};
   webhook.endpointUrl = webhook.endpointBaseUrl ?? '';
   delete webhook.endpointBaseUrl;
-  delete webhook.minimumTlsVersionAllowed;
   delete webhook.signing;
   if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret)) delete webhook.deliveryAttributeMappings;
   for (const key of ['subjectBeginsWith', 'subjectEndsWith']) if (properties.filter?.[key] === '') delete properties.filter[key];
