@@ -109,7 +109,7 @@ pub(super) async fn list(
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&kept).append_pair("$skipToken", &next.to_string());
-        format!("{}{}?{}", control.public_url.trim_end_matches('/'), request.path(), query.finish())
+        format!("{}{}?{}", control.operators_url(request), request.path(), query.finish())
     });
     let value = found.iter().map(DeadLetterView::new).collect();
     Ok(HttpResponse::Ok().json(PageView { value, problems: problem_views(problems), next_link }))

@@ -1,8 +1,8 @@
 //! `GET /history`: the course of the figures of the server, and of the topics and event subscriptions that have series of
 //! their own in `/metrics`.
 //!
-//! It begins with the process and is lost with it. A process without a dashboard pays one walk through the figures of all
-//! event subscriptions in five seconds.
+//! It begins with the process and is lost with it. It costs one walk through the figures of all event subscriptions in five
+//! seconds, so a server without a dashboard has none.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -16,7 +16,7 @@ use super::{
     AdminError, Control,
     metrics::{Activity, SeriesLimits, SeriesSelection},
     model::InvalidRequest,
-    query, tail,
+    query, session, tail,
 };
 use crate::{
     api::history::HistoryReport,
@@ -70,9 +70,9 @@ struct HistoryQuery {
     subscription: Option<String>,
 }
 
-/// Records the history until the process ends.
+/// Records the history until the process ends; without a dashboard, nothing reads it and it returns at once.
 pub async fn record_history(control: web::Data<Control>) {
-    loop {
+    while control.sessions.is_some() {
         let now = control.clock.now().since(Timestamp(0));
         let (length, _) = RESOLUTIONS[0];
         let rest = length as f64 - now.as_secs_f64() % length as f64;
@@ -145,6 +145,7 @@ fn add(to: &mut Sample, more: &Sample, first: usize) {
 
 /// `GET /history`.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    session::sessions(&control, &request)?;
     let HistoryQuery { range, topic, subscription } =
         query::read(request.query_string(), "range: 10m, 3h or 24h, topic and subscription")?;
     let scope = scope(&control, topic.as_deref(), subscription)?;

@@ -64,20 +64,20 @@ pub(super) async fn endpoints(request: HttpRequest, control: web::Data<Control>)
     let version = query.find(|(key, _)| key.eq_ignore_ascii_case("api-version")).map(|(_, version)| version);
     let mut response = HttpResponse::Ok();
     match version.as_deref() {
-        Some(version) if version < "2019-05-01" => response.json(EarlyCloudEndpoints::of(&control)),
-        Some(version) if version < "2022-09-01" => response.json([CloudEndpoints::of(&control)]),
-        Some(_) | None => response.json(CloudEndpoints::of(&control)),
+        Some(version) if version < "2019-05-01" => response.json(EarlyCloudEndpoints::of(&control, &request)),
+        Some(version) if version < "2022-09-01" => response.json([CloudEndpoints::of(&control, &request)]),
+        Some(_) | None => response.json(CloudEndpoints::of(&control, &request)),
     }
 }
 
 impl CloudEndpoints {
-    fn of(control: &Control) -> Self {
-        let address = address(control);
+    fn of(control: &Control, request: &HttpRequest) -> Self {
+        let address = address(control, request);
         Self {
             name: "gridhook",
             portal: format!("{address}ui/"),
             resource_manager: address.clone(),
-            authentication: CloudAuthentication::of(control),
+            authentication: CloudAuthentication::of(control, request),
             graph_audience: address.clone(),
             microsoft_graph_resource_id: address,
             suffixes: Map::new(),
@@ -86,32 +86,32 @@ impl CloudEndpoints {
 }
 
 impl EarlyCloudEndpoints {
-    fn of(control: &Control) -> Self {
-        let address = address(control);
+    fn of(control: &Control, request: &HttpRequest) -> Self {
+        let address = address(control, request);
         Self {
             portal_endpoint: format!("{address}ui/"),
             gallery_endpoint: address.clone(),
             graph_endpoint: address,
-            authentication: CloudAuthentication::of(control),
+            authentication: CloudAuthentication::of(control, request),
         }
     }
 }
 
 impl CloudAuthentication {
     /// Clients append the tenant to the address of the issuer, so it is the issuer's origin.
-    fn of(control: &Control) -> Self {
+    fn of(control: &Control, request: &HttpRequest) -> Self {
         let issuer = control.operators.as_ref().map(|operators| &operators.issuer);
         let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
         Self {
-            login_endpoint: origin.map_or_else(|| address(control), |origin| origin.to_string()),
-            audiences: vec![issuer.map_or_else(|| address(control), |issuer| issuer.audience.clone())],
+            login_endpoint: origin.map_or_else(|| address(control, request), |origin| origin.to_string()),
+            audiences: vec![issuer.map_or_else(|| address(control, request), |issuer| issuer.audience.clone())],
             tenant: "common",
             identity_provider: "AAD",
         }
     }
 }
 
-/// The address of the server, with a slash at the end as in Azure.
-fn address(control: &Control) -> String {
-    format!("{}/", control.public_url.trim_end_matches('/'))
+/// The address of the control plane, with a slash at the end as in Azure.
+fn address(control: &Control, request: &HttpRequest) -> String {
+    format!("{}/", control.operators_url(request))
 }

@@ -59,6 +59,7 @@ use std::{
 };
 
 use actix_web::{
+    HttpRequest,
     body::BoxBody,
     dev::ServiceRequest,
     middleware::{Next, from_fn},
@@ -189,6 +190,18 @@ impl Control {
         self.queue.end_all(&self.registry);
     }
 
+    /// The URL by which operators reach this server, without a slash at the end. A listener of their own is reached by the
+    /// address that the request names: `public_url` is the publishers'.
+    fn operators_url(&self, request: &HttpRequest) -> String {
+        match request.app_data::<ListenerRole>() {
+            Some(ListenerRole::Operators) => {
+                let reached = request.connection_info();
+                format!("{}://{}", reached.scheme(), reached.host())
+            }
+            Some(_) | None => self.public_url.trim_end_matches('/').to_owned(),
+        }
+    }
+
     /// The system data of a change by `caller`. `before` is the changed resource with its system data.
     fn stamp(&self, caller: &AdminCaller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
         Some(system_data::changed(caller.identity(), self.clock.now(), before))
@@ -255,7 +268,8 @@ pub fn configure_side(
     cfg.app_data(control)
         .app_data(token)
         .app_data(health)
-        .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)));
+        .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
+        .app_data(side);
     routes::configure(cfg, chaos, side);
     if side == ListenerRole::Others {
         return;

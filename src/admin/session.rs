@@ -47,7 +47,8 @@ pub(super) async fn end(request: HttpRequest, control: web::Data<Control>) -> Re
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn sessions<'a>(control: &'a Control, request: &HttpRequest) -> Result<&'a Sessions, AdminError> {
+/// The sessions; without a dashboard, its paths do not exist.
+pub(super) fn sessions<'a>(control: &'a Control, request: &HttpRequest) -> Result<&'a Sessions, AdminError> {
     control.sessions.as_ref().ok_or_else(|| AdminError::NoSuchPath(request.path().to_owned()))
 }
 

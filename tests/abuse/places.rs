@@ -85,6 +85,13 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
         assert_eq!(ask(server.at(), method, path), 404, "publishers' address has no {path}");
         assert_eq!(ask(admin, method, path), 200, "{path}");
     }
+    assert_eq!(ask(admin, "PUT", &topic.replace("orders", "payments")), 201);
+    // Links lead to where the client came from: the publishers' address has none of these paths.
+    for (path, field) in [("/subscriptions/s/providers/Microsoft.EventGrid/topics?$top=1", "nextLink"), ("/metadata/endpoints", "resourceManager")] {
+        let answer = Client::new(admin).ask("GET", path, &[("authorization", &bearer)], b"").expect("an answer");
+        let link = answer.json()[field].as_str().expect("a link").to_owned();
+        assert!(link.starts_with(&format!("http://{admin}/")), "{path}: {link}");
+    }
     assert_eq!(ask(admin, "POST", &events_path("orders")), 404, "operators' address takes no events");
     assert_eq!(ask(server.at(), "POST", &events_path("orders")), 400, "publishers' does, if they are any");
     let validate = "/eventsubscriptions/x/validate";

@@ -10,7 +10,7 @@ use actix_web::{
     test, web,
 };
 use gridhook::{
-    admin::{ChaosMode, Control, auth, health::ServerHealth, metrics::MetricsAccess},
+    admin::{self, ChaosMode, Control, auth, health::ServerHealth, metrics::MetricsAccess},
     clock::{Clock, ManualClock},
     control::registry::Registry,
     dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
@@ -89,6 +89,22 @@ impl ControlFixture {
             state,
             chaos,
         }
+    }
+
+    /// The same with `server.dashboard = false`.
+    pub(super) fn without_dashboard(self) -> Self {
+        let control = Control::new(Arc::clone(&self.registry), self.clock.clone(), editions(), "http://here".to_owned());
+        Self { control: web::Data::new(control.with_dashboard(false)), ..self }
+    }
+
+    /// Adds the present figures to the history.
+    pub(super) fn sample_history(&self) {
+        self.control.sample_history();
+    }
+
+    /// The recorder of the history, which a server runs until it ends.
+    pub(super) fn recorder(&self) -> impl Future<Output = ()> {
+        admin::record_history(self.control.clone())
     }
 
     pub(super) async fn send(&self, request: test::TestRequest) -> Answer {

@@ -13,6 +13,7 @@ mod enumerations;
 mod expiration;
 mod fuzz;
 mod health;
+mod history;
 mod http;
 mod list;
 mod namespace;

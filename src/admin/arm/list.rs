@@ -32,7 +32,7 @@ pub(super) struct PageRequest {
 impl PageRequest {
     /// The page that a request asks for.
     pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
-        let url = format!("{}{}", control.public_url.trim_end_matches('/'), request.path());
+        let url = format!("{}{}", control.operators_url(request), request.path());
         let mut page = Self { names: None, top: TOP_MAX, after: None, url, query: Vec::new() };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let (key, value) = (key.into_owned(), value.into_owned());

@@ -44,6 +44,9 @@ const TOP: [(u16, &str); 4] =
 const STREAM: [(u16, &str); 3] =
     [(400, "Invalid query"), (404, "No such topic"), (503, "Too many clients, or the server is stopping")];
 
+/// Errors of the history.
+const HISTORY: [(u16, &str); 2] = [(400, "Invalid query"), (404, "No such topic or event subscription, or dashboard disabled")];
+
 /// Errors of sessions.
 const SESSION: [(u16, &str); 2] = [(400, "Not possible with this token"), (404, "Dashboard disabled")];
 
@@ -149,7 +152,7 @@ pub(in crate::admin) fn history(schemas: &mut SchemaRegistry) -> OperationBuilde
         .query("topic", "Resource id of the topic or the domain; default the whole server", &text)
         .query("subscription", "Name of the event subscription of this topic", &text)
         .answer(200, "The figures, one value for each step of time", &schemas.of::<HistoryReport>())
-        .errors(&STREAM[..2], &error())
+        .errors(&HISTORY, &error())
 }
 
 pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
