@@ -14,7 +14,19 @@ pub(super) const RESOURCES: &str = "delivery.resources.";
 pub(super) const PLAIN: [&str; 2] = ["resource_ids", "url"];
 
 /// The credentials. Each kind of destination uses some of them.
-pub(super) const CREDENTIALS: [&str; 6] = ["access_key", "function_key", "password", "sas_token", "token", "username"];
+pub(super) const CREDENTIALS: [&str; 11] = [
+    "access_key",
+    "access_key_id",
+    "access_key_name",
+    "credentials",
+    "function_key",
+    "password",
+    "sas_token",
+    "secret_access_key",
+    "session_token",
+    "token",
+    "username",
+];
 
 /// A service.
 #[derive(Clone, Debug)]

@@ -78,7 +78,7 @@ impl Signer {
 
     /// Adds id, timestamp and signatures to the request that carries `events`.
     pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], now: Timestamp) {
-        let id = message_id(events);
+        let id = message_id(events, &[]);
         let seconds = now.since(Timestamp::default()).as_secs();
         let signatures = self.signatures(&id, seconds, &outgoing.body);
         outgoing.headers.push(("webhook-id", id.into()));
@@ -109,9 +109,13 @@ fn key(secret: &str) -> Option<SigningKey> {
     whole.then(|| SigningKey::Own(Box::new(pair)))
 }
 
-/// The id of a message, derived from position, append time and id of its events.
-fn message_id(events: &[Event]) -> String {
+/// The id of a message, derived from position, append time and id of its events, and from `salt`.
+pub(super) fn message_id(events: &[Event], salt: &[&str]) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
+    for text in salt {
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(text.as_bytes());
+    }
     for event in events {
         let id = event.id();
         context.update(&event.seq.0.to_be_bytes());

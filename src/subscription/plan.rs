@@ -163,7 +163,8 @@ impl DeliveryPlan {
             Target::Pulled | Target::Resource(_) => None,
         };
         // With one event per request, delivery properties need not be equal.
-        let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
+        let is_grouped = record.resource.as_ref().map_or(batched, |resource| resource.is_grouped());
+        let grouping = property::keys(&webhook.delivery_properties).filter(|_| is_grouped).cloned().collect();
         let maxima = record.resource.as_ref().map(Resource::limits).filter(|_| !record.has_batch_settings());
         let batch = match (record.queue, maxima) {
             (None, Some(BatchMaxima { events, bytes })) => {

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::cli::manual::chapter;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 122] = [
+const LISTED: [(&str, &str, &str); 127] = [
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
     ("admin/auth.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
@@ -55,10 +55,15 @@ const LISTED: [(&str, &str, &str); 122] = [
     ("deliver/names.rs", "NAMES_MAX", "8192 names known"),
     ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),
     ("deliver/request.rs", "VALUE_BYTES_MAX", "headers of events 2048 bytes"),
-    ("deliver/resource/kafka.rs", "BATCH_BYTES_MAX", "500 events and 900 KiB in a request to Kafka"),
-    ("deliver/resource/kafka.rs", "BATCH_EVENTS_MAX", "500 events and 900 KiB in a request to Kafka"),
-    ("deliver/resource/kafka/client.rs", "RETRIES_MAX", "which the client repeats for 2 s"),
+    ("deliver/resource/kafka/client.rs", "RETRIES_MAX", "which Kafka's client repeats for 2 s"),
+    ("deliver/resource/mod.rs", "BATCH_BYTES_MAX", "500 events and 900 KiB in a request to Kafka, NATS and AMQP brokers"),
+    ("deliver/resource/mod.rs", "BATCH_EVENTS_MAX", "500 events and 900 KiB in a request to Kafka, NATS and AMQP brokers"),
     ("deliver/resource/mod.rs", "RESOURCE_ID_BYTES_MAX", "`resourceId` of 1024 bytes"),
+    ("deliver/resource/service_bus.rs", "BATCH_BYTES_MAX", "100 events and 192 KiB in a request to Service Bus"),
+    ("deliver/resource/service_bus.rs", "BATCH_EVENTS_MAX", "100 events and 192 KiB in a request to Service Bus"),
+    ("deliver/resource/sqs.rs", "ATTRIBUTES_MAX", "with 10 attributes each"),
+    ("deliver/resource/sqs.rs", "BATCH_BYTES_MAX", "10 events and 224 KiB in a request to SQS"),
+    ("deliver/resource/sqs.rs", "BATCH_EVENTS_MAX", "10 events and 224 KiB in a request to SQS"),
     ("deliver/resource/storage_queue.rs", "EVENT_BYTES_MAX", "events of 48 KiB in a storage queue"),
     ("deliver/signature.rs", "SECRETS_MAX", "10 signing secrets"),
     ("deliver/socket.rs", "INTERIM_BYTES_MAX", "16 interim answers of 16 KiB"),

@@ -1,6 +1,6 @@
 //! Functions: called at the address of their trigger, with the key of their app, and without a handshake.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
@@ -10,6 +10,13 @@ use crate::support::{
 };
 
 const KEY: &str = "function-key-that-nobody-sees";
+
+/// The destination with another value of its property.
+fn change(destination: &Value) -> Value {
+    let mut changed = destination.clone();
+    changed["destination"]["properties"]["deliveryAttributeMappings"][0]["properties"]["value"] = "green".into();
+    changed
+}
 
 #[test]
 fn a_function_is_called_at_its_trigger_with_its_key() {
@@ -56,6 +63,15 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
         sink.look(path, |ledger| ledger.values().flatten().any(|arrival| arrival.batch > 1)),
         "events share requests"
     );
+    // A subscription of the same name and destination has its own secret.
+    let other = server.topic("bills", "EventGridSchema");
+    let spec = SubscriptionSpec::of("").also(&json!({}), &change(&destination));
+    server.subscribe("bills", "function", &spec);
+    server.publish("bills", &other, &load::body(&["green".to_owned()], "/load"));
+    wait_for("its secret", LONG, || sink.heads(path).iter().any(|head| head.contains("x-tenant: green")));
+    let metrics = server.command("GET", "/metrics", &Value::Null).text();
+    let mut samples = metrics.lines().filter(|line| line.starts_with("gridhook_subscription_destinations{"));
+    assert!(samples.any(|line| line.contains("destination=\"AzureFunction\"")), "{metrics}");
     let texts = [view.to_string(), server.logs(), server.say(&["config", "show"]).1];
     assert!(texts.iter().all(|text| !text.contains(KEY)), "the key is shown");
 

@@ -1,11 +1,16 @@
 //! Destinations other than webhooks, each against the real service: one story for all of them ([`conform`]), and what is
 //! particular to a kind in its own file.
 
+mod amqp;
 mod azure_function;
 mod checklist;
 mod kafka;
 mod namespace_topic;
+mod nats;
+mod outcomes;
 mod refused;
+mod service_bus;
+mod sqs;
 mod storage_queue;
 
 use std::{fs, path::Path, time::Duration};
@@ -29,6 +34,8 @@ trait Service {
     const KIND: &'static str;
     /// A secret in its settings.
     const SECRET: &'static str;
+    /// A `resourceId` that no service stands for.
+    const ELSEWHERE: &'static str = "elsewhere";
     /// Whether everything that it accepted survives its end.
     const IS_DURABLE: bool;
     /// The size of an event that it refuses.
@@ -126,7 +133,7 @@ fn conform<S: Service>(mut service: S) {
 
 fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let mut elsewhere = spec(service, "orders").properties();
-    elsewhere["destination"]["properties"]["resourceId"] = "elsewhere".into();
+    elsewhere["destination"]["properties"]["resourceId"] = S::ELSEWHERE.into();
     let answer = server.ask_for("orders", "wrong", &SubscriptionSpec::of("").also(&json!({}), &elsewhere));
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");

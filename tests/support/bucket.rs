@@ -3,106 +3,71 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use percent_encoding::percent_decode_str;
 
-use super::http::{header, read_head};
+use super::http_service::HttpService;
 
-/// How often it is asked whether it shall end.
-const PAUSE: Duration = Duration::from_millis(5);
+/// What every object has.
+const HEADERS: &str = "etag: \"e\"\r\nlast-modified: Fri, 20 Nov 2026 12:00:00 GMT\r\n";
 
 /// Objects by bucket and path.
-type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+type Objects = BTreeMap<String, Vec<u8>>;
 
-/// The endpoint, while it listens.
-pub(crate) struct Bucket {
-    objects: Objects,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+/// The endpoint. It keeps its objects while it is stopped.
+pub(crate) struct Bucket(HttpService);
 
 impl Bucket {
-    /// Listens at `at`, with the objects of the one that did before.
-    pub(crate) fn start(at: SocketAddr, before: Option<&Self>) -> (Self, SocketAddr) {
-        let listener = TcpListener::bind(at).expect("a port");
-        listener.set_nonblocking(true).expect("a socket");
-        let at = listener.local_addr().expect("an address");
-        let objects = before.map(|before| Arc::clone(&before.objects)).unwrap_or_default();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (shared, reported) = (Arc::clone(&objects), Arc::clone(&stop));
-        let thread = thread::spawn(move || {
-            while !reported.load(Ordering::SeqCst) {
-                match listener.accept() {
-                    // A client that goes away in the middle is its own affair.
-                    Ok((stream, _)) => drop(answer(&stream, &shared)),
-                    Err(_) => thread::sleep(PAUSE),
-                }
-            }
-        });
-        (Self { objects, stop, thread: Some(thread) }, at)
+    /// One that is not started yet.
+    pub(crate) fn new() -> Self {
+        let objects = Mutex::new(Objects::new());
+        Self(HttpService::new(Arc::new(move |head, body| {
+            let (status, body) = answer(head, body, &mut objects.lock().unwrap_or_else(PoisonError::into_inner));
+            (status, HEADERS, body)
+        })))
+    }
+
+    /// Where it listens.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.0.at()
+    }
+
+    /// Listens from now on.
+    pub(crate) fn resume(&mut self) {
+        self.0.resume();
     }
 
     /// Nobody listens any more.
     pub(crate) fn stop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("an endpoint does not panic");
-        }
+        self.0.stop();
     }
 }
 
-impl Drop for Bucket {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Answers one request, and closes the connection.
-fn answer(stream: &TcpStream, objects: &Objects) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut reader = BufReader::new(stream);
-    let head = read_head(&mut reader)?;
-    let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
+fn answer(head: &str, body: &[u8], objects: &mut Objects) -> (u16, Vec<u8>) {
     let (method, target) = head.split_once(' ').unwrap_or_default();
     let target = target.split(' ').next().unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = percent_decode_str(path.trim_matches('/')).decode_utf8_lossy().into_owned();
-    let mut objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
-    let (status, body) = match (method, objects.get(&path)) {
+    match (method, objects.get(&path)) {
         ("PUT", _) => {
-            objects.insert(path, body);
-            ("200 OK", Vec::new())
+            objects.insert(path, body.to_vec());
+            (200, Vec::new())
         }
-        ("GET", _) if query.contains("list-type=2") => ("200 OK", listing(&path, query, &objects).into_bytes()),
-        ("GET", Some(object)) => ("200 OK", object.clone()),
+        ("GET", _) if query.contains("list-type=2") => (200, listing(&path, query, objects).into_bytes()),
+        ("GET", Some(object)) => (200, object.clone()),
         ("DELETE", Some(_)) => {
             objects.remove(&path);
-            ("204 No Content", Vec::new())
+            (204, Vec::new())
         }
-        _ => ("404 Not Found", Vec::new()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-length: {}\r\netag: \"e\"\r\nlast-modified: Fri, 20 Nov 2026 12:00:00 GMT\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    let mut stream = stream;
-    stream.write_all(&[head.as_bytes(), &body].concat())
+        _ => (404, Vec::new()),
+    }
 }
 
 /// The objects of a bucket that a prefix asks for, behind a place.
-fn listing(bucket: &str, query: &str, objects: &BTreeMap<String, Vec<u8>>) -> String {
+fn listing(bucket: &str, query: &str, objects: &Objects) -> String {
     let asked = |wanted: &str| {
         let value = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == wanted);
         value.map(|(_, value)| value.into_owned()).unwrap_or_default()

@@ -56,8 +56,9 @@ impl Cloud {
     /// Starts it again. It has what it had, but for moto, which has nothing but an empty bucket.
     pub(crate) fn resume(&mut self) {
         if self.kind == StoreKind::Google {
-            let (bucket, at) = Bucket::start(self.at, self.bucket.as_ref());
-            (self.bucket, self.at) = (Some(bucket), at);
+            let bucket = self.bucket.get_or_insert_with(Bucket::new);
+            bucket.resume();
+            self.at = bucket.at();
             return;
         }
         if self.kind == StoreKind::Azure {

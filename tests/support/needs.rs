@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 13] = [
+const NEEDS: [(&str, &str); 15] = [
     ("cargo-deb", "`cargo deb`, which makes the package"),
     ("chromium", "Debian's chromium-headless-shell, which shows the dashboard"),
     ("faketime", "faketime, which sets the clock of a process wrong"),
@@ -20,8 +20,10 @@ const NEEDS: [(&str, &str); 13] = [
     ("kubernetes", "helm and kubernetes-validate, which check the manifests of Kubernetes"),
     ("man", "man, which reads the manual's pages"),
     ("mount", "a file system of the test's own: root, and loop devices"),
+    ("nats", "nats-server"),
     ("node", "node and npm, for clients in JavaScript"),
     ("python", "Python with venv, for clients in Python"),
+    ("rabbitmq", "Debian's rabbitmq-server"),
     ("strace", "strace, which sees system calls and lets them fail"),
     ("systemd", "systemd, and the namespaces that it needs to run as process 1"),
     ("zsh", "the shell zsh"),
@@ -124,8 +126,9 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     assert!(output.ends_with("loop devices: must be superuser"), "{output}");
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
     assert!(
-        error
-            .starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, chromium, faketime, fish, kubernetes, "),
+        error.starts_with(
+            "GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, chromium, faketime, fish, java, kubernetes, "
+        ),
         "{error}"
     );
 }

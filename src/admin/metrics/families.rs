@@ -149,6 +149,12 @@ fn named(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
     counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
+const DESTINATIONS: MetricFamily = MetricFamily {
+    name: "gridhook_subscription_destinations",
+    kind: MetricKind::Gauge,
+    help: "Number of event subscriptions in the series by kind of destination: WebHook, Pull, Kafka and others.",
+};
+
 /// Writes all families of event subscriptions.
 pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], now: Timestamp) {
     let labels_of =
@@ -172,6 +178,12 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
             for (name, count) in of(figures) {
                 text.sample(&[*topic, *subscription, (label, &name)], count);
             }
+        }
+    }
+    text.family(DESTINATIONS);
+    for ([topic, subscription], figures) in &all {
+        for (destination, count) in &figures.state.destinations {
+            text.sample(&[*topic, *subscription, ("destination", destination)], *count);
         }
     }
     text.family(CAUSE);

@@ -101,6 +101,8 @@ impl Merge for TopicCounters {
 pub(super) struct SubscriptionGauges {
     /// Number of event subscriptions.
     pub(super) subscriptions: u64,
+    /// The same by kind of destination.
+    pub(super) destinations: BTreeMap<&'static str, u64>,
     pub(super) suspended: u64,
     pub(super) probing: u64,
     pub(super) held: u64,
@@ -139,6 +141,7 @@ impl SubscriptionFigures {
         let dead_lettered = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
         let mut state = SubscriptionGauges {
             subscriptions: 1,
+            destinations: BTreeMap::from([(counted.record.destination_kind(), 1)]),
             held: cursor.held.is_some().into(),
             held_failing: (cursor.held == Some(HeldBy::EndpointFailing)).into(),
             backlog: counted.backlog,
@@ -200,6 +203,7 @@ impl SubscriptionGauges {
     fn add(&mut self, other: &Self) {
         let earlier = |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
         self.subscriptions += other.subscriptions;
+        merge_map(&mut self.destinations, &other.destinations, u64::saturating_add);
         self.suspended += other.suspended;
         self.probing += other.probing;
         self.held += other.held;

@@ -117,6 +117,15 @@ impl SubscriptionRecord {
         }
     }
 
+    /// `endpointType` of the destination; `Pull` if clients receive the events.
+    pub fn destination_kind(&self) -> &'static str {
+        match &self.resource {
+            _ if self.is_pulled() => "Pull",
+            None => "WebHook",
+            Some(resource) => resource.name(),
+        }
+    }
+
     /// The destination without secrets: the address of a webhook, else `resourceId` and the name of the queue or topic.
     pub fn destination_name(&self) -> String {
         match &self.resource {

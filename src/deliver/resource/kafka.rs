@@ -10,14 +10,8 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, check_text};
+use super::{InvalidProperty, Kind, Opening, check_text};
 use crate::deliver::Sender;
-
-/// Brokers take 1 MiB by default.
-const BATCH_BYTES_MAX: u64 = 900 * 1024;
-
-/// Events of a request.
-const BATCH_EVENTS_MAX: u32 = 500;
 
 /// A topic of a Kafka cluster
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -65,7 +59,6 @@ pub struct EventHub {
 impl Kind for Kafka {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
-    const HAS_BATCHES: bool = false;
 
     fn resource_id(&self) -> &str {
         &self.resource_id
@@ -79,10 +72,6 @@ impl Kind for Kafka {
         check_topic("topicName", &self.topic_name)
     }
 
-    fn limits(&self) -> BatchMaxima {
-        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
-    }
-
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
         connect(at, &self.topic_name, self.content_mode)
     }
@@ -91,7 +80,6 @@ impl Kind for Kafka {
 impl Kind for EventHub {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
-    const HAS_BATCHES: bool = false;
 
     fn resource_id(&self) -> &str {
         &self.resource_id
@@ -108,10 +96,6 @@ impl Kind for EventHub {
         let given = self.resource_id.escape_debug();
         let problem = format!("is \"{given}\"; allowed is an id that ends with /eventhubs/NAME");
         Err(InvalidProperty { key: "resourceId", problem })
-    }
-
-    fn limits(&self) -> BatchMaxima {
-        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {

@@ -9,41 +9,60 @@
 //!
 //! | file | kinds |
 //! | --- | --- |
+//! | [`amqp`] | `Amqp` |
 //! | [`azure_function`] | `AzureFunction` |
 //! | [`connection`] | the configured services, and how a `resourceId` names one |
 //! | [`kafka`] | `Kafka`, `EventHub` |
 //! | [`namespace_topic`] | `NamespaceTopic` |
+//! | [`nats`] | `Nats` |
+//! | [`service_bus`] | `ServiceBusQueue`, `ServiceBusTopic` |
+//! | `shared` | what the senders of an arbiter share |
+//! | [`sqs`] | `Sqs` |
 //! | [`storage_queue`] | `StorageQueue` |
 //!
 //! What it does not do: it does not retry, and it has no opinion on outcomes. A service without HTTP statuses reports the
 //! status that means the same, so that one table of the edition covers all kinds.
 
+pub mod amqp;
 pub mod azure_function;
 pub mod connection;
 pub mod kafka;
 pub mod namespace_topic;
+pub mod nats;
+pub mod service_bus;
+mod shared;
+pub mod sqs;
 pub mod storage_queue;
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, rc::Weak};
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
 use self::{
+    amqp::Amqp,
     azure_function::AzureFunction,
     kafka::{EventHub, Kafka},
     namespace_topic::NamespaceTopic,
+    nats::Nats,
+    service_bus::{ServiceBusQueue, ServiceBusTopic},
+    shared::Shared,
+    sqs::Sqs,
     storage_queue::StorageQueue,
 };
 pub use self::{
     connection::{Connection, Connections, Credential},
     namespace_topic::{LocalTopics, PublishFailure},
 };
-use super::{ClientOptions, Sender, convert::delivered, request::RequestError};
+use super::{Batch, ClientOptions, Sender, convert::delivered, failure::failure, request::RequestError, signature};
 use crate::{
     event::{Event, Schema},
-    policy::{outcome::Outcome, outcome::RequestResult, property::DeliveryProperty},
+    policy::{
+        outcome::{Failure, Outcome, RequestResult},
+        property::{self, DeliveryProperty},
+    },
 };
 
 /// Endpoint types of Event Grid that are refused, and why.
@@ -60,7 +79,9 @@ trait Kind {
     /// Whether `deliveryAttributeMappings` are sent.
     const HAS_PROPERTIES: bool;
     /// Whether the subscription sets the limits of a batch.
-    const HAS_BATCHES: bool;
+    const HAS_BATCHES: bool = false;
+    /// Whether the events of a request must have the same delivery properties.
+    const IS_GROUPED: bool = Self::HAS_BATCHES;
 
     /// `resourceId`.
     fn resource_id(&self) -> &str;
@@ -74,7 +95,9 @@ trait Kind {
     }
 
     /// The limits of the service.
-    fn limits(&self) -> BatchMaxima;
+    fn limits(&self) -> BatchMaxima {
+        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+    }
 
     /// The name of the queue, topic or function.
     fn entity(&self) -> &str;
@@ -115,6 +138,12 @@ pub struct BatchMaxima {
     /// Bytes of all events. A larger event is sent alone.
     pub bytes: u64,
 }
+
+/// Messages of a request to a broker that has no limit of its own.
+const BATCH_EVENTS_MAX: u32 = 500;
+
+/// Their bytes. Brokers take 1 MiB by default, Kafka for the whole request.
+const BATCH_BYTES_MAX: u64 = 900 * 1024;
 
 macro_rules! kinds {
     ($($kind:ident),+ $(,)?) => {
@@ -169,6 +198,13 @@ macro_rules! kinds {
                 }
             }
 
+            /// Whether the events of a request must have the same delivery properties.
+            pub fn is_grouped(&self) -> bool {
+                match self {
+                    $(Self::$kind(_) => $kind::IS_GROUPED,)+
+                }
+            }
+
             /// The limits of the service.
             pub fn limits(&self) -> BatchMaxima {
                 match self {
@@ -209,7 +245,7 @@ macro_rules! kinds {
     };
 }
 
-kinds!(AzureFunction, EventHub, Kafka, NamespaceTopic, StorageQueue);
+kinds!(Amqp, AzureFunction, EventHub, Kafka, NamespaceTopic, Nats, ServiceBusQueue, ServiceBusTopic, Sqs, StorageQueue);
 
 /// 1 KiB: Azure's ids have less than half.
 const RESOURCE_ID_BYTES_MAX: usize = 1024;
@@ -232,8 +268,8 @@ pub struct ResourceTarget {
 }
 
 thread_local! {
-    /// The senders of this arbiter that are in use. Subscriptions with the same destination share one.
-    static SENDERS: RefCell<BTreeMap<String, Weak<dyn Sender>>> = const { RefCell::new(BTreeMap::new()) };
+    /// The senders of this arbiter. Subscriptions with the same destination share one.
+    static SENDERS: Shared<dyn Sender> = const { Shared::new() };
 }
 
 impl ResourceTarget {
@@ -243,16 +279,26 @@ impl ResourceTarget {
     /// If no configured service has this `resourceId`.
     pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
         let connection = options.connections.find_for(&self.resource)?;
-        let key = format!("{self:?}");
-        if let Some(sender) = SENDERS.with_borrow(|senders| senders.get(&key).and_then(Weak::upgrade)) {
-            return Ok(sender);
-        }
-        let sender = self.resource.connect(&Opening { target: self, options, connection })?;
-        SENDERS.with_borrow_mut(|senders| {
-            senders.retain(|_, sender| sender.strong_count() > 0);
-            senders.insert(key, Rc::downgrade(&sender));
-        });
-        Ok(sender)
+        // `Debug` hides the values of properties.
+        let properties = serde_json::to_string(&self.properties).map_err(|error| error.to_string())?;
+        let make = || self.resource.connect(&Opening { target: self, options, connection });
+        SENDERS.with(|senders| senders.get(format!("{self:?} {properties}"), make))
+    }
+
+    /// The headers of an event's message: those of the batch, and the delivery properties.
+    fn headers(&self, event: &Event, batch: &Batch) -> BTreeMap<String, String> {
+        let of_batch = batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_string()));
+        of_batch.chain(property::headers(&self.properties, Some(event))).collect()
+    }
+
+    /// The id of an event's message: the same at every attempt, and another for each subscription and each job.
+    fn message_id(&self, event: &Event, batch: &Batch) -> String {
+        let jobs = batch.headers.iter().filter(|(name, _)| name.starts_with("aeg-"));
+        let salt: Vec<&str> = [self.resource.entity(), &self.subscription_name]
+            .into_iter()
+            .chain(jobs.flat_map(|(name, value)| [*name, &**value]))
+            .collect();
+        signature::message_id(std::slice::from_ref(event), &salt)
     }
 
     /// The bytes of an event as it is delivered.
@@ -262,7 +308,6 @@ impl ResourceTarget {
 }
 
 /// The media type of one event.
-#[cfg(feature = "kafka")]
 fn content_type(schema: Schema) -> &'static str {
     match schema {
         Schema::EventGrid | Schema::Custom => "application/json; charset=utf-8",
@@ -274,6 +319,23 @@ fn content_type(schema: Schema) -> &'static str {
 fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
     let detail = super::failure::bounded(detail.into());
     RequestResult { status: Some(status), detail, ..RequestResult::bare(Outcome::of_status(status)) }
+}
+
+/// The result of a service that could not be reached.
+#[cfg(any(feature = "amqp", feature = "nats"))]
+fn unreached(kind: Failure, detail: String) -> RequestResult {
+    RequestResult { unreached: true, ..failure(kind, detail) }
+}
+
+/// The result of messages that are sent within `wait`.
+async fn within(wait: Duration, service: &str, sent: impl Future<Output = Result<(), RequestResult>>) -> RequestResult {
+    let began = Instant::now();
+    let result = match timeout(wait, sent).await {
+        Ok(Ok(())) => result_of(200, ""),
+        Ok(Err(result)) => result,
+        Err(_) => failure(Failure::TimedOut, format!("no answer from {service} within {wait:?}")),
+    };
+    RequestResult { latency: began.elapsed(), ..result }
 }
 
 /// Checks a name of `min` to `max` characters, of which `allowed` are.

@@ -6,14 +6,13 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of};
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
 use crate::{
     deliver::{Batch, Sender, Sent, failure::failure},
     event::Schema,
-    policy::outcome::{Failure, RequestResult},
+    policy::outcome::Failure,
 };
 
 /// The topics of namespaces, as a destination.
@@ -46,7 +45,6 @@ pub struct NamespaceTopic {
 impl Kind for NamespaceTopic {
     const SCHEMES: &'static [&'static str] = &[];
     const HAS_PROPERTIES: bool = false;
-    const HAS_BATCHES: bool = false;
 
     fn resource_id(&self) -> &str {
         &self.resource_id
@@ -93,16 +91,16 @@ impl Sender for Publishing {
         let wait = batch.wait;
         drop(batch);
         Box::pin(async move {
-            let (began, id) = (Instant::now(), self.target.resource.resource_id());
+            let id = self.target.resource.resource_id();
             let result = match events {
                 Err(error) => failure(Failure::GenericError, error.to_string()),
-                Ok(events) => match timeout(wait, self.topics.publish(id, events)).await {
-                    Ok(Ok(())) => result_of(200, ""),
-                    Ok(Err(PublishFailure { status, reason })) => result_of(status, reason),
-                    Err(_) => failure(Failure::TimedOut, format!("the events were not written within {wait:?}")),
-                },
+                Ok(events) => {
+                    let published = self.topics.publish(id, events);
+                    let failed = |PublishFailure { status, reason }| result_of(status, reason);
+                    within(wait, id, async { published.await.map_err(failed) }).await
+                }
             };
-            (RequestResult { latency: began.elapsed(), ..result }, None)
+            (result, None)
         })
     }
 

@@ -44,7 +44,6 @@ pub struct StorageQueue {
 impl Kind for StorageQueue {
     const SCHEMES: &'static [&'static str] = &["http", "https"];
     const HAS_PROPERTIES: bool = false;
-    const HAS_BATCHES: bool = false;
 
     fn resource_id(&self) -> &str {
         &self.resource_id

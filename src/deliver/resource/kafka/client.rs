@@ -24,10 +24,7 @@ use rskafka::{
     record::Record,
 };
 use serde_json::Value;
-use tokio::{
-    sync::{Mutex, OnceCell},
-    time::{Instant, timeout},
-};
+use tokio::sync::{Mutex, OnceCell};
 
 use super::ContentMode;
 use crate::{
@@ -35,13 +32,10 @@ use crate::{
         Batch, Sender, Sent,
         failure::failure,
         request::RequestError,
-        resource::{Connection, Opening, ResourceTarget, content_type, result_of},
+        resource::{Connection, Opening, ResourceTarget, content_type, result_of, within},
     },
     event::{Event, Schema},
-    policy::{
-        outcome::{Failure, RequestResult},
-        property,
-    },
+    policy::outcome::{Failure, RequestResult},
 };
 
 /// The delivery property that is the key of a record.
@@ -177,10 +171,9 @@ impl Producer {
 
     fn record(&self, event: &Event, batch: &Batch) -> Result<Record, RequestError> {
         let wire = self.target.delivered(event)?;
-        let mut headers: BTreeMap<String, Vec<u8>> =
-            batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+        let mut headers: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut key = None;
-        for (name, value) in property::headers(&self.target.properties, Some(event)) {
+        for (name, value) in self.target.headers(event, batch) {
             match name.eq_ignore_ascii_case(PARTITION_KEY) {
                 true => key = Some(value.into_bytes()),
                 false => drop(headers.insert(name, value.into_bytes())),
@@ -228,20 +221,15 @@ impl Sender for Producer {
         let (records, wait) = (self.records(&batch), batch.wait);
         drop(batch);
         Box::pin(async move {
-            let began = Instant::now();
             let result = match records {
                 Err(error) => failure(Failure::GenericError, error.to_string()),
-                Ok(records) => match timeout(wait, self.produce(records)).await {
-                    Ok(Ok(())) => result_of(200, ""),
-                    Ok(Err(result)) => result,
-                    Err(_) => failure(Failure::TimedOut, format!("no answer from {} within {wait:?}", self.broker)),
-                },
+                Ok(records) => within(wait, &self.broker, self.produce(records)).await,
             };
             if result.status != Some(200) && result.status != Some(413) {
                 // Other connections, and the partitions as they are then.
                 self.open.lock().await.take();
             }
-            (RequestResult { latency: began.elapsed(), ..result }, None)
+            (result, None)
         })
     }
 

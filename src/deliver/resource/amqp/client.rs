@@ -1,0 +1,239 @@
+//! The AMQP client: lapin. All subscriptions of an arbiter share one connection to a broker.
+//!
+//! Invariant: a channel has one request at a time. A broker closes the channel of a message that it refuses, and with it
+//! everything that was sent there.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Error, ErrorKind, ExchangeKind,
+    options::{BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueDeclareOptions},
+    tcp::{AMQPUriTcpExt, RustlsConnector},
+    types::{AMQPValue, FieldTable, ShortString},
+    uri::{AMQPAuthority, AMQPUri, AMQPUserInfo},
+};
+use percent_encoding::percent_decode_str;
+use tokio::sync::Mutex;
+
+use crate::{
+    deliver::{
+        Batch, Sender, Sent,
+        failure::failure,
+        request::RequestError,
+        resource::{Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
+    },
+    event::Timestamp,
+    policy::outcome::{Failure, RequestResult},
+};
+
+/// Reply codes of AMQP.
+const CONTENT_TOO_LARGE: u16 = 311;
+const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
+const PRECONDITION_FAILED: u16 = 406;
+
+/// `delivery-mode` of a persistent message.
+const PERSISTENT: u8 = 2;
+
+thread_local! {
+    static LINKS: Shared<Link> = const { Shared::new() };
+}
+
+/// A publisher for the exchange.
+pub(super) fn connect(at: &Opening<'_>, exchange: &str, routing_key: &str) -> Result<Rc<dyn Sender>, String> {
+    let link = LINKS.with(|links| links.get(at.service().name.clone(), || Link::new(at).map(Rc::new)))?;
+    let short = |text: &str| ShortString::try_new(text).map_err(|error| error.to_string());
+    Ok(Rc::new(Publisher {
+        link,
+        exchange: short(exchange)?,
+        routing_key: short(routing_key)?,
+        target: at.target.clone(),
+        idle: RefCell::default(),
+    }))
+}
+
+/// A connection to a broker, made when it is needed.
+struct Link {
+    uri: AMQPUri,
+    address: String,
+    tls: RustlsConnector,
+    is_tls: bool,
+    open: Mutex<Option<Connection>>,
+}
+
+impl Link {
+    fn new(at: &Opening<'_>) -> Result<Self, String> {
+        let service = at.service();
+        let url = &service.url;
+        let is_tls = url.scheme() == "amqps";
+        let login = match (service.credential("username"), service.credential("password")) {
+            (Some(username), Some(password)) => (username, password),
+            (None, None) => ("guest", "guest"),
+            _ => return Err(format!("delivery.resources.{} needs username and password, or neither", service.name)),
+        };
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port().unwrap_or(if is_tls { 5671 } else { 5672 });
+        let vhost = percent_decode_str(url.path().trim_start_matches('/')).decode_utf8_lossy().into_owned();
+        let mut tls = rustls::ClientConfig::clone(&at.options.trust.config());
+        // They are those of HTTP.
+        tls.alpn_protocols.clear();
+        let uri = AMQPUri {
+            authority: AMQPAuthority {
+                userinfo: AMQPUserInfo { username: login.0.to_owned(), password: login.1.to_owned() },
+                host: host.to_owned(),
+                port,
+            },
+            vhost: if vhost.is_empty() { "/".to_owned() } else { vhost },
+            ..AMQPUri::default()
+        };
+        let address = format!("{}://{host}:{port}", url.scheme());
+        Ok(Self { uri, address, tls: Arc::new(tls).into(), is_tls, open: Mutex::new(None) })
+    }
+
+    /// A new channel with confirms, on a new connection if there is none.
+    async fn channel(&self) -> Result<Channel, Error> {
+        let mut open = self.open.lock().await;
+        let connection = match open.take().filter(|open| open.status().connected()) {
+            Some(connection) => open.insert(connection),
+            None => open.insert(self.connection().await?),
+        };
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(channel)
+    }
+
+    async fn connection(&self) -> Result<Connection, Error> {
+        let (tls, is_tls) = (self.tls.clone(), self.is_tls);
+        let properties = ConnectionProperties::default().with_connection_name("gridhook".into());
+        let runtime = lapin::runtime::default_runtime()?;
+        Connection::connector(
+            self.uri.clone(),
+            runtime,
+            async move |uri, runtime| {
+                let stream = uri.connect_async(&runtime).await?;
+                if is_tls { Ok(stream.into_rustls(&tls, &uri.authority.host).await?) } else { Ok(stream) }
+            },
+            properties,
+        )
+        .await
+    }
+
+    /// The result for an error of the client, with the HTTP status that means the same.
+    fn result(&self, error: &Error) -> RequestResult {
+        let text = format!("{}: {error}", self.address);
+        match error.kind() {
+            ErrorKind::ProtocolError(told) => match told.get_id() {
+                NOT_FOUND => result_of(404, text),
+                // Also the answer to a wrong password.
+                ACCESS_REFUSED => result_of(403, text),
+                CONTENT_TOO_LARGE => result_of(413, text),
+                PRECONDITION_FAILED if told.get_message().as_str().contains("size") => result_of(413, text),
+                PRECONDITION_FAILED => result_of(400, text),
+                _ => failure(Failure::GenericError, text),
+            },
+            ErrorKind::IOError(_) => unreached(Failure::SocketError, text),
+            ErrorKind::InvalidChannelState(..)
+            | ErrorKind::InvalidConnectionState(_)
+            | ErrorKind::MissingHeartbeatError => failure(Failure::SocketError, text),
+            _ => failure(Failure::GenericError, text),
+        }
+    }
+}
+
+struct Publisher {
+    link: Rc<Link>,
+    exchange: ShortString,
+    routing_key: ShortString,
+    target: ResourceTarget,
+    /// Channels without a request.
+    idle: RefCell<Vec<Channel>>,
+}
+
+type Message = (BasicProperties, Bytes);
+
+impl Publisher {
+    fn messages(&self, batch: &Batch) -> Result<Vec<Message>, RequestError> {
+        let message = |event| {
+            let mut headers = FieldTable::default();
+            for (name, value) in self.target.headers(event, batch) {
+                if let Ok(name) = ShortString::try_new(name) {
+                    headers.insert(name, AMQPValue::LongString(value.into()));
+                }
+            }
+            let properties = BasicProperties::default()
+                .with_content_type(content_type(self.target.schema).into())
+                .with_delivery_mode(PERSISTENT)
+                .with_message_id(self.target.message_id(event, batch).into())
+                .with_timestamp(batch.now.since(Timestamp::default()).as_secs())
+                .with_headers(headers);
+            let properties = match ShortString::try_new(event.event_type()) {
+                Ok(kind) => properties.with_type(kind),
+                Err(_) => properties,
+            };
+            Ok((properties, self.target.delivered(event)?))
+        };
+        batch.events.iter().map(message).collect()
+    }
+
+    async fn publish(&self, messages: Vec<Message>) -> Result<(), RequestResult> {
+        let failed = |error| self.link.result(&error);
+        let mut idle = std::iter::from_fn(|| self.idle.borrow_mut().pop());
+        let channel = match idle.find(|channel| channel.status().connected()) {
+            Some(channel) => channel,
+            None => self.link.channel().await.map_err(failed)?,
+        };
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let mut confirms = Vec::with_capacity(messages.len());
+        for (properties, body) in messages {
+            let (exchange, key) = (self.exchange.clone(), self.routing_key.clone());
+            confirms.push(channel.basic_publish(exchange, key, options, &body, properties).await.map_err(failed)?);
+        }
+        let mut refused = None;
+        for confirm in confirms {
+            refused = match confirm.await.map_err(failed)? {
+                Confirmation::Ack(None) => continue,
+                Confirmation::Ack(Some(returned)) => {
+                    let text = format!("no queue takes the routing key {}: {}", self.routing_key, returned.reply_text);
+                    Some(result_of(404, text))
+                }
+                Confirmation::Nack(_) => Some(failure(Failure::Full, "the queue refused the message".to_owned())),
+                Confirmation::NotRequested => unreachable!("the channel has confirms"),
+            };
+        }
+        self.idle.borrow_mut().push(channel);
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Asks for the exchange or the queue. A missing one closes the channel.
+    async fn find(&self) -> Result<(), Error> {
+        let channel = self.link.channel().await?;
+        let (exchange, queue) = (self.exchange.clone(), self.routing_key.clone());
+        if self.exchange.as_str().is_empty() {
+            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            channel.queue_declare(queue, options, FieldTable::default()).await.map(drop)
+        } else {
+            let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+            channel.exchange_declare(exchange, ExchangeKind::Topic, options, FieldTable::default()).await
+        }
+    }
+}
+
+impl Sender for Publisher {
+    fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
+        let (messages, wait) = (self.messages(&batch), batch.wait);
+        drop(batch);
+        Box::pin(async move {
+            let result = match messages {
+                Err(error) => failure(Failure::GenericError, error.to_string()),
+                Ok(messages) => within(wait, &self.link.address, self.publish(messages)).await,
+            };
+            (result, None)
+        })
+    }
+
+    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+        Box::pin(async { self.find().await.map_err(|error| self.link.result(&error).detail) })
+    }
+}

@@ -1,0 +1,64 @@
+//! `Nats`: a subject of a NATS server whose messages a JetStream stream keeps.
+//!
+//! An event is one message; delivery properties are its headers. A request has succeeded when the stream has acknowledged
+//! all its messages. `Nats-Msg-Id` is the same at every attempt: within its duplicate window the stream drops repeats.
+
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{InvalidProperty, Kind, Opening, check_text};
+use crate::deliver::Sender;
+
+/// A subject of NATS JetStream
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NatsDestinationProperties)]
+pub struct Nats {
+    /// Name of a table of `delivery.resources`, or a resource id that it stands for
+    #[schema(example = "cluster")]
+    pub resource_id: String,
+    /// Subject that a stream takes
+    #[schema(example = "orders.created")]
+    pub subject: String,
+}
+
+impl Kind for Nats {
+    const SCHEMES: &'static [&'static str] = &["nats", "tls"];
+    const HAS_PROPERTIES: bool = true;
+
+    fn resource_id(&self) -> &str {
+        &self.resource_id
+    }
+
+    fn entity(&self) -> &str {
+        &self.subject
+    }
+
+    fn check(&self) -> Result<(), InvalidProperty> {
+        let is_allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
+        let allowed = "ASCII characters without spaces, * and >, in parts that are not empty";
+        check_text("subject", &self.subject, (1, 255), (is_allowed, allowed))?;
+        match self.subject.split('.').any(str::is_empty) {
+            true => check_text("subject", &self.subject, (1, 255), (|_| false, allowed)),
+            false => Ok(()),
+        }
+    }
+
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        connect(at, &self.subject)
+    }
+}
+
+#[cfg(feature = "nats")]
+use client::connect;
+
+#[cfg(not(feature = "nats"))]
+fn connect(_: &Opening<'_>, _: &str) -> Result<Rc<dyn Sender>, String> {
+    Err("is a NATS server, and this build of gridhook has no NATS client (feature nats)".to_owned())
+}
+
+#[cfg(feature = "nats")]
+#[path = "nats/client.rs"]
+mod client;

@@ -1,0 +1,226 @@
+//! `ServiceBusQueue` and `ServiceBusTopic`: a queue or a topic of a Service Bus namespace, by its REST interface.
+//!
+//! A request has the messages of a batch, an event each. Delivery properties that are named like a broker property
+//! (`SessionId`, `ScheduledEnqueueTimeUtc`) are broker properties, the others are user properties. Events of a request have
+//! the same properties, because a batch must not have several sessions. Requests are signed with a key of a shared access
+//! policy, or carry a shared access signature.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ring::hmac;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type};
+use crate::{
+    deliver::{
+        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError,
+        sender::Encode,
+    },
+    event::{Event, Timestamp},
+    policy::outcome::{Failure, Outcome, RequestResult},
+};
+
+/// The standard tier takes 256 KiB, with the properties.
+const BATCH_BYTES_MAX: u64 = 192 * 1024;
+
+/// Messages of a request.
+const BATCH_EVENTS_MAX: u32 = 100;
+
+/// How long a signature is valid.
+const SIGNATURE_AGE: Duration = Duration::from_secs(15 * 60);
+
+/// The broker properties that a delivery property can set.
+const BROKER_PROPERTIES: [&str; 12] = [
+    "ContentType",
+    "CorrelationId",
+    "Label",
+    "MessageId",
+    "PartitionKey",
+    "ReplyTo",
+    "ReplyToSessionId",
+    "ScheduledEnqueueTimeUtc",
+    "SessionId",
+    "TimeToLive",
+    "To",
+    "ViaPartitionKey",
+];
+
+macro_rules! entity {
+    ($(#[$doc:meta])* $kind:ident, $schema:ident, $part:literal, $example:literal, $about:tt) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        #[schema(as = $schema)]
+        pub struct $kind {
+            #[doc = $about]
+            #[schema(example = $example)]
+            pub resource_id: String,
+        }
+
+        impl Kind for $kind {
+            const SCHEMES: &'static [&'static str] = &["http", "https"];
+            const HAS_PROPERTIES: bool = true;
+            const IS_GROUPED: bool = true;
+
+            fn resource_id(&self) -> &str {
+                &self.resource_id
+            }
+
+            fn entity(&self) -> &str {
+                self.resource_id.rsplit('/').next().unwrap_or_default()
+            }
+
+            fn check(&self) -> Result<(), InvalidProperty> {
+                check(&self.resource_id, $part)
+            }
+
+            fn limits(&self) -> BatchMaxima {
+                BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+            }
+
+            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+                connect(at, self.entity())
+            }
+        }
+    };
+}
+
+entity!(
+    /// A queue of a Service Bus namespace
+    ServiceBusQueue, ServiceBusQueueDestinationProperties, "queues", "bus/queues/orders",
+    "Resource id of the queue: `…/queues/NAME` below the id or the name of a table of `delivery.resources`"
+);
+entity!(
+    /// A topic of a Service Bus namespace
+    ServiceBusTopic, ServiceBusTopicDestinationProperties, "topics", "bus/topics/orders",
+    "Resource id of the topic: `…/topics/NAME` below the id or the name of a table of `delivery.resources`"
+);
+
+fn check(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
+    let key = "resourceId";
+    match resource_id.rsplit('/').collect::<Vec<_>>().as_slice() {
+        [name, above, ..] if above.eq_ignore_ascii_case(part) => {
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '~');
+            check_text(key, name, (1, 260), (is_allowed, "letters, digits, dots, underscores, tildes and hyphens"))
+        }
+        _ => {
+            let given = resource_id.escape_debug();
+            let problem = format!("is \"{given}\"; allowed is an id that ends with /{part}/NAME");
+            Err(InvalidProperty { key, problem })
+        }
+    }
+}
+
+fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
+    let service = at.service();
+    // A tilde stands for the slash of a name, as in Azure's resource ids.
+    let address = format!("{}/{}", service.url.as_str().trim_end_matches('/'), entity.replace('~', "/"));
+    let given = |name| service.credential(name);
+    let authorization = match (given("access_key_name"), given("access_key"), given("sas_token")) {
+        (Some(name), Some(key), None) => Authorization::Key {
+            resource: utf8_percent_encode(&address.to_ascii_lowercase(), NON_ALPHANUMERIC).to_string(),
+            name: name.to_owned(),
+            key: hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()),
+        },
+        (None, None, Some(token)) => Authorization::Token(token.to_owned()),
+        _ => {
+            return Err(format!(
+                "delivery.resources.{} needs access_key_name and access_key, or sas_token",
+                service.name
+            ));
+        }
+    };
+    let destination = at.destination(&format!("{address}/messages"))?;
+    let encoding = Box::new(Messages { target: at.target.clone(), authorization });
+    let target = Arc::new(HttpTarget { destination, encoding });
+    Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+}
+
+enum Authorization {
+    /// A shared access signature.
+    Token(String),
+    /// The key of a shared access policy.
+    Key { resource: String, name: String, key: hmac::Key },
+}
+
+impl Authorization {
+    fn at(&self, now: Timestamp) -> String {
+        match self {
+            Self::Token(token) => token.clone(),
+            Self::Key { resource, name, key } => {
+                let until = now.after(SIGNATURE_AGE).since(Timestamp::default()).as_secs();
+                let signature = BASE64_STANDARD.encode(hmac::sign(key, format!("{resource}\n{until}").as_bytes()));
+                let [signature, name] =
+                    [&*signature, &**name].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string());
+                format!("SharedAccessSignature sr={resource}&sig={signature}&se={until}&skn={name}")
+            }
+        }
+    }
+}
+
+/// Turns events into a request that sends messages.
+struct Messages {
+    target: ResourceTarget,
+    authorization: Authorization,
+}
+
+impl Messages {
+    fn message(&self, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
+        let wire = self.target.delivered(event)?;
+        let mut broker = Map::from_iter([
+            ("ContentType".to_owned(), content_type(self.target.schema).into()),
+            ("MessageId".to_owned(), self.target.message_id(event, batch).into()),
+        ]);
+        let mut user = Map::new();
+        for (name, value) in self.target.headers(event, batch) {
+            match BROKER_PROPERTIES.iter().find(|known| known.eq_ignore_ascii_case(&name)) {
+                Some(known) => broker.insert((*known).to_owned(), broker_value(known, value)),
+                None => user.insert(name, value.into()),
+            };
+        }
+        Ok(json!({"Body": String::from_utf8_lossy(&wire), "BrokerProperties": broker, "UserProperties": user}))
+    }
+}
+
+/// The value of a broker property: seconds are a number, and times are those of HTTP.
+fn broker_value(name: &str, value: String) -> Value {
+    match name {
+        "TimeToLive" => value.parse::<f64>().map_or(value.into(), Value::from),
+        "ScheduledEnqueueTimeUtc" => match value.parse::<jiff::Timestamp>() {
+            Ok(time) => httpdate::fmt_http_date(time.into()).into(),
+            Err(_) => value.into(),
+        },
+        _ => value.into(),
+    }
+}
+
+impl Encode for Messages {
+    fn encode(&self, _: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+        let messages: Result<Vec<Value>, _> = batch.events.iter().map(|event| self.message(event, batch)).collect();
+        Ok(OutgoingRequest {
+            headers: vec![("content-type", "application/vnd.microsoft.servicebus.json".into())],
+            // Like a delivery property: sent as a sensitive header and never shown.
+            properties: vec![("authorization".to_owned(), self.authorization.at(batch.now))],
+            body: Value::Array(messages?).to_string().into(),
+        })
+    }
+
+    /// The service has few statuses and says the rest in words.
+    fn settle(&self, result: RequestResult) -> RequestResult {
+        let text = String::from_utf8_lossy(&result.body).to_ascii_lowercase();
+        let of = |failure: Failure| RequestResult { status: None, outcome: failure.into(), ..result.clone() };
+        match result.status {
+            Some(400 | 403) if text.contains("too large") || text.contains("exceeds the limit") => {
+                RequestResult { status: Some(413), outcome: Outcome::of_status(413), ..result }
+            }
+            Some(403) if text.contains("quota") => of(Failure::Full),
+            Some(400..=499) if text.contains("entitydisabled") || text.contains("is disabled") => of(Failure::Disabled),
+            Some(400..=499) if text.contains("sessionid") => of(Failure::SessionQueueNotSupported),
+            _ => result,
+        }
+    }
+}

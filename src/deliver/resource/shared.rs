@@ -1,0 +1,29 @@
+//! What the senders of an arbiter share while they are in use.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    rc::{Rc, Weak},
+};
+
+/// Values by their key. A value lives as long as somebody uses it.
+pub(super) struct Shared<T: ?Sized>(RefCell<BTreeMap<String, Weak<T>>>);
+
+impl<T: ?Sized> Shared<T> {
+    /// No values.
+    pub(super) const fn new() -> Self {
+        Self(RefCell::new(BTreeMap::new()))
+    }
+
+    /// The value of `key`, made if nobody uses one.
+    pub(super) fn get(&self, key: String, make: impl FnOnce() -> Result<Rc<T>, String>) -> Result<Rc<T>, String> {
+        if let Some(used) = self.0.borrow().get(&key).and_then(Weak::upgrade) {
+            return Ok(used);
+        }
+        let made = make()?;
+        let mut values = self.0.borrow_mut();
+        values.retain(|_, value| value.strong_count() > 0);
+        values.insert(key, Rc::downgrade(&made));
+        Ok(made)
+    }
+}

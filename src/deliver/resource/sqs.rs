@@ -1,0 +1,199 @@
+//! `Sqs`: a queue of Amazon SQS or of a compatible service. A request sends up to ten messages, an event each.
+//!
+//! Delivery properties are message attributes. A queue whose name ends with `.fifo` has the group of the delivery property
+//! `MessageGroupId`, or else the name of the event subscription; its deduplication ids are the same at every attempt.
+
+use std::{rc::Rc, sync::Arc};
+
+use object_store::{
+    aws::{AwsAuthorizer, AwsCredential},
+    client::{HttpRequest, HttpRequestBody},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text};
+use crate::{
+    deliver::{
+        Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
+        request::RequestError, sender::Encode,
+    },
+    event::Event,
+    policy::outcome::{Failure, Outcome, RequestResult},
+};
+
+/// Messages of a request.
+const BATCH_EVENTS_MAX: u32 = 10;
+
+/// A request and a message have at most 256 KiB, with the attributes.
+const BATCH_BYTES_MAX: u64 = 224 * 1024;
+
+/// Attributes of a message.
+const ATTRIBUTES_MAX: usize = 10;
+
+/// The delivery property that is the group of a message.
+const GROUP: &str = "MessageGroupId";
+
+/// A queue of Amazon SQS or of a compatible service
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = SqsDestinationProperties)]
+pub struct Sqs {
+    /// Name of a table of `delivery.resources`, or a resource id that it stands for
+    #[schema(example = "aws")]
+    pub resource_id: String,
+    /// Name of the queue
+    #[schema(example = "orders")]
+    pub queue_name: String,
+}
+
+impl Sqs {
+    fn is_fifo(&self) -> bool {
+        self.queue_name.ends_with(".fifo")
+    }
+}
+
+impl Kind for Sqs {
+    const SCHEMES: &'static [&'static str] = &["http", "https"];
+    const HAS_PROPERTIES: bool = true;
+
+    fn resource_id(&self) -> &str {
+        &self.resource_id
+    }
+
+    fn entity(&self) -> &str {
+        &self.queue_name
+    }
+
+    fn check(&self) -> Result<(), InvalidProperty> {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let allowed = "letters, digits, hyphens and underscores, and .fifo at the end";
+        let name = self.queue_name.strip_suffix(".fifo").unwrap_or(&self.queue_name);
+        check_text("queueName", name, (1, 80), (is_allowed, allowed))
+    }
+
+    fn limits(&self) -> BatchMaxima {
+        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+    }
+
+    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        let service = at.service();
+        let given = |name| service.credential(name).map(str::to_owned);
+        let (Some(key_id), Some(secret_key)) = (given("access_key_id"), given("secret_access_key")) else {
+            return Err(format!("delivery.resources.{} needs access_key_id and secret_access_key", service.name));
+        };
+        let credential = AwsCredential { key_id, secret_key, token: given("session_token") };
+        let is_text = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_text(&credential.key_id) || !credential.token.iter().all(is_text) {
+            return Err(format!("delivery.resources.{} has a credential that no header can carry", service.name));
+        }
+        let queue_url = format!("{}/{}", service.url.as_str().trim_end_matches('/'), self.queue_name);
+        // sqs.REGION.amazonaws.com
+        let mut labels = service.url.host_str().unwrap_or_default().split('.');
+        let region = labels.by_ref().any(|label| label == "sqs").then(|| labels.next()).flatten();
+        let destination = at.destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
+        let encoding = Box::new(Messages {
+            target: at.target.clone(),
+            credential,
+            region: region.unwrap_or("us-east-1").to_owned(),
+            queue_url,
+            is_fifo: self.is_fifo(),
+        });
+        let target = Arc::new(HttpTarget { destination, encoding });
+        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+    }
+}
+
+/// Turns events into a request that sends messages.
+struct Messages {
+    target: ResourceTarget,
+    credential: AwsCredential,
+    region: String,
+    queue_url: String,
+    is_fifo: bool,
+}
+
+impl Messages {
+    fn message(&self, place: usize, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
+        let wire = self.target.delivered(event)?;
+        let mut message = Map::from_iter([
+            ("Id".to_owned(), place.to_string().into()),
+            ("MessageBody".to_owned(), String::from_utf8_lossy(&wire).into()),
+        ]);
+        let (groups, others): (Vec<_>, Vec<_>) =
+            self.target.headers(event, batch).into_iter().partition(|(name, _)| name.eq_ignore_ascii_case(GROUP));
+        if self.is_fifo {
+            let group = groups.into_iter().next().map_or(self.target.subscription_name.clone(), |(_, group)| group);
+            message.insert(GROUP.to_owned(), group.into());
+            message.insert("MessageDeduplicationId".to_owned(), self.target.message_id(event, batch).into());
+        }
+        let is_allowed = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        let attributes = others.into_iter().filter(|(name, _)| is_allowed(name)).take(ATTRIBUTES_MAX);
+        let attributes: Map<String, Value> =
+            attributes.map(|(name, value)| (name, json!({"DataType": "String", "StringValue": value}))).collect();
+        if !attributes.is_empty() {
+            message.insert("MessageAttributes".to_owned(), attributes.into());
+        }
+        Ok(message.into())
+    }
+}
+
+impl Encode for Messages {
+    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+        let entries: Result<Vec<Value>, _> =
+            batch.events.iter().enumerate().map(|(place, event)| self.message(place, event, batch)).collect();
+        let body = json!({"QueueUrl": self.queue_url, "Entries": entries?}).to_string();
+        let mut headers: Vec<RequestHeader> = vec![
+            ("content-type", "application/x-amz-json-1.0".into()),
+            ("x-amz-target", "AmazonSQS.SendMessageBatch".into()),
+        ];
+        let mut signed = HttpRequest::new(HttpRequestBody::from(body.clone()));
+        *signed.method_mut() = "POST".parse().expect("a method");
+        *signed.uri_mut() = destination.url().as_str().parse().map_err(|_| RequestError::Host)?;
+        for (name, value) in &headers {
+            signed.headers_mut().insert(*name, value.parse().expect("a constant is a header"));
+        }
+        let authorizer = AwsAuthorizer::new(&self.credential, "sqs", &self.region);
+        authorizer.try_authorize(&mut signed, None).expect("ring makes the signature");
+        let mut properties = Vec::new();
+        for name in ["authorization", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"] {
+            let Some(value) = signed.headers().get(name).and_then(|value| value.to_str().ok()) else { continue };
+            // Like delivery properties: sent as sensitive headers and never shown.
+            properties.push((name.to_owned(), value.to_owned()));
+        }
+        headers.push(("accept", "application/json".into()));
+        Ok(OutgoingRequest { headers, properties, body: body.into() })
+    }
+
+    /// A success can have failed messages, and most failures have the status 400.
+    fn settle(&self, result: RequestResult) -> RequestResult {
+        if result.status.is_none() {
+            return result;
+        }
+        let body: Value = serde_json::from_slice(&result.body).unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (status, code, message) = match (result.outcome, body["Failed"].get(0)) {
+            (Outcome::Delivered, None) if body["Successful"].is_array() => return result,
+            (Outcome::Delivered, None) => {
+                let detail = "the response does not name the messages that were sent".to_owned();
+                return RequestResult { outcome: Failure::GenericError.into(), detail, ..result };
+            }
+            (_, Some(failed)) => {
+                let status = if failed["SenderFault"] == true { 400 } else { 500 };
+                (Some(status), text(&failed["Code"]), text(&failed["Message"]))
+            }
+            (_, None) => (result.status, text(&body["__type"]), text(&body["message"])),
+        };
+        let says = |words: &[&str]| words.iter().any(|word| code.contains(word) || message.contains(word));
+        let status = match status {
+            _ if says(&["BatchRequestTooLong", "must be shorter than"]) => Some(413),
+            _ if says(&["QueueDoesNotExist", "NonExistentQueue"]) => Some(404),
+            _ if says(&["Throttl", "OverLimit", "ServiceUnavailable"]) => Some(503),
+            _ if says(&["AccessDenied", "InvalidClientTokenId", "SignatureDoesNotMatch"]) => Some(403),
+            status => status,
+        };
+        let outcome = status.map_or(result.outcome, Outcome::of_status);
+        RequestResult { status, outcome, detail: format!("{code}: {message}"), ..result }
+    }
+}

@@ -1,0 +1,99 @@
+//! AMQP 0-9-1: RabbitMQ.
+
+use std::process::Command;
+
+use lapin::types::AMQPValue;
+use serde_json::{Value, json};
+
+use super::{LONG, Service, conform, outcomes, start_server};
+use crate::support::{
+    load, needs,
+    rabbitmq::{MESSAGE_BYTES_MAX, Message, PASSWORD, PROGRAM, RabbitMq},
+    server::{SubscriptionSpec, wait_for},
+};
+
+struct Queues(RabbitMq);
+
+impl Service for Queues {
+    const KIND: &'static str = "Amqp";
+    const SECRET: &'static str = PASSWORD;
+    const IS_DURABLE: bool = true;
+    const TOO_LARGE: usize = MESSAGE_BYTES_MAX;
+
+    fn resume(&mut self) {
+        self.0.resume();
+    }
+
+    fn stop(&mut self) {
+        self.0.kill();
+    }
+
+    fn create(&mut self, name: &str) {
+        self.0.create(name);
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        [("URL", self.0.url()), ("USERNAME", "gridhook".to_owned()), ("PASSWORD", PASSWORD.to_owned())]
+            .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
+            .to_vec()
+    }
+
+    fn properties(&self, name: &str) -> Value {
+        json!({"resourceId": "service", "routingKey": name})
+    }
+
+    fn receive(&mut self, name: &str) -> Vec<Value> {
+        let messages = self.0.messages(name).into_iter();
+        messages.map(|(_, body)| serde_json::from_slice(&body).expect("JSON")).collect()
+    }
+}
+
+fn has_rabbitmq() -> bool {
+    needs::can_run("rabbitmq", Command::new("test").args(["-x", PROGRAM]))
+}
+
+#[test]
+fn an_amqp_queue_keeps_what_every_destination_promises() {
+    if has_rabbitmq() {
+        conform(Queues(RabbitMq::new()));
+    }
+}
+
+#[test]
+fn amqp_messages_are_persistent_and_a_routing_key_that_no_queue_takes_is_a_failure() {
+    if !has_rabbitmq() {
+        return;
+    }
+    let mut queues = Queues(RabbitMq::new());
+    queues.resume();
+    queues.create("orders");
+    let server = start_server(&queues);
+    let key = server.topic("orders", "EventGridSchema");
+    let spec = |exchange: &str, routing_key: &str| {
+        let mappings =
+            json!([{"name": "tenant", "type": "Static", "properties": {"value": "blue", "isSecret": false}}]);
+        let properties = json!({"resourceId": "service", "exchange": exchange, "routingKey": routing_key,
+            "deliveryAttributeMappings": mappings});
+        let destination = json!({"destination": {"endpointType": "Amqp", "properties": properties}});
+        SubscriptionSpec::of("").also(&json!({}), &destination)
+    };
+    for (exchange, routing_key) in [("", "missing"), ("missing", "orders")] {
+        let answer = server.ask_for("orders", "missing", &spec(exchange, routing_key));
+        assert!(answer.status == 400 && answer.text().contains("NOT_FOUND"), "{}", answer.text());
+    }
+    server.subscribe("orders", "queue", &spec("", "orders"));
+    // An exchange of every broker, to which no queue is bound.
+    server.subscribe("orders", "lost", &spec("amq.direct", "orders"));
+    server.publish("orders", &key, &load::body(&["1".to_owned()], "/load"));
+    let mut messages: Vec<Message> = Vec::new();
+    wait_for("the message", LONG, || {
+        messages.extend(queues.0.messages("orders"));
+        !messages.is_empty()
+    });
+    let (properties, _) = &messages[0];
+    assert_eq!(*properties.delivery_mode(), Some(2), "persistent");
+    let headers = properties.headers().as_ref().expect("headers").inner();
+    assert!(headers.get("tenant").is_some_and(|value| *value == AMQPValue::LongString("blue".into())), "{headers:?}");
+    assert!(properties.message_id().as_ref().is_some_and(|id| id.as_str().starts_with("msg_")), "{properties:?}");
+    wait_for("the attempt", LONG, || outcomes(&server, "lost").contains("404 NotFound"));
+}

@@ -1,0 +1,92 @@
+//! A small HTTP server that calls a function for each request, on a port that it keeps, also while it is stopped.
+
+use std::{
+    io::{self, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::{
+    http::{header, read_head},
+    port::ReservedPort,
+};
+
+/// How often it is asked whether it shall end.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The status, lines of headers and the body for a request, given its head and its body.
+pub(crate) type Handler = dyn Fn(&str, &[u8]) -> (u16, &'static str, Vec<u8>) + Send + Sync;
+
+/// The server.
+pub(crate) struct HttpService {
+    port: ReservedPort,
+    handler: Arc<Handler>,
+    running: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl HttpService {
+    /// One that is not started yet.
+    pub(crate) fn new(handler: Arc<Handler>) -> Self {
+        Self { port: ReservedPort::new(), handler, running: None }
+    }
+
+    /// Where it listens.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.port.address
+    }
+
+    /// Listens from now on.
+    pub(crate) fn resume(&mut self) {
+        let listener = TcpListener::bind(self.at()).expect("the port is ours");
+        listener.set_nonblocking(true).expect("a socket");
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, handler) = (Arc::clone(&stop), Arc::clone(&self.handler));
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::SeqCst) {
+                let Ok((stream, _)) = listener.accept() else {
+                    thread::sleep(PAUSE);
+                    continue;
+                };
+                let handler = Arc::clone(&handler);
+                // A client that goes away in the middle is its own affair.
+                thread::spawn(move || drop(answer(&stream, &*handler)));
+            }
+        });
+        self.running = Some((stop, thread));
+    }
+
+    /// Nobody listens any more.
+    pub(crate) fn stop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            stop.store(true, Ordering::SeqCst);
+            thread.join().expect("it does not panic");
+        }
+    }
+}
+
+impl Drop for HttpService {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Answers one request, and closes the connection.
+fn answer(stream: &TcpStream, handler: &Handler) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let mut reader = BufReader::new(stream);
+    let head = read_head(&mut reader)?;
+    let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let (status, headers, body) = handler(&head, &body);
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status} Whatever\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
+    let mut stream = stream;
+    stream.write_all(&[head.as_bytes(), &body].concat())
+}

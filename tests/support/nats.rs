@@ -1,0 +1,119 @@
+//! A NATS server with JetStream, on a port that it keeps, also while it is down. Clients log in with a password.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command},
+    time::Duration,
+};
+
+use async_nats::{
+    ConnectOptions,
+    jetstream::{self, Context, stream::Config},
+};
+
+use super::{port::ReservedPort, server::wait_for};
+
+/// The password of the user `gridhook`.
+pub(crate) const PASSWORD: &str = "password-that-nobody-sees";
+
+/// The largest message that it takes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// A server that starts on a machine with other work.
+const START: Duration = Duration::from_secs(120);
+
+/// A server.
+pub(crate) struct Nats {
+    folder: tempfile::TempDir,
+    port: ReservedPort,
+    child: Option<Child>,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// A message of a stream: its headers and its body.
+pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
+
+impl Nats {
+    /// One that is not started yet.
+    pub(crate) fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let nats =
+            Self { folder: tempfile::tempdir().expect("a folder"), port: ReservedPort::new(), child: None, runtime };
+        let settings = format!(
+            "listen: \"{}\"\nmax_payload: {MESSAGE_BYTES_MAX}\nauthorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n\
+             jetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            nats.port.address,
+            nats.folder.path().join("data").display()
+        );
+        fs::write(nats.settings(), settings).expect("settings");
+        nats
+    }
+
+    /// Its address.
+    pub(crate) fn url(&self) -> String {
+        format!("nats://{}", self.port.address)
+    }
+
+    /// Starts it, with what it had.
+    pub(crate) fn resume(&mut self) {
+        let log = File::create(self.folder.path().join("log")).expect("a log");
+        let mut command = Command::new("nats-server");
+        command.arg("-c").arg(self.settings()).stdout(log.try_clone().expect("a log")).stderr(log);
+        self.child = Some(command.spawn().expect("it starts"));
+        wait_for("JetStream to answer", START, || {
+            self.runtime.block_on(async {
+                let Ok(context) = self.context().await else { return false };
+                context.query_account().await.is_ok()
+            })
+        });
+    }
+
+    /// Ends it with `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().expect("a server that runs");
+        child.kill().expect("it is killed");
+        child.wait().expect("it has ended");
+    }
+
+    /// Makes a stream that takes the subject of its name.
+    pub(crate) fn create(&self, name: &str) {
+        self.runtime.block_on(async {
+            let config = Config { name: name.to_owned(), subjects: vec![name.to_owned()], ..Config::default() };
+            self.context().await.expect("a client").create_stream(config).await.expect("a stream is made");
+        });
+    }
+
+    /// The messages of a stream behind this sequence, and the sequence of the last one.
+    pub(crate) fn messages(&self, stream: &str, behind: u64) -> (Vec<Message>, u64) {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let stream = context.get_stream(stream).await.expect("a stream");
+            let last = stream.cached_info().state.last_sequence;
+            let mut messages = Vec::new();
+            for sequence in behind + 1..=last {
+                let message = stream.get_raw_message(sequence).await.expect("a message");
+                messages.push((message.headers, message.payload.to_vec()));
+            }
+            (messages, last)
+        })
+    }
+
+    async fn context(&self) -> Result<Context, async_nats::ConnectError> {
+        let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
+        options.connect(self.url()).await.map(jetstream::new)
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.folder.path().join("nats.conf")
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
