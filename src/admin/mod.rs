@@ -11,7 +11,9 @@
 //! - `clock`: the clock of the server, and its confirmation;
 //! - `history`: the course of these figures in memory;
 //! - `events`: the stored events of a topic;
-//! - `supervision`: restarts of actors;
+//! - `jobs`: the replays and redrives of all event subscriptions;
+//! - `server`: version, listeners, settings; `supervision`: restarts of actors;
+//! - `editions`: the editions of the delivery policy; `simulate`: simulations of them;
 //! - `session`: sessions of the dashboard;
 //! - [`metrics`]: Prometheus metrics;
 //! - [`health`]: liveness and readiness;
@@ -29,11 +31,13 @@ pub mod chaos;
 mod clock;
 mod dead_letters;
 mod declare;
+mod editions;
 mod error;
 mod events;
 mod explain;
 pub mod health;
 mod history;
+mod jobs;
 mod ledger;
 mod ledger_line;
 mod metadata;
@@ -44,7 +48,10 @@ pub mod operate;
 mod query;
 mod replay;
 mod routes;
+mod server;
 mod session;
+#[cfg(feature = "simulate")]
+mod simulate;
 mod store;
 mod supervision;
 mod tail;
@@ -77,11 +84,13 @@ use self::{
 pub use self::{
     chaos::injector::{ChaosTargets, DeadLetterHandle},
     declare::{ApplyError, declare},
+    editions::EditionTables,
     error::AdminError,
     history::record_history,
     routes::{GridhookRoute, Operation},
 };
 use crate::{
+    api::server::SettingView,
     clock::Clock,
     control::{record::subscription::SystemData, registry::Registry},
     dashboard::session::Sessions,
@@ -109,6 +118,8 @@ pub struct Control {
     topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
     history: history::Recorder,
+    edition_tables: EditionTables,
+    settings: Vec<SettingView>,
     turns: [Mutex<()>; LOCKS],
 }
 
@@ -134,6 +145,8 @@ impl Control {
             topic_rates: top::TopicRates::default(),
             sessions: Some(Sessions::default()),
             history: history::Recorder::default(),
+            edition_tables: EditionTables::default(),
+            settings: Vec::new(),
             turns,
         }
     }
@@ -178,6 +191,12 @@ impl Control {
     #[must_use]
     pub fn with_dashboard(self, enabled: bool) -> Self {
         Self { sessions: enabled.then(Sessions::default), ..self }
+    }
+
+    /// Adds the editions as tables, and the settings that differ from the defaults.
+    #[must_use]
+    pub fn with_facts(self, edition_tables: EditionTables, settings: Vec<SettingView>) -> Self {
+        Self { edition_tables, settings, ..self }
     }
 
     /// Sets the access to `/metrics`.
@@ -269,7 +288,8 @@ pub fn configure_side(
         .app_data(token)
         .app_data(health)
         .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)))
-        .app_data(side);
+        .app_data(side)
+        .app_data(web::Data::new(chaos));
     routes::configure(cfg, chaos, side);
     if side == ListenerRole::Others {
         return;

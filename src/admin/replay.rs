@@ -59,7 +59,7 @@ impl DryRun {
 }
 
 impl JobView {
-    fn new(job: &Job, now: Timestamp) -> Self {
+    pub(super) fn new(job: &Job, now: Timestamp) -> Self {
         let range = match job.kind {
             JobKind::Replay { from, end } => Some((from.0, end.0)),
             // The number of dead letters is not known in advance.

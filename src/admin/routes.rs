@@ -13,12 +13,14 @@ use actix_web::{
     web,
 };
 
+#[cfg(feature = "simulate")]
+use super::simulate;
 use super::{
     AdminError, ChaosMode, ListenerRole,
     auth::{Access, authorize},
-    chaos, clock, health, history, metadata, metrics,
+    chaos, clock, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
-    session, store, supervision, tail, top, validate,
+    server, session, store, supervision, tail, top, validate,
 };
 
 const GET: &[Method] = &[Method::GET];
@@ -47,7 +49,7 @@ pub struct Operation {
 
 /// All paths.
 #[rustfmt::skip]
-static ROUTES: [GridhookRoute; 21] = [
+static ROUTES: &[GridhookRoute] = &[
     probe("/healthz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::healthz), own::healthz)]),
     probe("/readyz", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(health::readyz), own::readyz)]),
     route("/openapi.json", &[operation(GET_OR_HEAD, Access::OPEN, |route| route.to(openapi::answer), own::openapi)]),
@@ -62,6 +64,11 @@ static ROUTES: [GridhookRoute; 21] = [
     route("/history", &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
     route("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
     route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
+    route("/jobs", &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
+    route("/server", &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),
+    route("/editions", &[operation(GET, Access::READ, |route| route.to(editions::report), own::editions)]),
+    #[cfg(feature = "simulate")]
+    route("/simulate", &[operation(POST, Access::READ, |route| route.to(simulate::run), own::simulate)]),
     route("/clock", &[
         operation(GET, Access::READ, |route| route.to(clock::report), own::clock),
         operation(POST, Access::OPERATE, |route| route.to(clock::confirm), own::confirm_clock),

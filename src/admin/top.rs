@@ -71,6 +71,8 @@ enum SortOrder {
     Pending,
     Failures,
     InFlight,
+    /// Events that were given up.
+    DeadLetters,
     /// By the name of the event subscription, ascending.
     Name,
 }
@@ -133,6 +135,9 @@ impl SubscriptionSample<'_> {
             SortOrder::Pending => [pending, backlog, 0.0],
             SortOrder::Failures => [rates.failed, figures.counters.requests_failed as f64, 0.0],
             SortOrder::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
+            SortOrder::DeadLetters => {
+                [(figures.counters.dead_lettered + figures.counters.dropped) as f64, pending, 0.0]
+            }
             SortOrder::Name => [0.0; 3],
         }
     }
@@ -213,7 +218,7 @@ impl TopQuery {
         let query: Self = query::read(
             query,
             "top, skip, search, topic, health: healthy, unhealthy, suspended, probing or held, and by: activity, health, \
-             backlog, pending, failures, inFlight or name",
+             backlog, pending, failures, inFlight, deadLetters or name",
         )?;
         Ok(Self { search: query.search.map(|search| search.to_ascii_lowercase()), ..query })
     }
@@ -273,6 +278,8 @@ impl TopReport {
             in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
             backlog: all.iter().map(|one| one.figures.backlog).sum(),
             pending: all.iter().map(|one| one.figures.counters.pending).sum(),
+            dead_lettered: all.iter().map(|one| one.figures.counters.dead_lettered).sum(),
+            dropped: all.iter().map(|one| one.figures.counters.dropped).sum(),
             delivered_per_second: rate(|rates| rates.delivered),
             failed_per_second: rate(|rates| rates.failed),
             matching: 0,

@@ -11,14 +11,17 @@
 pub mod chaos;
 pub mod clock;
 pub mod dead_letters;
+pub mod editions;
 pub mod events;
 pub mod explain;
 pub mod filter_test;
 pub mod health;
 pub mod history;
+pub mod jobs;
 pub mod ledger;
 pub mod replay;
 pub mod resource;
+pub mod server;
 pub mod session;
 pub mod status;
 pub mod store;

@@ -19,6 +19,8 @@ pub struct TopReport {
     pub in_flight: usize,
     pub backlog: u64,
     pub pending: u64,
+    pub dead_lettered: u64,
+    pub dropped: u64,
     pub delivered_per_second: Option<f64>,
     pub failed_per_second: Option<f64>,
     /// Number of event subscriptions that match the search and the filters of the request.

@@ -29,6 +29,7 @@ pub mod print;
 mod prompt;
 pub mod publish;
 pub mod replay;
+pub mod server;
 #[cfg(feature = "simulate")]
 pub mod simulate;
 mod spinner;
@@ -131,6 +132,8 @@ commands! {
     Restore(backup::Restore) => |command, _| Ok(command.run()?.into()),
     /// Show actor restarts, their causes and recovery times
     Supervision(supervision::Supervision) => |command, _| block_on(command.run()),
+    /// Show version, listeners, process and changed settings of a server
+    Server(server::Server) => |command, _| block_on(command.run()),
     /// Inject faults into a running server under load, and verify that no acknowledged event is lost
     Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.verdict(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
@@ -149,7 +152,7 @@ commands! {
 
 /// The groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 8] = [
-    ("Run a server", &["serve", "health", "clock", "config"]),
+    ("Run a server", &["serve", "health", "server", "clock", "config"]),
     ("Set up topics", &["topics", "subscriptions", "apply"]),
     ("Publish and observe", &["publish", "listen", "tail", "top"]),
     ("Trace an event", &["explain", "trace", "ledger"]),

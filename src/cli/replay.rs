@@ -13,6 +13,7 @@ use super::{
     time::past,
 };
 use crate::api::{
+    jobs::{JobsReport, OpenJobView},
     replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
     resource::Page,
 };
@@ -60,6 +61,11 @@ enum ReplayCommand {
     List {
         #[command(flatten)]
         target: SubscriptionArgs,
+    },
+    /// List the replays and redrives of all event subscriptions that have not ended
+    Running {
+        #[command(flatten)]
+        client: ClientArgs,
     },
     /// Show a replay
     Show {
@@ -118,6 +124,20 @@ impl Replay {
             ReplayCommand::List { target } => {
                 let answer: Value = target.client.control.session()?.get(&target.path("")).await?;
                 target.client.print(&answer, |page: &Page<JobView>| jobs(&page.value))
+            }
+            ReplayCommand::Running { client } => {
+                let answer: Value = client.control.session()?.get("/jobs?top=1000").await?;
+                client.print(&answer, |report: &JobsReport| {
+                    let mut table = TextTable::new(["topic", "subscription", "id", "kind", "state", "passed", "total"]);
+                    for OpenJobView { topic, subscription, job } in &report.jobs {
+                        let (kind, state) = (job.kind.clone(), job.state.clone());
+                        let JobProgress { passed, total, .. } = &job.progress;
+                        let total = optional(*total, |total| total.to_string());
+                        let (topic, id) = (client::short(topic), job.id.clone());
+                        table.line([topic, subscription.clone(), id, kind, state, passed.to_string(), total]);
+                    }
+                    table.to_string()
+                })
             }
             ReplayCommand::Show { job: JobArgs { target, id }, watch } => {
                 let session = target.client.control.session()?;

@@ -166,20 +166,13 @@ impl Simulate {
         if self.model.is_empty() {
             return Ok(EndpointModel::mix(rate).to_vec());
         }
-        let wrong = |what| SimulateError::Flag { flag: "--model", what };
         let read = |text: &String| {
-            let (model, share) = text.rsplit_once('=').unwrap_or((text, "1"));
-            let share = share.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
-            let share =
-                share.ok_or_else(|| format!("{text:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}"));
-            Ok((EndpointModel::parse(model, rate).map_err(wrong)?, share.map_err(wrong)?))
+            let wrong = |what| SimulateError::Flag { flag: "--model", what };
+            EndpointModel::parse_share(text, rate).map_err(wrong)
         };
         self.model.iter().map(read).collect()
     }
 }
-
-/// Shares are weights; finer weights than 1 in 10,000 have no use.
-const SHARE_MAX: u32 = 10_000;
 
 fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
     let names: Vec<_> = policy.editions.names().collect();

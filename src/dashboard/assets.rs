@@ -36,6 +36,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/configuration.js",
     "js/views/dead-letters.js",
     "js/views/edit.js",
+    "js/views/editions.js",
     "js/views/event.js",
     "js/views/filter.js",
     "js/views/help.js",

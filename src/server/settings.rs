@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
 use super::descriptors::DescriptorBudget;
 use crate::{
     admin::{
+        EditionTables,
         auth::AdminToken,
         metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits, Spans},
         model,
     },
+    api::server::SettingView,
     config::{self, BacklogFull, Config},
     control::{registry::RegistryRules, validation::ValidationSettings},
     dead_letter::{Sink, sink},
@@ -118,6 +120,24 @@ fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
     editions.names().filter_map(|name| Some((name.to_owned(), editions.get(name)?))).collect()
 }
 
+/// The editions as tables, and what a simulation takes from the settings.
+pub(super) fn edition_tables(config: &Config) -> EditionTables {
+    EditionTables {
+        by_name: known_editions(config),
+        response_wait: config.delivery.response_wait,
+        outcome_wait: config.journal.outcome_wait,
+        concurrency: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
+    }
+}
+
+/// The settings that differ from the defaults.
+pub(super) fn changed(sources: &config::SettingSources) -> Vec<SettingView> {
+    let all = config::settings(sources).unwrap_or_default();
+    let view = |config::Setting { key, value, origin }| SettingView { key, value, origin: origin.to_string() };
+    all.into_iter().filter(|setting| setting.origin != config::SettingOrigin::Default).map(view).collect()
+}
+
+/// What the control plane must know of the editions.
 pub(super) fn editions(config: &Config) -> model::Editions {
     let range =
         |range: edition::SettingRange| model::ValueRange { min: range.min, max: range.max, default: range.default };

@@ -48,6 +48,9 @@ pub struct AvailabilityPeriod {
 /// Default capacity of an overloaded endpoint as a share of the published rate: its backlog grows slowly.
 const CAPACITY_SHARE: f64 = 0.8;
 
+/// Shares are weights; finer weights than 1 in 10,000 have no use.
+const SHARE_MAX: u32 = 10_000;
+
 /// The names of models, with a description of the parameter and an example.
 const KINDS: [(&str, &str); 10] = [
     ("healthy", ""),
@@ -96,6 +99,18 @@ impl EndpointModel {
             "" => format!("{name} has {number:?} behind it; allowed is the word alone"),
             allowed => format!("{name} has {number:?} behind it; allowed is {allowed}"),
         })
+    }
+
+    /// Parses a model with its share, such as `outage:5h=2`; the default share is 1.
+    ///
+    /// # Errors
+    /// The given value, and what is allowed.
+    pub fn parse_share(text: &str, rate: f64) -> Result<(Self, u32), String> {
+        let (model, share) = text.rsplit_once('=').unwrap_or((text, "1"));
+        let share = share.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
+        let share =
+            share.ok_or_else(|| format!("{text:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}"));
+        Ok((Self::parse(model, rate)?, share?))
     }
 
     /// The same model with another parameter.

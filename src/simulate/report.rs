@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::{
     policy::record::Counters,
@@ -16,8 +17,9 @@ use crate::{
 };
 
 /// The report of a simulation.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Simulation)]
 pub struct SimulationReport {
     /// Number of subscriptions.
     pub subscriptions: u32,
@@ -32,8 +34,9 @@ pub struct SimulationReport {
 }
 
 /// The results of all subscriptions of one endpoint model.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = SimulatedModel)]
 pub struct ReportRow {
     /// The endpoint model.
     pub model: String,
@@ -59,7 +62,7 @@ pub struct ReportRow {
     pub attempts: u64,
     /// Attempts without an outcome at the end.
     pub attempts_open: u64,
-    /// Failed attempts.
+    /// Number of failed attempts.
     pub attempts_failed: u64,
     /// Attempts made while the endpoint was down.
     pub attempts_while_down: u64,
@@ -83,7 +86,8 @@ pub struct ReportRow {
 }
 
 /// The distribution of values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = SimulatedDistribution)]
 pub struct Distribution {
     /// Number of values. Fewer than recoveries if the next outage or the end of the simulation cut some short.
     pub count: u64,
@@ -91,7 +95,7 @@ pub struct Distribution {
     pub p50: Option<f64>,
     /// The 99th percentile.
     pub p99: Option<f64>,
-    /// The maximum.
+    /// The largest value.
     pub max: Option<f64>,
 }
 

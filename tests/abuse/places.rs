@@ -87,7 +87,10 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
     }
     assert_eq!(ask(admin, "PUT", &topic.replace("orders", "payments")), 201);
     // Links lead to where the client came from: the publishers' address has none of these paths.
-    for (path, field) in [("/subscriptions/s/providers/Microsoft.EventGrid/topics?$top=1", "nextLink"), ("/metadata/endpoints", "resourceManager")] {
+    for (path, field) in [
+        ("/subscriptions/s/providers/Microsoft.EventGrid/topics?$top=1", "nextLink"),
+        ("/metadata/endpoints", "resourceManager"),
+    ] {
         let answer = Client::new(admin).ask("GET", path, &[("authorization", &bearer)], b"").expect("an answer");
         let link = answer.json()[field].as_str().expect("a link").to_owned();
         assert!(link.starts_with(&format!("http://{admin}/")), "{path}: {link}");

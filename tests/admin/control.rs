@@ -93,7 +93,8 @@ impl ControlFixture {
 
     /// The same with `server.dashboard = false`.
     pub(super) fn without_dashboard(self) -> Self {
-        let control = Control::new(Arc::clone(&self.registry), self.clock.clone(), editions(), "http://here".to_owned());
+        let control =
+            Control::new(Arc::clone(&self.registry), self.clock.clone(), editions(), "http://here".to_owned());
         Self { control: web::Data::new(control.with_dashboard(false)), ..self }
     }
 

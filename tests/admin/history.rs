@@ -23,7 +23,9 @@ async fn the_course_of_the_figures_is_recorded_for_the_dashboard_only() {
     // Those without series of their own in the metrics have none here.
     let course = control.call("GET", &format!("/history?topic={RG}/topics/orders"), Value::Null).await.json();
     assert_eq!(course["recorded"], false, "{course}");
-    for (query, status) in [("?range=1h", 400), ("?subscription=to-shop", 400), (&format!("?topic={RG}/topics/none"), 404)] {
+    for (query, status) in
+        [("?range=1h", 400), ("?subscription=to-shop", 400), (&format!("?topic={RG}/topics/none"), 404)]
+    {
         assert_eq!(control.call("GET", &format!("/history{query}"), Value::Null).await.status, status, "{query}");
     }
     // It goes on, so it is asked for a moment only.

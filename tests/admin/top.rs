@@ -41,7 +41,7 @@ fn names(report: &Value) -> Vec<String> {
 #[actix_web::test]
 async fn pages_of_every_order_have_each_event_subscription_once() {
     let control = fixture().await;
-    for by in ["activity", "health", "backlog", "pending", "failures", "inFlight", "name"] {
+    for by in ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "name"] {
         let mut all = Vec::new();
         for skip in [0, 10, 20, 30] {
             let report = ask(&control, &format!("by={by}&top=10&skip={skip}")).await;
@@ -90,7 +90,7 @@ async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
         ("top=0", "1 to 500"),
         ("top=501", "1 to 500"),
         ("skip=-1", "0 to 1000000"),
-        ("by=age", "inFlight or name"),
+        ("by=age", "inFlight, deadLetters or name"),
         ("health=ill", "probing or held"),
         ("colour=red", "search"),
         ("topic=orders", "resource id"),

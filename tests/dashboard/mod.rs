@@ -2,4 +2,5 @@
 
 mod api;
 mod browser;
+mod facts;
 mod files;

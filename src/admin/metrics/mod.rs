@@ -14,7 +14,7 @@
 mod azure;
 mod families;
 mod figures;
-mod process;
+pub(super) mod process;
 mod scrape;
 mod series;
 mod server;
@@ -122,6 +122,16 @@ impl Exposition {
     /// The publish endpoint.
     pub(super) fn publisher(&self) -> Option<&Publisher> {
         self.sources.publisher.as_deref().map(|publisher| &**publisher)
+    }
+
+    /// The journal.
+    pub(super) fn journal(&self) -> Option<&Journal> {
+        self.sources.journal.as_ref()
+    }
+
+    /// The listeners of the server.
+    pub(super) fn listeners(&self) -> &[Arc<ListenerCounters>] {
+        &self.sources.listeners
     }
 
     /// The start of the process.

@@ -2,14 +2,20 @@
 
 use serde_json::{Value, json};
 
+#[cfg(feature = "simulate")]
+use crate::{api::editions::SimulateBody, simulate::SimulationReport};
+
 use super::draft::{OperationBuilder, SchemaRegistry, error};
 use crate::{
     admin::metadata::{CloudEndpoints, EarlyCloudEndpoints},
     api::{
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
+        editions::EditionsReport,
         health::{Liveness, Readiness},
         history::HistoryReport,
+        jobs::JobsReport,
+        server::ServerReport,
         session::Session,
         store::{BackupBody, ProgressLine},
         supervision::SupervisionReport,
@@ -45,7 +51,18 @@ const STREAM: [(u16, &str); 3] =
     [(400, "Invalid query"), (404, "No such topic"), (503, "Too many clients, or the server is stopping")];
 
 /// Errors of the history.
-const HISTORY: [(u16, &str); 2] = [(400, "Invalid query"), (404, "No such topic or event subscription, or dashboard disabled")];
+const HISTORY: [(u16, &str); 2] =
+    [(400, "Invalid query"), (404, "No such topic or event subscription, or dashboard disabled")];
+
+/// Errors of simulations.
+#[cfg(feature = "simulate")]
+const SIMULATE: [(u16, &str); 5] = [
+    (400, "Invalid plan, or one that is too large"),
+    (408, "Body not received in time"),
+    (409, "Another simulation is running"),
+    (413, "Body too large"),
+    (503, "The server is stopping"),
+];
 
 /// Errors of sessions.
 const SESSION: [(u16, &str); 2] = [(400, "Not possible with this token"), (404, "Dashboard disabled")];
@@ -131,7 +148,8 @@ pub(in crate::admin) fn metrics(_: &mut SchemaRegistry) -> OperationBuilder {
 }
 
 pub(in crate::admin) fn top(schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let orders = json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight", "name"]});
+    let orders =
+        json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "name"]});
     let states = json!({"enum": ["healthy", "unhealthy", "suspended", "probing", "held"]});
     let (number, text) = (json!({"type": "integer"}), json!({"type": "string"}));
     OperationBuilder::new("supervision", "top", "List the figures of all event subscriptions")
@@ -177,6 +195,33 @@ pub(in crate::admin) fn supervision(schemas: &mut SchemaRegistry) -> OperationBu
         .query("topic", "Name of the topic to restrict the report to", &json!({"type": "string"}))
         .answer(200, "The actors with the most failures, and the totals", &schemas.of::<SupervisionReport>())
         .errors(&STREAM[..2], &error())
+}
+
+pub(in crate::admin) fn jobs(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("supervision", "jobs", "List the replays and redrives that have not ended")
+        .query("top", "Maximum jobs: 1 to 1,000", &json!({"type": "integer"}))
+        .answer(200, "The jobs of all event subscriptions, newest first", &schemas.of::<JobsReport>())
+        .errors(&STREAM[..1], &error())
+}
+
+pub(in crate::admin) fn server(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("supervision", "server", "Get version, listeners, process and changed settings")
+        .answer(200, "Facts of the server", &schemas.of::<ServerReport>())
+        .errors(&STORE[3..], &error())
+}
+
+pub(in crate::admin) fn editions(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("policy", "editions", "List the editions of the delivery policy and their retry schedules")
+        .answer(200, "The editions by name", &schemas.of::<EditionsReport>())
+}
+
+#[cfg(feature = "simulate")]
+pub(in crate::admin) fn simulate(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let example = json!({"models": ["outage:5h"], "subscriptions": 10, "days": 1});
+    OperationBuilder::new("policy", "simulate", "Simulate an edition of the delivery policy in virtual time")
+        .body(false, &schemas.of::<SimulateBody>(), example)
+        .answer(200, "What became of the events, for each endpoint model", &schemas.of::<SimulationReport>())
+        .errors(&SIMULATE, &error())
 }
 
 pub(in crate::admin) fn clock(schemas: &mut SchemaRegistry) -> OperationBuilder {

@@ -209,6 +209,8 @@ fn parse(markdown: &str) -> Vec<Block<'_>> {
                 words.push_str(&format!(" {}", more.trim()));
             }
             blocks.push(Block::Item(words));
+        } else if line.starts_with("![") {
+            // A picture, for readers of the file.
         } else if !line.is_empty() {
             let mut words = line.to_owned();
             let goes_on =

@@ -22,8 +22,8 @@ use crate::api::top::TopReport;
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q quits; a, h, b, p, f, i and n sort by activity, health, backlog, pending deliveries, failures, requests
-in flight and name. Without a terminal, the figures are printed once.
+    after_help = "Keys: q quits; a, h, b, p, f, i, d and n sort by activity, health, backlog, pending deliveries, failures, requests
+in flight, dead letters and name. Without a terminal, the figures are printed once.
 
 Examples:
   gridhook top
@@ -78,6 +78,8 @@ enum SortOrder {
     Failures,
     /// Requests in flight
     InFlight,
+    /// Events that were given up
+    DeadLetters,
     /// Names, in order
     Name,
 }
@@ -98,13 +100,14 @@ enum StatusFilter {
 }
 
 impl SortOrder {
-    const KEYS: [(u8, Self, &'static str); 7] = [
+    const KEYS: [(u8, Self, &'static str); 8] = [
         (b'a', Self::Activity, "activity"),
         (b'h', Self::Health, "health"),
         (b'b', Self::Backlog, "backlog"),
         (b'p', Self::Pending, "pending"),
         (b'f', Self::Failures, "failures"),
         (b'i', Self::InFlight, "inFlight"),
+        (b'd', Self::DeadLetters, "deadLetters"),
         (b'n', Self::Name, "name"),
     ];
 

@@ -8,7 +8,7 @@ use crate::{
     event::{Seq, SubscriptionId, Timestamp},
     fanout::meter::TopicMeter,
     journal,
-    policy::record::{Counters, Cursor, EndpointView, Health, HeldBy},
+    policy::record::{Counters, Cursor, EndpointView, Health, HeldBy, job::Job},
     store::chunk::LogTail,
     subscription::SubscriptionMeasures,
     supervision::IncarnationEnds,
@@ -84,6 +84,16 @@ impl TopicHandle {
             })
         };
         children.iter().map(glance).collect()
+    }
+
+    /// The jobs that have not ended, with the record of their subscription.
+    pub fn open_jobs(&self) -> Vec<(Arc<SubscriptionRecord>, Job)> {
+        let open = |child: &Arc<SubscriptionHandle>| {
+            let record = Arc::clone(&child.shared.plan().record);
+            let jobs = child.shared.read_state(|state| state.cursor.jobs.clone());
+            jobs.into_iter().map(move |job| (Arc::clone(&record), job)).collect::<Vec<_>>()
+        };
+        self.children().iter().flat_map(open).collect()
     }
 
     /// All subscriptions at a glance with their response times by range since the process started.

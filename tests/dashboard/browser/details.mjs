@@ -113,6 +113,50 @@ await scene({
     await context.close();
   },
 
+  async 'a retry schedule is shown by status, and a simulation runs and says what is wrong with it'() {
+    const { context, page, watch } = await visit(server);
+    watch.allowed = [/status of 400/];
+    await page.keyboard.press('g');
+    await page.keyboard.press('r');
+    await page.getByRole('heading', { level: 1, name: 'Retry schedule' }).waitFor();
+    const row = page.locator('main tr').filter({ hasText: /^503/ });
+    await row.getByText('0, 30 s, 60 s, 2 min, 7 min').waitFor();
+    await page.locator('main').getByLabel('Destination').selectOption('resource');
+    check(page.url().includes('destination=resource'), `the choice is not in the address: ${page.url()}`);
+    const form = page.getByRole('form', { name: 'Simulate' });
+    await form.getByLabel('Endpoint models').fill('broken');
+    await form.getByRole('button', { name: 'Run' }).click();
+    await form.locator('.wrong').getByText('there is no endpoint model').waitFor();
+    await form.getByLabel('Endpoint models').fill('outage:5h healthy');
+    await form.getByLabel('Event subscriptions').fill('4');
+    await form.getByText('gridhook simulate --edition current --model outage:5h --model healthy').waitFor();
+    await form.getByRole('button', { name: 'Run' }).click();
+    await form.getByRole('row').filter({ hasText: 'outage:5h' }).waitFor();
+    await form.getByRole('img', { name: /Share of the events/ }).waitFor();
+    watch.clean('retry schedule');
+    await context.close();
+  },
+
+  async 'the way to chaos is there only where chaos is'() {
+    const off = await visit(server);
+    await off.page.getByRole('link', { name: 'Server', exact: true }).waitFor();
+    const way = (page) => page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Chaos' });
+    await settled(off.page);
+    check((await way(off.page).count()) === 0, 'a server without chaos offers it');
+    await off.page.keyboard.press('g');
+    await off.page.keyboard.press('c');
+    check(!off.page.url().includes('chaos'), 'a key leads to it');
+    await off.context.close();
+    const on = await visit(server, { seed: { 'js/app.js': (text) => text.replace('facts.data?.chaos ?? false', 'true') } });
+    await way(on.page).waitFor();
+    await on.context.close();
+    const other = await Server.start({ GRIDHOOK_CHAOS__ENABLED: 'true' });
+    const real = await visit(other);
+    await way(real.page).click();
+    await real.page.getByText('Active faults').waitFor();
+    await real.context.close();
+  },
+
   async 'the page works below the path prefix of a proxy'() {
     const target = new URL(server.url);
     const proxy = http.createServer((request, response) => {

@@ -1,7 +1,8 @@
 // Text of others in every place that reaches the page: nothing of it becomes markup, script or a request.
 import fs from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
-import { SCOPE, Server, check, endpoint, hash, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
+import { SCOPE, Server, atEnd, check, endpoint, hash, scene, settled, show, sleep, subscriptionId, topicId, until, visit } from './support.mjs';
 
 const CORPUS = [
   '<script>alert(1)</script>',
@@ -22,13 +23,18 @@ const id = subscriptionId('orders', 'billing');
 
 await scene({
   async 'hostile text is published, answered and stored'() {
-    server = await Server.start({ GRIDHOOK_CHAOS__ENABLED: 'true' });
+    // The name of an edition is that of its file, and a setting is shown as it was given.
+    const editions = fs.mkdtempSync(path.join(os.tmpdir(), 'gridhook-"><img src=x onerror=alert(1)>-'));
+    atEnd(() => fs.rmSync(editions, { recursive: true, force: true }));
+    fs.writeFileSync(path.join(editions, '"><img src=x onerror=alert(1)>.toml'), 'base = "current"\n');
+    server = await Server.start({ GRIDHOOK_CHAOS__ENABLED: 'true', GRIDHOOK_POLICY__EDITIONS_DIR: editions });
     const hook = await endpoint(() => ALL.replaceAll('\u0000', ''));
     await server.topic('orders');
     await server.ask('PUT', `${SCOPE}/topics/orders`, { location: 'local', tags: { '<b>tag</b>': '<img src=x onerror=alert(1)>' } });
     const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };
+    const deliveryAttributeMappings = CORPUS.filter((text) => /^[ -~]*$/.test(text)).map((value, index) => ({ name: `x-hostile-${index}`, type: 'Static', properties: { value } }));
     const labels = ['<img src=x onerror=alert(1)>'];
-    await server.subscribe('orders', 'billing', `${hook}/400/"><script>alert(1)</script>`, { properties: { deadLetterDestination, labels } });
+    await server.subscribe('orders', 'billing', `${hook}/400/"><script>alert(1)</script>`, { properties: { deadLetterDestination, labels }, webhook: { deliveryAttributeMappings } });
     await server.subscribe('orders', 'down', `${hook}/503`);
     await server.subscribe('orders', 'picky', `${hook}/200`, { properties: { filter: { advancedFilters: [{ operatorType: 'StringContains', key: 'data.<img src=x onerror=alert(1)>', values: ['"><script>alert(1)</script>'] }] } } });
     await server.publish('orders', CORPUS.map((text, index) => ({ id: text.replaceAll('\u0000', '') || `${index}`, eventType: text, subject: text, data: { [text]: text, html: ALL } })));
@@ -43,6 +49,8 @@ await scene({
       hash('subscription', { id }), hash('subscription', { id, tab: 'dead-letters' }), hash('subscription', { id, tab: 'settings' }), hash('edit', { id }),
       ...CORPUS.map((_, index) => hash('event', { topic: topicId('orders'), sequence: `${index + 1}` })), hash('event', { topic: topicId('orders'), id: CORPUS[1] }),
       hash('dead-letters', { id, reason: CORPUS[0] }), hash('filter', { id: subscriptionId('orders', 'picky') }), hash('tail', { type: CORPUS[1], subscription: CORPUS[3] }),
+      hash('subscription', { id, tab: 'jobs' }), hash('subscription', { id, tab: 'actor' }), hash('jobs'), hash('jobs', { id, new: 'replay' }), hash('subscriptions', { topic: CORPUS[1] }), hash('edit', { topic: CORPUS[1] }),
+      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
       hash('server', { tab: CORPUS[1] }), hash(CORPUS[1]), hash('topic', { id: CORPUS[1] }), hash('subscription', { id: `/${CORPUS[3]}` }),
     ];
     watch.allowed = [/status of 40[04]/];
@@ -60,6 +68,22 @@ await scene({
     await page.getByRole('button', { name: 'Test the filter' }).click();
     await page.getByText('match', { exact: false }).first().waitFor();
     await harmless(page, 'filter bench');
+    await show(page, hash('subscription', { id, tab: 'settings' }));
+    await page.getByRole('button', { name: 'Reveal the full address and headers' }).click();
+    await page.getByText('"><img src=x onerror=alert(1)>', { exact: true }).first().waitFor();
+    await harmless(page, 'revealed headers');
+    // What the server says of what was typed.
+    await show(page, hash('edit', { topic: topicId('orders') }));
+    await page.locator('main').getByLabel('Name', { exact: true }).fill(CORPUS[1]);
+    await page.locator('main').getByLabel('Endpoint URL').fill(`http://127.0.0.1:9/${CORPUS[0]}`);
+    await page.getByRole('button', { name: 'Review' }).click();
+    await page.locator('main .wrong, main .notice').first().waitFor();
+    await harmless(page, 'a refused event subscription');
+    await show(page, hash('editions'));
+    await page.getByRole('form', { name: 'Simulate' }).getByLabel('Endpoint models').fill(CORPUS[0]);
+    await page.getByRole('button', { name: 'Run' }).click();
+    await page.locator('main .wrong').first().waitFor();
+    await harmless(page, 'a refused simulation');
     await show(page, hash('tail'));
     await page.getByText('connected').waitFor();
     await server.publish('orders', CORPUS.map((text, index) => ({ id: `again-${index}`, eventType: text, subject: text })));

@@ -82,7 +82,7 @@ await scene({
   async 'the other views stand it, too'() {
     const { context, page, watch } = await visit(server);
     const id = subscriptionId('topic-0', 'subscription-0-0');
-    for (const view of [hash('overview'), hash('topics'), hash('topic', { id: topicId('topic-0') }), hash('subscription', { id }), hash('event'), hash('dead-letters'), hash('jobs'), hash('filter', { id }), hash('server'), hash('server', { tab: 'supervision' })]) {
+    for (const view of [hash('overview'), hash('topics'), hash('topic', { id: topicId('topic-0') }), hash('subscription', { id }), hash('event'), hash('dead-letters'), hash('jobs'), hash('filter', { id }), hash('server'), hash('server', { tab: 'supervision' }), hash('editions')]) {
       await show(page, view);
       await settled(page);
       const nodes = await page.evaluate(() => document.querySelectorAll('*').length);

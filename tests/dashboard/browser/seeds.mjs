@@ -1,5 +1,5 @@
 // The checks of the other scenes find what they look for: a page with a seeded bug fails each of them.
-import { NETWORK, Server, check, hash, scene, settled, show, signIn, until, visit } from './support.mjs';
+import { NETWORK, Server, check, hash, scene, settled, show, signIn, topicId, until, visit } from './support.mjs';
 import { VIEWS, fill } from './views.mjs';
 
 let server;
@@ -57,6 +57,44 @@ await scene({
     await settled(page);
     await page.keyboard.press('j');
     check(!(await page.evaluate(() => document.activeElement?.matches('[data-open]'))), 'the seeded key works');
+    await context.close();
+  },
+
+  async 'a page that rounds numbers is found'() {
+    const { context, page } = await seeded('js/json.js', "let out = '';", 'return JSON.stringify(JSON.parse(text), null, 2); let out;');
+    await server.ask('POST', '/topics/orders/api/events', `[{"id":"exact","eventType":"Order.Paid","subject":"/a","dataVersion":"1","eventTime":"${new Date().toISOString()}","data":{"long":9007199254740993}}]`);
+    await show(page, hash('event', { topic: topicId('orders'), id: 'exact' }));
+    await page.locator('main summary').first().click();
+    const text = await page.locator('.payload pre').innerText();
+    check(text.includes('"long"') && !text.includes('9007199254740993'), `the seeded page is exact: ${text}`);
+    await context.close();
+  },
+
+  async 'a page that is wider than a small screen is found'() {
+    const { context, page } = await visit(server, { viewport: { width: 320, height: 640 }, seed: { 'app.css': (text) => `${text}\nmain { min-width: 640px; }` } });
+    check((await page.evaluate(() => document.documentElement.scrollWidth)) > 320, 'a wide page went through');
+    await context.close();
+  },
+
+  async 'a pause that does not pause is found'() {
+    const { context, page } = await seeded('js/poll.js', 'paused.get() || hidden.get()', 'hidden.get()');
+    await page.keyboard.press('p');
+    await page.locator('.bar').getByText('paused').waitFor();
+    const requests = [];
+    page.on('request', (request) => requests.push(request.url()));
+    await until('a request of the paused page', () => requests.some((url) => url.includes('/top')));
+    await context.close();
+  },
+
+  async 'a page that asks too early is found'() {
+    const { context, page } = await seeded('js/poll.js', 'error.retryAfter * 1000', '0');
+    let asked = 0;
+    await context.route('**/supervision', (route) => {
+      asked += 1;
+      return route.fulfill({ status: 503, headers: { 'retry-after': '600' }, json: { error: { code: 'ServerBusy', message: 'Too many requests wait.', details: [] } } });
+    });
+    await show(page, hash('server', { tab: 'supervision' }));
+    await until('a second request', () => asked > 1);
     await context.close();
   },
 

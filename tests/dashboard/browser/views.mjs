@@ -20,11 +20,13 @@ export const VIEWS = [
   { name: 'tail', at: hash('tail'), empty: 'Nothing yet', full: 'Nothing yet' },
   { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'legacy' },
   { name: 'dead letters of one', at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }), full: 'UndeliverableDueToHttpBadRequest' },
-  { name: 'all jobs', at: hash('jobs'), empty: 'No event subscription matches', full: 'New replay' },
-  { name: 'jobs', at: hash('jobs', { id }), full: 'No job yet' },
+  { name: 'all jobs', at: hash('jobs'), empty: 'No job runs or is paused', full: 'replay 16' },
+  { name: 'jobs', at: hash('jobs', { id: subscriptionId('orders', 'picky') }), full: 'No job yet' },
   { name: 'new replay', at: hash('jobs', { id, new: 'replay' }), full: 'The last hour' },
   { name: 'filter bench', at: hash('filter', { id }), full: 'Test the filter' },
+  { name: 'retry schedule', at: hash('editions'), empty: 'Attempts by status', full: 'any other' },
   { name: 'server', at: hash('server'), empty: 'Accepts events', full: 'Accepts events' },
+  { name: 'server: settings', at: hash('server', { tab: 'settings' }), empty: 'delivery.validate', full: 'chaos.enabled' },
   { name: 'server: store', at: hash('server', { tab: 'store' }), full: 'Check the store' },
   { name: 'server: supervision', at: hash('server', { tab: 'supervision' }), full: 'Actors' },
   { name: 'chaos', at: hash('chaos'), empty: 'Chaos is off', full: 'Active faults' },
@@ -47,6 +49,9 @@ export async function fill(server) {
   const status = (name) => server.ask('GET', `${subscriptionId('orders', name)}/status`);
   await until('the deliveries', async () => (await status('billing')).counters.delivered === 3 && (await status('legacy')).counters.deadLettered === 3);
   await until('the suspension', async () => (await status('warehouse')).health.state === 'suspended' || server.publish('orders', [{ id: `more-${Date.now()}`, eventType: 'Order.Paid' }]).then(() => false));
+  // A job that does not end by itself.
+  const job = await server.ask('POST', `${subscriptionId('orders', 'billing')}/replays`, { eventsPerSecond: 0.001 });
+  await server.ask('POST', `${subscriptionId('orders', 'billing')}/replays/${job.id}/pause`);
 }
 
 async function shows(page, text) {
@@ -123,5 +128,5 @@ if (process.argv[1].endsWith('views.mjs')) {
 
 /** Views that read nothing by themselves once they are shown do not notice. */
 function POLLS({ name }) {
-  return !['a chapter', 'editor', 'new subscription', 'events', 'filter bench', 'help', 'server: store', 'tail'].includes(name);
+  return !['a chapter', 'editor', 'new subscription', 'events', 'filter bench', 'help', 'retry schedule', 'server: store', 'tail'].includes(name);
 }

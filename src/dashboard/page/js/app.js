@@ -1,8 +1,9 @@
 // The page: sign-in, navigation, and the view that the address names.
-import { farewell, borrow, outage, session, signIn, signOut } from './api.js';
+import { farewell, borrow, get, outage, session, signIn, signOut } from './api.js';
 import { html, render, useEffect, useState } from './html.js';
-import { OTHERS, PLACES, isHelpOpen, listen } from './keys.js';
-import { link, paused, route, shortcuts, theme, useStore, zone } from './state.js';
+import { OTHERS, PLACES, isHelpOpen, isThere, listen } from './keys.js';
+import { usePoll } from './poll.js';
+import { hasChaos, link, paused, route, shortcuts, theme, useStore, zone } from './state.js';
 import { Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
@@ -18,6 +19,7 @@ const VIEWS = {
   'dead-letters': () => import('./views/dead-letters.js'),
   jobs: () => import('./views/jobs.js'),
   filter: () => import('./views/filter.js'),
+  editions: () => import('./views/editions.js'),
   server: () => import('./views/server.js'),
   chaos: () => import('./views/chaos.js'),
   help: () => import('./views/help.js'),
@@ -28,7 +30,7 @@ const GROUPS = [
   ['Observe', ['o', 'e', 'l']],
   ['Resources', ['t', 's']],
   ['Deliver again', ['d', 'j']],
-  ['Try', ['f']],
+  ['Try', ['f', 'r']],
   ['Server', ['v', 'c', 'h']],
 ];
 
@@ -69,10 +71,13 @@ function SignIn() {
 
 function Navigation({ view }) {
   const present = PARENT[view] ?? view;
+  useStore(hasChaos);
+  const facts = usePoll((signal) => get('/server', signal), ['facts'], 0);
+  useEffect(() => hasChaos.set(facts.data?.chaos ?? false), [facts.data]);
   return html`<nav class="views" aria-label="Views">
     ${GROUPS.map(([name, keys]) => html`<div key=${name} class="group">
       <span class="group-name">${name}</span>
-      ${keys.map((key) => {
+      ${keys.filter(isThere).map((key) => {
         const [id, text] = PLACES[key];
         return html`<a key=${id} href=${link(id)} aria-current=${present === id ? 'page' : undefined}>${text}</a>`;
       })}
@@ -105,7 +110,7 @@ function Keys() {
   const state = useStore(shortcuts);
   if (!isOpen) return null;
   const close = () => isHelpOpen.set(false);
-  const places = Object.entries(PLACES).map(([key, [, text]]) => [`g ${key}`, text]);
+  const places = Object.entries(PLACES).filter(([key]) => isThere(key)).map(([key, [, text]]) => [`g ${key}`, text]);
   return html`<${Dialog} title="Keys" onClose=${close}>
     <dl class="keys">${[...OTHERS, ...places].map(([key, text]) => html`<div key=${key}><dt>${key.split(/\s+/).map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
     <p><label><input type="checkbox" checked=${state === 'on'} onChange=${() => shortcuts.set(state === 'on' ? 'off' : 'on')} /> Shortcuts of one key are on</label></p>

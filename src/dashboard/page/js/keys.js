@@ -1,5 +1,5 @@
 // Shortcuts. They are one key each, never while text is written, and can be switched off.
-import { go, paused, shortcuts } from './state.js';
+import { go, hasChaos, paused, shortcuts } from './state.js';
 import { store } from './state.js';
 
 /** `g` and a letter. */
@@ -12,10 +12,14 @@ export const PLACES = {
   d: ['dead-letters', 'Dead letters'],
   j: ['jobs', 'Jobs and replay'],
   f: ['filter', 'Filter bench'],
+  r: ['editions', 'Retry schedule'],
   v: ['server', 'Server'],
   c: ['chaos', 'Chaos'],
   h: ['help', 'Manual and API'],
 };
+
+/** Chaos is a place only where the server has it. */
+export const isThere = (key) => key in PLACES && (key !== 'c' || hasChaos.get());
 
 export const OTHERS = [
   ['/', 'Search in this view'],
@@ -72,10 +76,9 @@ function press(event) {
   if (isWriting(target) || document.querySelector('dialog[open]') || shortcuts.get() === 'off') return;
   if (isGoing) {
     isGoing = false;
-    const place = PLACES[key];
-    if (place) {
+    if (isThere(key)) {
       event.preventDefault();
-      go(place[0]);
+      go(PLACES[key][0]);
     }
     return;
   }

@@ -56,7 +56,7 @@ export function markdown(text) {
         else items[items.length - 1] += ` ${one.trim()}`;
       }
       blocks.push(html`<ul>${items.map((item) => html`<li>${inline(item)}</li>`)}</ul>`);
-    } else if (line === '') n += 1;
+    } else if (line === '' || line.startsWith('![')) n += 1;
     else blocks.push(html`<p>${inline(until((one) => one === '' || /^(#+ |\||```|[-*] )/.test(one)).join(' '))}</p>`);
   }
   return blocks;

@@ -131,6 +131,8 @@ export const theme = preference('theme', 'auto');
 export const shortcuts = preference('shortcuts', 'on');
 /** Whether the operator stopped the refresh. */
 export const paused = store(false);
+/** Whether the server can be broken on purpose. */
+export const hasChaos = store(false);
 /** Whether the page is hidden. */
 export const hidden = store(document.visibilityState === 'hidden');
 document.addEventListener('visibilitychange', () => hidden.set(document.visibilityState === 'hidden'));

@@ -5,6 +5,9 @@ import { link } from '../state.js';
 import { num, splitId, topicArgument } from '../format.js';
 import { Command, Copy, Facts, Time, tell } from '../ui.js';
 
+/** Properties with a row of their own; others are shown as they are. */
+const SHOWN = new Set(['topic', 'destination', 'deliveryConfiguration', 'deliveryWithResourceIdentity', 'endpointInService', 'eventDeliverySchema', 'retryPolicy', 'deadLetterDestination', 'labels', 'expirationTimeUtc', 'provisioningState', 'filter', 'filtersConfiguration']);
+
 export function Configuration({ id, data }) {
   const { topic, name } = splitId(id);
   const { properties } = data;
@@ -16,7 +19,7 @@ export function Configuration({ id, data }) {
     <div class="columns">
       <section class="panel"><h2>Delivery</h2><${Facts} rows=${[
         ['Destination', properties.destination?.endpointType ?? properties.deliveryConfiguration?.deliveryMode],
-        ['Endpoint', webhook.endpointBaseUrl && html`<code>${webhook.endpointBaseUrl}</code>`],
+        ['Endpoint', (webhook.endpointBaseUrl ?? webhook.resourceId) && html`<code>${webhook.endpointBaseUrl ?? webhook.resourceId}</code>`],
         properties.endpointInService && ['In service', html`<code>${properties.endpointInService}</code>`],
         ['Schema', properties.eventDeliverySchema],
         ['Batch', `${num(webhook.maxEventsPerBatch ?? 1)} events, ${num(webhook.preferredBatchSizeInKilobytes ?? 64)} KB`],
@@ -24,6 +27,7 @@ export function Configuration({ id, data }) {
         ['Dead letters', letters ? html`<code>${letters.properties.resourceId}${letters.properties.blobContainerName ? ` / ${letters.properties.blobContainerName}` : ''}</code>` : 'no destination: what is given up is dropped'],
         ['Labels', properties.labels?.join(', ')],
         ['Expires', properties.expirationTimeUtc && html`<${Time} at=${properties.expirationTimeUtc} exact=${true} />`],
+        ...Object.entries(properties).filter(([key]) => !SHOWN.has(key)).map(([key, value]) => [key, html`<code>${JSON.stringify(value)}</code>`]),
         ['State', properties.provisioningState],
         ['Changed', data.systemData && html`<${Time} at=${data.systemData.lastModifiedAt} /> by ${data.systemData.lastModifiedBy}`],
       ]} /></section>

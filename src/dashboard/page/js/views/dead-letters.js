@@ -28,12 +28,13 @@ export default function DeadLetters() {
 /** Which event subscriptions have any. */
 function Places() {
   const [text, setText] = useParam('q');
-  const poll = usePoll((signal) => top({ by: 'failures', top: 500 }, signal), ['dead letters'], 5000);
+  const poll = usePoll((signal) => top({ by: 'deadLetters', top: 500 }, signal), ['dead letters'], 5000);
   return html`
     <div class="filters"><${Search} label="Search by event subscription or topic" value=${text} onChange=${setText} /></div>
     <${Loaded} poll=${poll} isEmpty=${(data) => data.top.every((line) => !line.deadLettered && !line.dropped)} empty="No event was given up.">${(data) => {
       const rows = data.top.filter((line) => (line.deadLettered || line.dropped) && `${line.topic}/${line.subscription}`.toLowerCase().includes(text.toLowerCase()));
-      return html`<${Table} name="Event subscriptions with dead letters" rows=${rows} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
+      return html`<p><b>${num(data.deadLettered)} dead-lettered, ${num(data.dropped)} dropped</b> in all event subscriptions, since each was created.</p>
+        <${Table} name="Event subscriptions with dead letters" rows=${rows} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
         { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: subscriptionId(line.topic, line.subscription) })}>${line.subscription}</a>` },
         { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
         { key: 'dead', name: 'Dead-lettered', num: true, cell: (line) => num(line.deadLettered) },

@@ -31,7 +31,7 @@ function editable(data) {
   const properties = structuredClone(data.properties);
   for (const key of SERVER_OWNED) delete properties[key];
   const webhook = properties.destination?.properties ?? {};
-  webhook.endpointUrl = webhook.endpointBaseUrl ?? '';
+  if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;
   delete webhook.endpointBaseUrl;
   delete webhook.signing;
   if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret)) delete webhook.deliveryAttributeMappings;
@@ -138,6 +138,8 @@ function Editor({ topic, id = '', before }) {
   const text2 = (path, label, more = {}) => html`<${Field} label=${label} value=${read(body, path) ?? ''} error=${about(path)} onInput=${(event) => put(path)(more.type === 'number' ? (event.currentTarget.value === '' ? '' : Number(event.currentTarget.value)) : event.currentTarget.value)} ...${more} />`;
   const list = (path) => (event) => put(path)(event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean).length > 0 ? event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean) : '');
 
+  // Other destinations are changed in the JSON.
+  const isWebhook = (body.destination?.endpointType ?? 'WebHook') === 'WebHook';
   return html`
     <${Head} title=${id ? `Edit ${splitId(id).name}` : 'New event subscription'} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })], ...(id ? [[splitId(id).name, link('subscription', { id })]] : [])]} />
     <form onSubmit=${review}>
@@ -145,7 +147,7 @@ function Editor({ topic, id = '', before }) {
         <div>
           <fieldset><legend>Delivery</legend>
             ${!id && html`<${Field} label="Name" value=${name} required autofocus hint="3 to 64 letters, digits and hyphens" onInput=${(event) => { setName(event.currentTarget.value); setPlan(null); }} />`}
-            ${text2('destination.properties.endpointUrl', 'Endpoint URL', { required: true, type: 'url', placeholder: 'https://example.com/hook', hint: id ? 'Shown without its query. The query is kept unless you change the URL. A new address is validated first.' : 'It is validated first (handshake), which may take 35 s.' })}
+            ${isWebhook && text2('destination.properties.endpointUrl', 'Endpoint URL', { required: true, type: 'url', placeholder: 'https://example.com/hook', hint: id ? 'Shown without its query. The query is kept unless you change the URL. A new address is validated first.' : 'It is validated first (handshake), which may take 35 s.' })}
             <${Select} label="Delivery schema" value=${body.eventDeliverySchema ?? ''} onChange=${put('eventDeliverySchema')} options=${[['EventGridSchema', 'Event Grid'], ['CloudEventSchemaV1_0', 'CloudEvents 1.0'], ['CustomInputSchema', 'as published (custom)']]} />
             ${text2('destination.properties.maxEventsPerBatch', 'Events in a request, at most', { type: 'number', min: 1, max: 5000 })}
             ${text2('destination.properties.preferredBatchSizeInKilobytes', 'Preferred kilobytes in a request', { type: 'number', min: 1, max: 1024 })}

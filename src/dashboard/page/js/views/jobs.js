@@ -19,7 +19,21 @@ export default function Jobs() {
       about=${id ? null : 'A replay sends stored events to one event subscription again; a redrive sends its dead letters again.'}>
       ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
     <//>
-    ${id ? html`<${JobsOf} id=${id} />` : html`<${Choose} />`}
+    ${id ? html`<${JobsOf} id=${id} />` : html`<${Open} /><${Choose} />`}
+  `;
+}
+
+/** The jobs of all event subscriptions that have not ended. */
+function Open() {
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['Jobs']>} */ (get('/jobs', signal)), ['all jobs']);
+  useChanges(poll.refresh);
+  return html`
+    <h2>Running and paused</h2>
+    <${Loaded} poll=${poll} isEmpty=${(data) => data.open === 0} empty="No job runs or is paused.">${(/** @type {Schemas['Jobs']} */ data) => html`
+      <${JobTable} rows=${data.jobs.map((job) => ({ ...job, subscription: subscriptionId(job.topic, job.subscription) }))} isOfAll=${true} />
+      ${data.open > data.jobs.length && html`<p class="hint">The newest ${num(data.jobs.length)} of ${num(data.open)}.</p>`}
+    `}<//>
+    <${Command} parts=${['replay', 'running']} />
   `;
 }
 

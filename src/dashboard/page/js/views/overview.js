@@ -27,6 +27,7 @@ export default function Overview() {
         <${Figure} name="Backlog" value=${num(data.backlog)} href=${link('subscriptions', { by: 'backlog' })} title="Events that are not yet read by their event subscription" />
         <${Figure} name="Pending" value=${num(data.pending)} href=${link('subscriptions', { by: 'pending' })} title="Events that failed and are tried again" />
         <${Figure} name="In flight" value=${num(data.inFlight)} />
+        <${Figure} name="Given up" value=${num(Number(data.deadLettered) + Number(data.dropped))} href=${link('dead-letters')} title="Events that were dead-lettered or dropped" />
         <${Figure} name="Suspended" value=${num(data.suspended)} kind=${data.suspended > 0 ? 'bad' : ''} href=${link('subscriptions', { health: 'suspended' })} />
         <${Figure} name="Held" value=${num(data.held)} kind=${data.held > 0 ? 'warn' : ''} href=${link('subscriptions', { health: 'held' })} />
         <${Figure} name="Subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions')} />

@@ -1,7 +1,7 @@
 // The server itself: is it ready, its actors, its store, its clock.
 import { may, call, get, open, post } from '../api.js';
 import { run } from '../actions.js';
-import { duration, num, shortName } from '../format.js';
+import { bytes, duration, num, shortName } from '../format.js';
 import { html, useState } from '../html.js';
 import { parse } from '../json.js';
 import { usePoll } from '../poll.js';
@@ -12,7 +12,7 @@ import { Badge, Command, Facts, Failed, Field, Head, Loaded, Tabs, Time } from '
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-const TABS = [['state', 'State'], ['store', 'Store and backup'], ['supervision', 'Supervision']];
+const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision']];
 
 export default function Server() {
   const [tab, setTab] = useParam('tab', 'state');
@@ -20,6 +20,7 @@ export default function Server() {
     <${Head} title="Server" />
     <${Tabs} name="Parts of the server" tabs=${TABS} value=${tab} onChange=${setTab} />
     ${tab === 'state' && html`<${State} />`}
+    ${tab === 'settings' && html`<${Settings} />`}
     ${tab === 'store' && html`<${Store} />`}
     ${tab === 'supervision' && html`<${Supervision} />`}
   `;
@@ -28,6 +29,7 @@ export default function Server() {
 function State() {
   const ready = usePoll(readiness, ['ready']);
   const clock = usePoll((signal) => /** @type {Promise<Schemas['Clock']>} */ (get('/clock', signal)), ['clock']);
+  const facts = useFacts();
   return html`
     <${Loaded} poll=${ready}>${(/** @type {Schemas['Readiness']} */ data) => html`<section class="panel"><h2>Readiness</h2><${Facts} rows=${[
       ['Accepts events', data.ready ? html`<${Badge} kind="ok">yes<//>` : html`<${Badge} kind="bad">no<//>`],
@@ -36,6 +38,16 @@ function State() {
       ['Lost events', num(data.lostEvents)],
       data.problems.length > 0 && ['Problems', html`<ul class="plain">${data.problems.map((one) => html`<li>${one}</li>`)}</ul>`],
     ]} /><${Command} parts=${['health']} /></section>`}<//>
+    <${Loaded} poll=${facts}>${(/** @type {Schemas['ServerFacts']} */ data) => html`<section class="panel"><h2>Program</h2><${Facts} rows=${[
+      ['Version', data.version],
+      ['Started', html`<${Time} at=${data.started} /> (<${Time} at=${data.started} exact=${true} />)`],
+      ...data.listeners.map((one) => [`Connections of ${one.name}`, `${num(one.open)} open, ${num(one.admitted)} accepted, ${num(one.refused)} refused`]),
+      ['Memory', bytes(data.process.residentBytes)],
+      ['Processor time', duration(data.process.cpuSeconds)],
+      ['Threads', num(data.process.threads)],
+      ['Open files', `${num(data.process.openFiles)} of ${num(data.process.mostFiles)}`],
+      ['Free disk of the store', bytes(data.diskFreeBytes)],
+    ]} /><${Command} parts=${['server']} /></section>`}<//>
     <${Loaded} poll=${clock}>${(/** @type {Schemas['Clock']} */ data) => html`<section class="panel"><h2>Clock</h2><${Facts} rows=${[
       ['Time by which events age', html`<${Time} at=${data.time} exact=${true} />`],
       ['System clock', html`<${Time} at=${data.wallClock} exact=${true} />`],
@@ -44,6 +56,20 @@ function State() {
     ]} />${data.expiryHeld && may('operate') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}
     <${Command} parts=${['clock', 'show']} /></section>`}<//>
   `;
+}
+
+const useFacts = () => usePoll((signal) => /** @type {Promise<Schemas['ServerFacts']>} */ (get('/server', signal)), ['server']);
+
+/** What an operator changed. */
+function Settings() {
+  return html`<${Loaded} poll=${useFacts()} isEmpty=${(data) => data.settings.length === 0} empty="Every setting has its default.">${(/** @type {Schemas['ServerFacts']} */ data) => html`
+    <${Table} name="Settings that differ from the defaults" rows=${data.settings} id=${(row) => row.key} columns=${/** @type {import('../table.js').Columns<Schemas['ServerSetting']>} */ ([
+      { key: 'key', name: 'Setting', cell: (row) => html`<code data-open tabindex="-1">${row.key}</code>` },
+      { key: 'value', name: 'Value', wide: true, cell: (row) => html`<code>${row.value}</code>` },
+      { key: 'origin', name: 'From', wide: true, cell: (row) => row.origin },
+    ])} />`}<//>
+    <p class="hint">As the server was started with them. Values of secrets are not shown.</p>
+    <${Command} parts=${['config', 'check', '--changed']} />`;
 }
 
 /** Reads lines of progress until the last one, which has the result. */

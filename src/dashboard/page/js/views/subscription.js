@@ -65,7 +65,8 @@ function State({ data, resource }) {
   const health = data.health;
   const { endpoint } = data;
   const states = [['healthy', 'ok'], ['suspended', 'bad'], ['probing', 'info']];
-  const address = resource?.properties.destination?.properties?.endpointBaseUrl;
+  const destination = resource?.properties.destination;
+  const address = destination?.properties?.endpointBaseUrl ?? (destination && `${destination.endpointType} ${destination.properties?.resourceId ?? ''}`);
   const provisioning = resource?.properties.provisioningState;
   return html`<section class="panel" aria-label="Health">
     <div class="states">

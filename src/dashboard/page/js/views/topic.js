@@ -71,6 +71,7 @@ function Figures({ data, id }) {
     <${Figure} name="Bytes" value=${data.bytesPerSecond === null || data.bytesPerSecond === undefined ? '–' : `${bytes(data.bytesPerSecond)}/s`} />
     <${Figure} name="Published in all" value=${num(data.published)} />
     <${Figure} name="Without a match" value=${num(data.unmatched)} kind=${data.unmatched > 0 ? 'warn' : ''} title="Events that matched no event subscription, since the start of the server" />
+    ${data.duplicateEvents > 0 && html`<${Figure} name="Duplicates" value=${num(data.duplicateEvents)} title="Events whose id was accepted before, since the start of the server" />`}
     <${Figure} name="Event subscriptions" value=${num(data.subscriptions)} href=${link('subscriptions', { topic: id })} />
     <${Figure} name="Stored events" value=${num(kept.toString())} href=${link('event', { topic: id })} />
     <${Figure} name="Log begins" value=${data.logFrom ? html`<${Time} at=${data.logFrom} />` : '–'} />
@@ -95,7 +96,7 @@ function Subscriptions({ id }) {
     <${Loaded} poll=${poll} empty=${html`<p>Nothing subscribes to this topic, so its events go nowhere.</p><${Command} parts=${['subscriptions', 'create', topicArgument(id), 'NAME', '--endpoint', 'https://example.com/hook']} />`}>${(rows) => html`
       <${Table} name="Event subscriptions" rows=${rows} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<Schemas['EventSubscription'] & { properties: any }>} */ ([
         { key: 'name', name: 'Name', cell: (row) => html`<a data-open href=${link('subscription', { id: row.id })}>${row.name}</a>` },
-        { key: 'endpoint', name: 'Endpoint', cell: (row) => row.properties.destination?.properties?.endpointBaseUrl ?? row.properties.deliveryConfiguration?.deliveryMode ?? '–' },
+        { key: 'endpoint', name: 'Endpoint', cell: (row) => row.properties.destination?.properties?.endpointBaseUrl ?? row.properties.destination?.endpointType ?? row.properties.deliveryConfiguration?.deliveryMode ?? '–' },
         { key: 'types', name: 'Event types', cell: (row) => row.properties.filter?.includedEventTypes?.join(', ') || 'all' },
         { key: 'state', name: 'State', cell: (row) => html`<${Badge} kind=${row.properties.provisioningState === 'Succeeded' ? 'ok' : 'warn'}>${row.properties.provisioningState}<//>` },
       ])} />

@@ -1,0 +1,99 @@
+//! `GET /editions`: the editions of the delivery policy, with the attempts that they lead to.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use actix_web::{HttpResponse, web};
+
+use super::Control;
+use crate::{
+    api::editions::{EditionView, EditionsReport, ScheduleView},
+    event::Timestamp,
+    policy::{
+        edition::{Edition, EndpointKind},
+        outcome::{Failure, Outcome, Reason, RequestResult},
+        retry::{self, Failed, Jitter, RetryDecision},
+    },
+};
+
+/// The editions, and what a simulation of one takes from the settings.
+#[derive(Clone, Debug, Default)]
+pub struct EditionTables {
+    /// The editions by name.
+    pub by_name: BTreeMap<String, Arc<Edition>>,
+    /// The response timeout.
+    pub response_wait: Duration,
+    /// How long the journal collects outcomes before a write.
+    pub outcome_wait: Duration,
+    /// Maximum requests in flight for an event subscription.
+    pub concurrency: u32,
+}
+
+/// `GET /editions`.
+pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
+    HttpResponse::Ok().json(EditionsReport {
+        default: control.editions.default.clone(),
+        editions: control
+            .edition_tables
+            .by_name
+            .iter()
+            .map(|(name, edition)| EditionView::new(name, edition))
+            .collect(),
+    })
+}
+
+impl EditionView {
+    fn new(name: &str, edition: &Edition) -> Self {
+        let kinds = [(EndpointKind::Webhook, "webhook"), (EndpointKind::Resource, "resource")];
+        Self {
+            name: name.to_owned(),
+            max_delivery_attempts: edition.attempts.default,
+            event_time_to_live_in_minutes: edition.time_to_live_minutes.default,
+            jitter_share: edition.retry.jitter_share,
+            jitter_max_seconds: edition.retry.jitter_max.as_secs_f64(),
+            retry_after_max_seconds: edition.retry.retry_after_max.as_secs_f64(),
+            suspended_after_failures: edition.probation.after_failures,
+            dead_letter_delay_seconds: edition.dead_letter.delay.as_secs_f64(),
+            schedules: kinds.into_iter().flat_map(|(kind, name)| schedules(edition, kind, name)).collect(),
+        }
+    }
+}
+
+/// A schedule for each status that the edition names, and the one for all other failures.
+fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<ScheduleView> {
+    let rules = edition.rules(kind);
+    let named = rules.never_retried.iter().chain(rules.waits.keys()).map(|status| (Some(*status), false));
+    let with_dead_letter = rules.never_retried_with_dead_letter.iter().map(|status| (Some(*status), true));
+    let mut all: Vec<(Option<u16>, bool)> = named.chain(with_dead_letter).collect();
+    all.sort_unstable();
+    all.push((None, false));
+    let view = |(status, with_dead_letter)| {
+        let (attempts, reason) = attempts(edition, kind, status, with_dead_letter);
+        ScheduleView {
+            destination: destination.to_owned(),
+            status,
+            with_dead_letter,
+            attempts_seconds: attempts.iter().map(Duration::as_secs_f64).collect(),
+            ends_with: reason.to_string(),
+        }
+    };
+    all.into_iter().map(view).collect()
+}
+
+/// The times of all attempts since the first, as the policy decides them, and why the last one is the last.
+fn attempts(edition: &Edition, kind: EndpointKind, status: Option<u16>, dead_letter: bool) -> (Vec<Duration>, Reason) {
+    let outcome = status.map_or(Outcome::Failed(Failure::GenericError), Outcome::of_status);
+    let answer = RequestResult { status, ..RequestResult::bare(outcome) };
+    let (terms, first) = (edition.rules(kind).terms(dead_letter), Timestamp(0));
+    let expires = first.after(Duration::from_secs(60 * u64::from(edition.time_to_live_minutes.default)));
+    let (mut all, mut at) = (vec![Duration::ZERO], first);
+    for number in 1.. {
+        let failed = Failed { number, first, sent: at, ended: at };
+        at = match retry::judge(edition, terms, edition.attempts.default, failed, &answer, Jitter(0.0)) {
+            RetryDecision::Again(next) if next < expires => next,
+            RetryDecision::Again(_) => break,
+            RetryDecision::Never(reason) => return (all, reason),
+        };
+        all.push(at.since(first));
+    }
+    (all, Reason::TimeToLiveExceeded)
+}

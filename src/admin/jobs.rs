@@ -1,0 +1,43 @@
+//! `GET /jobs`: the replays and redrives of all event subscriptions that have not ended.
+
+use std::cmp::Reverse;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+
+use super::{AdminError, Control, query};
+use crate::api::{
+    jobs::{JobsReport, OpenJobView},
+    replay::JobView,
+};
+
+/// Default number of listed jobs …
+const TOP: usize = 100;
+
+/// … and the maximum.
+const TOP_MAX: usize = 1_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobsQuery {
+    top: Option<String>,
+}
+
+/// `GET /jobs`.
+pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let JobsQuery { top } = query::read(request.query_string(), "top")?;
+    let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
+    let (now, topics) = (control.clock.now(), control.registry.topics());
+    let mut all = Vec::new();
+    for topic in &topics {
+        all.extend(topic.open_jobs().into_iter().map(|(record, job)| (topic, record, job)));
+    }
+    all.sort_by_key(|(topic, record, job)| (Reverse(job.began), topic.partition(), record.number, job.lane));
+    let open = all.len();
+    let jobs = all.into_iter().take(top).map(|(topic, record, job)| OpenJobView {
+        topic: topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
+        subscription: record.name.to_string(),
+        job: JobView::new(&job, now),
+    });
+    Ok(HttpResponse::Ok().json(JobsReport { now: now.to_string(), open, jobs: jobs.collect() }))
+}

@@ -1,0 +1,40 @@
+//! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the defaults.
+
+use actix_web::{HttpResponse, web};
+
+use super::{AdminError, ChaosMode, Control, metrics::process::ProcessFigures};
+use crate::api::server::{ListenerView, ProcessView, ServerReport};
+
+/// `GET /server`.
+pub(super) async fn report(
+    control: web::Data<Control>,
+    chaos: web::Data<ChaosMode>,
+) -> Result<HttpResponse, AdminError> {
+    let exposition = &control.exposition;
+    let journal = exposition.journal().cloned();
+    let read = move || (ProcessFigures::read(), journal.and_then(|journal| journal.figures().store?.free_bytes));
+    let (process, disk_free_bytes) =
+        web::block(read).await.map_err(|_| AdminError::Unavailable("The server is stopping.".to_owned()))?;
+    let ProcessFigures { cpu_seconds, resident_bytes, threads, open_files, most_files, .. } = process;
+    Ok(HttpResponse::Ok().json(ServerReport {
+        now: control.clock.now().to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: exposition.started().to_string(),
+        chaos: **chaos == ChaosMode::Enabled,
+        listeners: exposition.listeners().iter().map(|listener| ListenerView::new(listener)).collect(),
+        process: ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files },
+        disk_free_bytes,
+        settings: control.settings.clone(),
+    }))
+}
+
+impl ListenerView {
+    fn new(listener: &crate::metrics::ListenerCounters) -> Self {
+        Self {
+            name: listener.name.to_owned(),
+            open: listener.open.get(),
+            admitted: listener.admitted.get(),
+            refused: listener.refused.get() + listener.refused_by_address.get(),
+        }
+    }
+}

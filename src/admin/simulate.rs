@@ -1,0 +1,100 @@
+//! `POST /simulate`: runs an edition of the delivery policy against endpoint models, in virtual time.
+//!
+//! A simulation computes for seconds and cannot be stopped, so its size is bounded and only one runs at a time.
+
+use std::{
+    fmt::Display,
+    ops::RangeInclusive,
+    sync::{Arc, Mutex, TryLockError},
+    time::Duration,
+};
+
+use actix_web::{HttpResponse, web};
+
+use super::{
+    AdminError, Control,
+    arm::read_body,
+    model::{InvalidRequest, parse, read},
+};
+use crate::{
+    api::editions::SimulateBody,
+    simulate::{self, EndpointModel, SimulationPlan},
+};
+
+/// Maximum number of event subscriptions.
+const SUBSCRIPTIONS_MAX: u32 = 1_000;
+
+/// Maximum number of deliveries: event subscriptions times events.
+const DELIVERIES_MAX: f64 = 200_000.0;
+
+/// Maximum simulated days. Events live one day at most, so that a longer simulation only repeats itself.
+const DAYS_MAX: f64 = 30.0;
+
+/// Maximum events in a request, as in Event Grid.
+const BATCH_MAX: u32 = 5_000;
+
+/// Locked while a simulation runs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// `POST /simulate`.
+pub(super) async fn run(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let bytes = read_body(payload).await?;
+    let body: SimulateBody = if bytes.is_empty() { SimulateBody::default() } else { read(parse(&bytes)?)? };
+    let plan = plan(&control, &body)?;
+    let report = web::block(move || match TURN.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            Err(AdminError::Conflict("Another simulation is running; try again when it has ended.".to_owned()))
+        }
+        // The guard lives until the end of this `match`.
+        Ok(_) | Err(TryLockError::Poisoned(_)) => Ok(simulate::run(&plan, |_| ())),
+    });
+    let report = report.await.map_err(|_| AdminError::Unavailable("The simulation was interrupted.".to_owned()))?;
+    Ok(HttpResponse::Ok().json(report?))
+}
+
+fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, InvalidRequest> {
+    let name = body.edition.as_ref().unwrap_or(&control.editions.default);
+    let tables = &control.edition_tables;
+    let edition = tables.by_name.get(name).ok_or_else(|| {
+        let known: Vec<_> = tables.by_name.keys().map(String::as_str).collect();
+        InvalidRequest::new("edition", format!("is \"{}\"; allowed are {}", name.escape_debug(), known.join(", ")))
+    })?;
+    let days = within("days", body.days.unwrap_or(2.0), 0.001..=DAYS_MAX)?;
+    let subscriptions = body.subscriptions.unwrap_or(100);
+    within("subscriptions", subscriptions, 1..=SUBSCRIPTIONS_MAX)?;
+    let most = DELIVERIES_MAX / (f64::from(subscriptions) * days * 86_400.0);
+    let rate = within("rate", body.rate.unwrap_or(0.01), 0.000_001..=most)?;
+    let share = |text: &String| {
+        EndpointModel::parse_share(text, rate).map_err(|problem| InvalidRequest::new("models", problem))
+    };
+    let shares = match body.models.as_slice() {
+        [] => EndpointModel::mix(rate).to_vec(),
+        models => models.iter().map(share).collect::<Result<_, _>>()?,
+    };
+    let least = SimulationPlan::subscriptions_min(&shares);
+    if least > SUBSCRIPTIONS_MAX {
+        let problem = format!("need {least} event subscriptions for their shares; allowed are {SUBSCRIPTIONS_MAX}");
+        return Err(InvalidRequest::new("models", problem));
+    }
+    Ok(SimulationPlan {
+        edition: Arc::clone(edition),
+        subscriptions: within("subscriptions", subscriptions, least..=SUBSCRIPTIONS_MAX)?,
+        shares,
+        span: Duration::from_secs_f64(days * 86_400.0),
+        rate,
+        seed: body.seed.unwrap_or(1),
+        batch: within("batch", body.batch.unwrap_or(1), 1..=BATCH_MAX)?,
+        concurrency: tables.concurrency,
+        response_wait: tables.response_wait,
+        outcome_wait: tables.outcome_wait,
+        dead_letter: body.dead_letter.unwrap_or(true),
+    })
+}
+
+fn within<T: PartialOrd + Display>(target: &str, value: T, allowed: RangeInclusive<T>) -> Result<T, InvalidRequest> {
+    if allowed.contains(&value) {
+        return Ok(value);
+    }
+    let problem = format!("is {value}; allowed is a number from {} to {}", allowed.start(), allowed.end());
+    Err(InvalidRequest::new(target, problem))
+}

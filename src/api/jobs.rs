@@ -1,0 +1,31 @@
+//! Jobs of all event subscriptions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::replay::JobView;
+
+/// `GET /jobs`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Jobs)]
+pub struct JobsReport {
+    pub now: String,
+    /// Number of jobs that have not ended.
+    pub open: usize,
+    /// Jobs that have not ended, newest first.
+    pub jobs: Vec<OpenJobView>,
+}
+
+/// A job that has not ended, with its event subscription.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = OpenJob)]
+pub struct OpenJobView {
+    /// Resource id of the topic.
+    pub topic: String,
+    /// Name of the event subscription.
+    pub subscription: String,
+    #[serde(flatten)]
+    pub job: JobView,
+}

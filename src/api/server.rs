@@ -1,0 +1,71 @@
+//! Facts of the server.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `GET /server`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ServerFacts)]
+pub struct ServerReport {
+    pub now: String,
+    /// Version of the program.
+    pub version: String,
+    /// Start of the process.
+    pub started: String,
+    /// Whether faults can be injected: the setting `chaos.enabled`.
+    pub chaos: bool,
+    /// Listeners of the server.
+    pub listeners: Vec<ListenerView>,
+    /// Figures of the process.
+    pub process: ProcessView,
+    /// Free bytes on the disk of the store.
+    pub disk_free_bytes: Option<u64>,
+    /// Settings that differ from the defaults, as the server was started with them.
+    pub settings: Vec<SettingView>,
+}
+
+/// A listener of the server.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Listener)]
+pub struct ListenerView {
+    /// Name of the listener: `publishers` or `operators`.
+    pub name: String,
+    /// Number of open connections.
+    pub open: u64,
+    /// Number of accepted connections since the start.
+    pub admitted: u64,
+    /// Number of connections refused at a limit since the start.
+    pub refused: u64,
+}
+
+/// Figures of the process; what the system does not tell is missing.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ServerProcess)]
+pub struct ProcessView {
+    /// Processor time since the start, in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Memory that the process occupies, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Number of threads.
+    pub threads: Option<u64>,
+    /// Number of open file descriptors.
+    pub open_files: Option<u64>,
+    /// Maximum number of open file descriptors.
+    pub most_files: Option<u64>,
+}
+
+/// A setting in effect.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ServerSetting)]
+pub struct SettingView {
+    /// Key of the setting, as `server.listen`.
+    pub key: String,
+    /// Value as TOML; that of a secret is not shown.
+    pub value: String,
+    /// File, environment variable or flag that the value comes from.
+    pub origin: String,
+}

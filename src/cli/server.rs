@@ -1,0 +1,53 @@
+//! `gridhook server`: shows version, listeners, process and changed settings of a running server.
+
+use bytesize::ByteSize;
+use serde_json::Value;
+
+use super::{
+    client::{ClientArgs, ClientError},
+    format::optional,
+    output::TextTable,
+};
+use crate::api::server::{ListenerView, ProcessView, ServerReport, SettingView};
+
+/// The flags of `server`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gridhook server
+  gridhook server --output json | jq .settings")]
+pub struct Server {
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+impl Server {
+    /// Runs the command and returns the text to print.
+    pub async fn run(self) -> Result<String, ClientError> {
+        let report: Value = self.client.control.session()?.get("/server").await?;
+        self.client.print(&report, format_report)
+    }
+}
+
+fn format_report(report: &ServerReport) -> String {
+    let ServerReport { version, started, chaos, listeners, process, disk_free_bytes, settings, now: _ } = report;
+    let ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files } = process;
+    let size = |bytes: &Option<u64>| optional(*bytes, |bytes| ByteSize(bytes).to_string());
+    let count = |count: &Option<u64>| optional(*count, |count| count.to_string());
+    let mut lines = vec![
+        format!("version         {version}, started {started}"),
+        format!("memory          {}", size(resident_bytes)),
+        format!("processor time  {}", optional(*cpu_seconds, |seconds| format!("{seconds:.1} s"))),
+        format!("threads         {}", count(threads)),
+        format!("open files      {} of {}", count(open_files), count(most_files)),
+        format!("free disk       {}", size(disk_free_bytes)),
+        format!("chaos           {}", if *chaos { "enabled" } else { "off" }),
+    ];
+    for ListenerView { name, open, admitted, refused } in listeners {
+        lines.push(format!("{name:<15} {open} connections open, {admitted} accepted, {refused} refused"));
+    }
+    let mut table = TextTable::new(["changed setting", "value", "from"]);
+    for SettingView { key, value, origin } in settings {
+        table.line([key.clone(), value.clone(), origin.clone()]);
+    }
+    format!("{}\n\n{table}", lines.join("\n"))
+}

@@ -1,0 +1,151 @@
+//! What operators ask of the server itself: settings, editions and their simulation, jobs and dead letters of all event
+//! subscriptions.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::server::{Server, SubscriptionSpec, subscription};
+
+/// Runs a command and returns what it prints.
+fn cli(server: &Server, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        command.env_remove(name);
+    }
+    let token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+    command.env("GRIDHOOK_SERVER", format!("http://{}", server.at())).env("GRIDHOOK_TOKEN", token.trim());
+    let output = command.args(arguments).output().expect("an end");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn get(server: &Server, path: &str) -> Value {
+    server.command("GET", path, &Value::Null).json()
+}
+
+#[test]
+fn the_server_tells_its_version_and_the_settings_that_differ_and_no_secret() {
+    let secret = "not-to-be-told-to-anybody";
+    let server = Server::start(&[("METRICS__TOKEN", secret), ("DELIVERY__CONCURRENCY", "7")]);
+    let report = server.command("GET", "/server", &Value::Null);
+    let facts = report.json();
+    assert_eq!((&facts["version"], &facts["chaos"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(false)));
+    let settings = facts["settings"].as_array().expect("a list");
+    let of = |key: &str| settings.iter().find(|setting| setting["key"] == key).cloned().unwrap_or_default();
+    let concurrency = json!({"key": "delivery.concurrency", "value": "7",
+        "origin": "environment variable GRIDHOOK_DELIVERY__CONCURRENCY"});
+    assert_eq!(of("delivery.concurrency"), concurrency);
+    assert!(of("metrics.token")["value"].is_string() && !report.text().contains(secret), "{}", report.text());
+    assert_eq!(of("delivery.response_wait"), Value::Null, "it has its default");
+    assert_eq!(facts["listeners"][0]["name"], "publishers");
+    assert!(facts["listeners"][0]["open"].as_u64() >= Some(1), "{facts}");
+    for figure in ["residentBytes", "threads", "openFiles", "mostFiles"] {
+        assert!(facts["process"][figure].as_u64() > Some(0), "{figure}: {facts}");
+    }
+    assert!(facts["diskFreeBytes"].as_u64() > Some(0), "{facts}");
+    let printed = cli(&server, &["server"]);
+    for part in ["delivery.concurrency", env!("CARGO_PKG_VERSION"), "connections open"] {
+        assert!(printed.contains(part) && !printed.contains(secret), "{part}: {printed}");
+    }
+}
+
+#[test]
+fn the_editions_say_when_each_status_is_tried_again() {
+    let server = Server::start(&[]);
+    let report = get(&server, "/editions");
+    assert_eq!(report["default"], "test", "the edition of these tests");
+    let schedule = |edition: &str, destination: &str, status: Value| {
+        let editions = report["editions"].as_array().expect("a list");
+        let edition = editions.iter().find(|one| one["name"] == edition).expect("it is there");
+        let all = edition["schedules"].as_array().expect("a list");
+        let found = all.iter().find(|one| one["destination"] == destination && one["status"] == status);
+        let found = found.expect("a schedule");
+        let times = found["attemptsSeconds"].as_array().expect("times").iter();
+        (times.filter_map(Value::as_f64).collect::<Vec<_>>(), found["endsWith"].as_str().expect("a reason").to_owned())
+    };
+    // Each wait is the schedule's, and at least that of the status.
+    let waits = |least: f64| {
+        let steps = [10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10_800.0, 21_600.0, 43_200.0];
+        let mut at = 0.0;
+        let later = steps.into_iter().map(move |step: f64| {
+            at += step.max(least);
+            at
+        });
+        [0.0].into_iter().chain(later).filter(|at| *at < 86_400.0).collect::<Vec<_>>()
+    };
+    let expired = "TimeToLiveExceeded".to_owned();
+    assert_eq!(schedule("current", "webhook", Value::Null), (waits(10.0), expired.clone()));
+    assert_eq!(schedule("current", "webhook", json!(503)), (waits(30.0), expired.clone()));
+    assert_eq!(schedule("current", "webhook", json!(404)), (waits(300.0), expired));
+    let refused = (vec![0.0], "UndeliverableDueToHttpBadRequest".to_owned());
+    assert_eq!(schedule("current", "webhook", json!(400)), refused);
+}
+
+#[test]
+fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
+    let server = Server::start(&[]);
+    let plan = json!({"edition": "current", "models": ["outage:5h", "healthy=2"], "subscriptions": 6, "days": 1, "rate": 0.002, "seed": 7});
+    let report = server.command("POST", "/simulate", &plan).json();
+    let flags =
+        ["--edition", "current", "--model", "outage:5h", "--model", "healthy=2", "--subscriptions", "6", "--days", "1"];
+    let printed =
+        cli(&server, &[&["simulate"], &flags[..], &["--rate", "0.002", "--seed", "7", "--output", "json"]].concat());
+    assert_eq!(report, serde_json::from_str::<Value>(&printed).expect("JSON"));
+    assert_eq!(report["models"].as_array().map(Vec::len), Some(2));
+    for (body, text) in [
+        (json!({"edition": "none"}), "allowed are 2020"),
+        (json!({"models": ["broken"]}), "there is no endpoint model"),
+        (json!({"rate": 1000}), "allowed is a number from"),
+        (json!({"subscriptions": 1001}), "from 1 to 1000"),
+        (json!({"subscriptions": 3, "rate": 0.001}), "from 20 to 1000"),
+        (json!({"days": 31}), "0.001 to 30"),
+        (json!({"batch": 0}), "from 1 to 5000"),
+        (json!({"wish": 1}), "wish"),
+    ] {
+        let answer = server.admin("POST", "/simulate", &body);
+        assert!(answer.status == 400 && answer.text().contains(text), "{body}: {}", answer.text());
+    }
+}
+
+#[test]
+fn open_jobs_and_dead_letters_of_all_event_subscriptions_are_in_one_list() {
+    let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("JOURNAL__RETENTION", "1d")]);
+    for topic in ["orders", "payments"] {
+        server.topic(topic, "EventGridSchema");
+        server.subscribe(topic, "billing", &SubscriptionSpec::of("http://127.0.0.1:9/"));
+        let event = json!([{"id": "1", "eventType": "Made", "subject": "/a", "dataVersion": "1",
+            "eventTime": "2026-11-22T12:00:00Z", "data": {}}]);
+        let topic = topic_of(&subscription(topic, "billing"));
+        server.command("POST", &format!("{topic}/publish"), &event);
+    }
+    assert_eq!(get(&server, "/jobs")["open"], 0);
+    for topic in ["orders", "payments"] {
+        let path = subscription(topic, "billing");
+        let job = server.command("POST", &format!("{path}/replays"), &json!({"eventsPerSecond": 0.001})).json();
+        let id = job["id"].as_str().expect("an id");
+        server.command("POST", &format!("{path}/replays/{id}/pause"), &Value::Null);
+    }
+    let report = get(&server, "/jobs");
+    assert_eq!(report["open"], 2);
+    let jobs = report["jobs"].as_array().expect("a list");
+    let of = |job: &Value| {
+        let text = |key: &str| job[key].as_str().unwrap_or_default().to_owned();
+        (text("topic"), text("subscription"), text("kind"), text("state"))
+    };
+    let expected =
+        |topic: &str| (topic_of(&subscription(topic, "billing")), "billing".into(), "replay".into(), "paused".into());
+    assert_eq!(jobs.iter().map(of).collect::<Vec<_>>(), [expected("payments"), expected("orders")], "newest first");
+    let one = get(&server, "/jobs?top=1");
+    assert_eq!((&one["open"], one["jobs"].as_array().map(Vec::len)), (&json!(2), Some(1)));
+    assert_eq!(server.admin("GET", "/jobs?top=0", &Value::Null).status, 400);
+    let printed = cli(&server, &["replay", "running"]);
+    assert!(["orders", "payments", "paused"].iter().all(|part| printed.contains(part)), "{printed}");
+
+    let top = get(&server, "/top?by=deadLetters");
+    assert_eq!((&top["deadLettered"], &top["dropped"]), (&json!(0), &json!(0)));
+}
+
+fn topic_of(subscription: &str) -> String {
+    subscription.split("/eventSubscriptions/").next().expect("a topic").to_owned()
+}
