@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::cli::manual::chapter;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 127] = [
+const LISTED: [(&str, &str, &str); 132] = [
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
     ("admin/auth.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
