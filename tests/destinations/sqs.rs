@@ -7,16 +7,18 @@ use std::{
     time::Duration,
 };
 
+use ring::{digest, hmac};
 use serde_json::{Value, json};
 
 use super::{LONG, Service, conform, start_server};
 use crate::{
     sdk::packages::MOTO,
     support::{
+        endpoint::{Endpoint, Received, answer},
         http::Client,
         load, needs,
         port::ReservedPort,
-        server::{SubscriptionSpec, wait_for},
+        server::{Server, SubscriptionSpec, wait_for},
     },
 };
 
@@ -186,4 +188,54 @@ fn delivery_properties_become_attributes_and_groups_of_sqs_messages() {
         deduplication.insert(message["Attributes"]["MessageDeduplicationId"].to_string());
     }
     assert_eq!(deduplication.len(), ids.len());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The signature that AWS would compute of a request as it came (Signature Version 4), and the one that it has.
+fn signatures(request: &Received) -> (String, String) {
+    let header = |name: &str| request.header(name).unwrap_or_else(|| panic!("no {name} in {}", request.head));
+    let authorization = header("authorization");
+    let part = |name: &str| {
+        let found = authorization.split([' ', ',']).find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("no {name} in {authorization}"))
+    };
+    let (_, scope) = part("Credential").split_once('/').expect("a scope");
+    let signed = part("SignedHeaders");
+    for name in ["host", "x-amz-date", "x-amz-target"] {
+        assert!(signed.split(';').any(|signed| signed == name), "{name} is not signed: {signed}");
+    }
+    let headers: String = signed.split(';').map(|name| format!("{name}:{}\n", header(name))).collect();
+    let hash = |bytes: &[u8]| hex(digest::digest(&digest::SHA256, bytes).as_ref());
+    let canonical = format!("POST\n/\n\n{headers}\n{signed}\n{}", hash(&request.body));
+    let text = format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", header("x-amz-date"), hash(canonical.as_bytes()));
+    let sign = |key: &[u8], text: &str| {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
+    };
+    let key = scope.split('/').fold(format!("AWS4{SECRET}").into_bytes(), |key, part| sign(&key, part));
+    (hex(&sign(&key, &text)), part("Signature").to_owned())
+}
+
+#[test]
+fn a_request_to_sqs_has_the_signature_that_aws_computes() {
+    let endpoint = Endpoint::start(vec![answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#)]);
+    let server = Server::start(&[
+        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("http://{}/{ACCOUNT}", endpoint.address())),
+        ("DELIVERY__RESOURCES__SERVICE__ACCESS_KEY_ID", "key"),
+        ("DELIVERY__RESOURCES__SERVICE__SECRET_ACCESS_KEY", SECRET),
+        ("DELIVERY__RESOURCES__SERVICE__SESSION_TOKEN", "session"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let destination = json!({"destination": {"endpointType": "Sqs",
+        "properties": {"resourceId": "service", "queueName": "orders"}}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
+    wait_for("the delivery", LONG, || server.counter("orders", "queue", "delivered") == 1);
+    let requests = endpoint.requests();
+    assert_eq!(requests[0].header("x-amz-security-token"), Some("session"));
+    let (computed, sent) = signatures(&requests[0]);
+    assert_eq!(sent, computed);
 }

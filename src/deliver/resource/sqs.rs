@@ -183,7 +183,11 @@ impl Encode for Messages {
                 let status = if failed["SenderFault"] == true { 400 } else { 500 };
                 (Some(status), text(&failed["Code"]), text(&failed["Message"]))
             }
-            (_, None) => (result.status, text(&body["__type"]), text(&body["message"])),
+            (_, None) => {
+                // AWS writes it small, others do not.
+                let message = body.get("message").or(body.get("Message")).unwrap_or(&Value::Null);
+                (result.status, text(&body["__type"]), text(message))
+            }
         };
         let says = |words: &[&str]| words.iter().any(|word| code.contains(word) || message.contains(word));
         let status = match status {
