@@ -4,7 +4,6 @@
 //! A line is the row's id and one of these:
 //! - names of tests, each of which has the row's id: it calls [`shows`] with it, or [`fact`] with what it found;
 //! - `partly: `, names of tests, `; `, and what is missing;
-//! - `policy only: ` and names of tests: the policy does so, but no destination of the server leads there;
 //! - `may: ` and how the server uses what the row permits;
 //! - `waits: ` and the capability that it waits for;
 //! - `not applicable: ` and the reason.
@@ -156,7 +155,7 @@ fn every_row_that_applies_has_a_test_or_a_reason() {
             let (kind, what) = what.split_once(": ").unwrap_or(("covered", what));
             *counts.entry(kind).or_default() += 1;
             match kind {
-                "covered" | "policy only" => wrong.extend(wrong_with(&row.id, what, &known)),
+                "covered" => wrong.extend(wrong_with(&row.id, what, &known)),
                 "partly" => match what.split_once("; ") {
                     Some((names, _)) => wrong.extend(wrong_with(&row.id, names, &known)),
                     None => wrong.push(format!("{} does not say what is missing", row.id)),

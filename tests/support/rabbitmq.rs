@@ -130,8 +130,9 @@ impl RabbitMq {
 
 impl Drop for RabbitMq {
     fn drop(&mut self) {
-        if self.child.is_some() {
-            self.kill();
+        if let Some(mut child) = self.child.take() {
+            kill_process_group(Pid::from_child(&child), Signal::KILL).ok();
+            child.wait().ok();
         }
         self.names.kill().ok();
         self.names.wait().ok();

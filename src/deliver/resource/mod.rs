@@ -322,18 +322,27 @@ fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
 }
 
 /// The result of a service that could not be reached.
-#[cfg(any(feature = "amqp", feature = "nats"))]
+#[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
 fn unreached(kind: Failure, detail: String) -> RequestResult {
     RequestResult { unreached: true, ..failure(kind, detail) }
 }
 
-/// The result of messages that are sent within `wait`.
-async fn within(wait: Duration, service: &str, sent: impl Future<Output = Result<(), RequestResult>>) -> RequestResult {
+/// The result of `messages` that `send` sends within `wait`. An event that cannot be read fails all, and is found when the
+/// batch is halved.
+async fn within<M>(
+    wait: Duration,
+    service: &str,
+    messages: Result<M, RequestError>,
+    send: impl AsyncFnOnce(M) -> Result<(), RequestResult>,
+) -> RequestResult {
     let began = Instant::now();
-    let result = match timeout(wait, sent).await {
-        Ok(Ok(())) => result_of(200, ""),
-        Ok(Err(result)) => result,
-        Err(_) => failure(Failure::TimedOut, format!("no answer from {service} within {wait:?}")),
+    let result = match messages {
+        Err(error) => failure(Failure::GenericError, error.to_string()),
+        Ok(messages) => match timeout(wait, send(messages)).await {
+            Ok(Ok(())) => result_of(200, ""),
+            Ok(Err(result)) => result,
+            Err(_) => failure(Failure::TimedOut, format!("no answer from {service} within {wait:?}")),
+        },
     };
     RequestResult { latency: began.elapsed(), ..result }
 }

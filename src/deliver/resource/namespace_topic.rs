@@ -10,9 +10,8 @@ use utoipa::ToSchema;
 
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
 use crate::{
-    deliver::{Batch, Sender, Sent, failure::failure},
+    deliver::{Batch, Sender, Sent},
     event::Schema,
-    policy::outcome::Failure,
 };
 
 /// The topics of namespaces, as a destination.
@@ -92,15 +91,11 @@ impl Sender for Publishing {
         drop(batch);
         Box::pin(async move {
             let id = self.target.resource.resource_id();
-            let result = match events {
-                Err(error) => failure(Failure::GenericError, error.to_string()),
-                Ok(events) => {
-                    let published = self.topics.publish(id, events);
-                    let failed = |PublishFailure { status, reason }| result_of(status, reason);
-                    within(wait, id, async { published.await.map_err(failed) }).await
-                }
+            let publish = async |events| {
+                let published = self.topics.publish(id, events).await;
+                published.map_err(|PublishFailure { status, reason }| result_of(status, reason))
             };
-            (result, None)
+            (within(wait, id, events, publish).await, None)
         })
     }
 

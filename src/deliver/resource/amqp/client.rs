@@ -225,11 +225,7 @@ impl Sender for Publisher {
         let (messages, wait) = (self.messages(&batch), batch.wait);
         drop(batch);
         Box::pin(async move {
-            let result = match messages {
-                Err(error) => failure(Failure::GenericError, error.to_string()),
-                Ok(messages) => within(wait, &self.link.address, self.publish(messages)).await,
-            };
-            (result, None)
+            (within(wait, &self.link.address, messages, async |messages| self.publish(messages).await).await, None)
         })
     }
 

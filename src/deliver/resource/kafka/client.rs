@@ -32,7 +32,7 @@ use crate::{
         Batch, Sender, Sent,
         failure::failure,
         request::RequestError,
-        resource::{Connection, Opening, ResourceTarget, content_type, result_of, within},
+        resource::{Connection, Opening, ResourceTarget, content_type, result_of, unreached, within},
     },
     event::{Event, Schema},
     policy::outcome::{Failure, RequestResult},
@@ -164,7 +164,6 @@ impl Producer {
         try_join_all(writes).await.map(|_| ()).map_err(|error| self.result(&error))
     }
 
-    /// The records of a batch. An event that cannot be read fails all, and is found when the batch is halved.
     fn records(&self, batch: &Batch) -> Result<Vec<Record>, RequestError> {
         batch.events.iter().map(|event| self.record(event, batch)).collect()
     }
@@ -209,7 +208,7 @@ impl Producer {
                 if text.to_ascii_lowercase().contains("sasl") {
                     return result_of(401, text);
                 }
-                RequestResult { unreached: true, ..failure(Failure::SocketError, text) }
+                unreached(Failure::SocketError, text)
             }
             _ => failure(Failure::GenericError, text),
         }
@@ -221,10 +220,7 @@ impl Sender for Producer {
         let (records, wait) = (self.records(&batch), batch.wait);
         drop(batch);
         Box::pin(async move {
-            let result = match records {
-                Err(error) => failure(Failure::GenericError, error.to_string()),
-                Ok(records) => within(wait, &self.broker, self.produce(records)).await,
-            };
+            let result = within(wait, &self.broker, records, async |records| self.produce(records).await).await;
             if result.status != Some(200) && result.status != Some(413) {
                 // Other connections, and the partitions as they are then.
                 self.open.lock().await.take();

@@ -175,11 +175,8 @@ impl Sender for Publisher {
         let (messages, wait) = (self.messages(&batch), batch.wait);
         drop(batch);
         Box::pin(async move {
-            let result = match messages {
-                Err(error) => failure(Failure::GenericError, error.to_string()),
-                Ok(messages) => within(wait, &self.link.address, self.publish(messages, wait)).await,
-            };
-            (result, None)
+            let publish = async |messages| self.publish(messages, wait).await;
+            (within(wait, &self.link.address, messages, publish).await, None)
         })
     }
 
