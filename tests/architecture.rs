@@ -88,7 +88,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "subscription", ours: &["event", "policy", "journal", "store", "fanout::recent_events", "insight::event_feed", "control::record", "control::validation", "deliver", "telemetry", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
     Rule { module: "dead_letter", ours: &["event", "policy", "journal", "store", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "pull", ours: &["event", "control::registry", "journal", "store::keys", "publish", "subscription", "policy::record"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "pull", ours: &["event", "control::registry", "control::tokens", "journal", "store::keys", "publish", "subscription", "policy::record"], crates: NEITHER_STORE_NOR_CLIENT },
     // Beside the way.
     Rule { module: "chaos", ours: &["event", "policy::outcome"], crates: Only(&["actix", "fastrand"]) },
     Rule { module: "supervision", ours: &["event", "control::registry", "fanout", "subscription", "journal", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },

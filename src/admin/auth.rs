@@ -1,16 +1,16 @@
-//! Authentication of operators: by the admin token, by an access token of the issuer with the admin role, or by a session
-//! of the dashboard that stands for one of them.
+//! Authentication of operators: by the admin token, by a named token, by an access token of the issuer, or by a session of the
+//! dashboard that stands for one of them.
 //!
 //! There is one admin token, configured or generated at the first start. It is compared in constant time and never logged.
 //! Its file is private:
 //! - a file that others may *read* gets mode 0600 and a warning, because the token may be known;
 //! - a file that others may *write* is refused, because the token may have been replaced.
 //!
-//! Each operation needs a [`Role`]. The admin token and access tokens with the admin role have all of them.
+//! Each operation needs a [`Role`], for the resource that it concerns or for the whole server. The admin token has all of them.
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -32,7 +32,13 @@ use tracing::warn;
 
 use super::{Control, error::AdminError};
 use crate::{
-    control::record::subscription::IdentityType,
+    control::{
+        record::{
+            subscription::IdentityType,
+            token::{Grant, ScopedResource, TokenRole},
+        },
+        tokens::{self, Token, TokenProblem},
+    },
     dashboard::session,
     event::Timestamp,
     publish::auth::bearer::{BearerProblem, TokenHolder},
@@ -64,6 +70,16 @@ pub enum Role {
 }
 
 impl Role {
+    /// The role of a token with this role; [`None`] for one that may not operate.
+    fn of(role: TokenRole) -> Option<Self> {
+        match role {
+            TokenRole::Publish | TokenRole::Consume => None,
+            TokenRole::Read => Some(Self::Read),
+            TokenRole::Operate => Some(Self::Operate),
+            TokenRole::Admin => Some(Self::Admin),
+        }
+    }
+
     /// The name in settings, messages and the OpenAPI document.
     pub fn name(self) -> &'static str {
         match self {
@@ -92,12 +108,64 @@ impl Access {
     }
 }
 
-/// The caller of a request.
+/// What a request concerns, which the scopes of a token must cover.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The caller's own session, for every caller.
+    Caller,
+    /// The server.
+    Server,
+    /// A resource and what is below it.
+    Resource(ScopedResource),
+}
+
+/// An authenticated caller and what the caller's token permits.
+#[derive(Clone, Debug)]
+pub(super) struct Permissions {
+    /// The caller.
+    pub(super) caller: AdminCaller,
+    grants: Vec<Grant>,
+}
+
+impl Permissions {
+    /// The highest role, in whatever part of the server.
+    pub(super) fn role(&self) -> Option<Role> {
+        self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
+    }
+
+    /// Checks that the caller may use an operation.
+    fn check(&self, access: Access, target: &Target) -> Result<(), AdminError> {
+        let Access(Some(needed)) = access else { return Ok(()) };
+        let mut fitting = self.grants.iter().filter(|grant| access.admits(Role::of(grant.role))).peekable();
+        if fitting.peek().is_none() {
+            let roles: Vec<&str> = self.grants.iter().map(|grant| grant.role.name()).collect();
+            return Err(if roles.is_empty() {
+                AdminError::NoRole
+            } else {
+                AdminError::WeakRole { roles: roles.join(", "), needed }
+            });
+        }
+        let covers = |grant: &Grant| match target {
+            Target::Caller => true,
+            Target::Server => grant.covers(None),
+            Target::Resource(resource) => grant.covers(Some(resource)),
+        };
+        if fitting.any(covers) {
+            return Ok(());
+        }
+        let scopes: Vec<String> = self.grants.iter().flat_map(|grant| &grant.scopes).map(ToString::to_string).collect();
+        Err(AdminError::OutOfScope(scopes.join(", ")))
+    }
+}
+
+/// The caller of a request.
+#[derive(Clone, Debug)]
 pub enum AdminCaller {
     /// A holder of the admin token.
     Admin,
-    /// A holder of an access token with the admin role.
+    /// A holder of a named token.
+    Named(Arc<Token>),
+    /// A holder of an access token of the issuer.
     Holder(TokenHolder),
     /// The server, for the configuration file `server.apply`.
     Declared,
@@ -108,6 +176,7 @@ impl AdminCaller {
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin => ("admin", IdentityType::Key),
+            Self::Named(token) => (token.name(), IdentityType::Key),
             Self::Holder(TokenHolder { name, is_application: true }) => (name, IdentityType::Application),
             Self::Holder(TokenHolder { name, is_application: false }) => (name, IdentityType::User),
             Self::Declared => ("gridhook", IdentityType::Application),
@@ -117,6 +186,14 @@ impl AdminCaller {
     /// The caller of an authenticated request.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
         request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
+    }
+
+    /// Waits until the caller's token is revoked or expires.
+    pub(super) async fn ended(&self, now: Timestamp) {
+        match self {
+            Self::Named(token) => token.ended(now).await,
+            Self::Admin | Self::Holder(_) | Self::Declared => std::future::pending().await,
+        }
     }
 }
 
@@ -228,7 +305,7 @@ fn kept(file: File, path: &Path) -> io::Result<AdminToken> {
         return Err(with_path(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
     }
     if mode & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(about)?;
+        file.set_permissions(fs::Permissions::from_mode(PRIVATE)).map_err(about)?;
         warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin token; its file is now private");
     }
     let mut text = String::new();
@@ -253,7 +330,7 @@ fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
         writeln!(file, "{}", token.text())?;
-        file.set_permissions(Permissions::from_mode(mode))?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
         fs::rename(&draft, &path)?;
         File::open(folder)?.sync_all()
@@ -283,6 +360,7 @@ pub(super) struct BySession {
 /// the [`AdminCaller`], except for an operation that needs no role. No cache may store the response of one that does.
 pub(super) async fn authorize(
     access: Access,
+    target: Target,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> actix_web::Result<ServiceResponse<BoxBody>> {
@@ -293,26 +371,21 @@ pub(super) async fn authorize(
     if needed == Role::Metrics && control.exposition.may_read(given) {
         return next.call(request).await;
     }
-    let (caller, role) = authenticate(request.request(), control, given.ok_or(AdminError::NoToken)?).await?;
-    if !access.admits(Some(role)) {
-        return Err(AdminError::WeakRole { role, needed }.into());
-    }
-    request.extensions_mut().insert(caller);
+    let permissions = authenticate(request.request(), control, given.ok_or(AdminError::NoToken)?).await?;
+    permissions.check(access, &target)?;
+    request.extensions_mut().insert(permissions.caller.clone());
+    request.extensions_mut().insert(permissions);
     let mut response = next.call(request).await?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
-/// The holder of a token, and the role of the token. A session has the role of the token that it stands for.
-async fn authenticate(
-    request: &HttpRequest,
-    control: &Control,
-    given: &str,
-) -> Result<(AdminCaller, Role), AdminError> {
+/// The holder of a token, and what it permits. A session permits what the token permits that it stands for.
+async fn authenticate(request: &HttpRequest, control: &Control, given: &str) -> Result<Permissions, AdminError> {
     let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
     let holder = |given: &str| match token.is(given) {
-        true => Ok((AdminCaller::Admin, Role::Admin)),
+        true => Ok(Permissions { caller: AdminCaller::Admin, grants: vec![Grant::everywhere(TokenRole::Admin)] }),
         false => control.holder(given, now),
     };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
@@ -321,19 +394,26 @@ async fn authenticate(
         return holder(&given);
     }
     let holder = holder(given);
-    if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = holder {
+    if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &holder {
         control.failed_auth.refuse(request, now).await;
     }
     holder
 }
 
 impl Control {
-    /// The holder of an access token with the admin role.
-    fn holder(&self, token: &str, now: Timestamp) -> Result<(AdminCaller, Role), AdminError> {
-        match self.operators.as_ref().map(|operators| operators.check(token, now)) {
-            Some(Ok(Some(holder))) => Ok((AdminCaller::Holder(holder), Role::Admin)),
-            Some(Ok(None)) => Err(AdminError::NoRole),
+    /// The holder of a named token or of an access token of the issuer.
+    fn holder(&self, token: &str, now: Timestamp) -> Result<Permissions, AdminError> {
+        if token.starts_with(tokens::PREFIX) {
+            return match self.registry.tokens().find(token, self.clock.wall()) {
+                Ok(token) => Ok(Permissions { grants: token.grants().to_vec(), caller: AdminCaller::Named(token) }),
+                Err(TokenProblem::Unknown) => Err(AdminError::WrongToken),
+                Err(TokenProblem::Expired) => Err(AdminError::RefusedToken("The token has expired")),
+            };
+        }
+        match self.operators.as_ref().map(|issuer| issuer.grants(token, now)) {
+            Some(Ok((holder, grants))) => Ok(Permissions { caller: AdminCaller::Holder(holder), grants }),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
+            Some(Err(BearerProblem::Forbidden(_))) => Err(AdminError::NoRole),
             Some(Err(BearerProblem::Unreadable)) | None => Err(AdminError::WrongToken),
         }
     }

@@ -41,17 +41,20 @@ pub enum AdminError {
     /// The access token of the issuer is invalid.
     #[error("{0}.")]
     RefusedToken(&'static str),
-    /// The access token is valid and lacks the admin role.
-    #[error("The access token does not have the role that the setting auth.admin_role names.")]
+    /// The access token is valid and has no role.
+    #[error("The access token has no role that the setting auth.admin_role or auth.grants names.")]
     NoRole,
-    /// The role of the token does not include the operation.
-    #[error("The token has the role '{}'; this operation needs the role '{}'.", .role.name(), .needed.name())]
+    /// The roles of the token do not include the operation.
+    #[error("The token has the role '{roles}'; this operation needs the role '{}'.", .needed.name())]
     WeakRole {
-        /// The role of the token.
-        role: Role,
+        /// The roles of the token.
+        roles: String,
         /// The role of the operation.
         needed: Role,
     },
+    /// The token is limited to a part of the server that the operation does not concern.
+    #[error("The token is limited to {0}; this operation concerns another resource or the whole server.")]
+    OutOfScope(String),
     /// No resource is in this Azure subscription.
     #[error("The subscription '{0}' could not be found.")]
     NoSubscription(String),
@@ -132,7 +135,7 @@ impl AdminError {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
             Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => "InvalidAuthenticationToken",
-            Self::NoRole | Self::WeakRole { .. } => "AuthorizationFailed",
+            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) => "AuthorizationFailed",
             Self::NoSubscription(_) => "SubscriptionNotFound",
             Self::NoResourceGroup(_) => "ResourceGroupNotFound",
             Self::NoSuchPath(_) => "NotFound",
@@ -158,7 +161,7 @@ impl ResponseError for AdminError {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
             Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => StatusCode::UNAUTHORIZED,
-            Self::NoRole | Self::WeakRole { .. } => StatusCode::FORBIDDEN,
+            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) => StatusCode::FORBIDDEN,
             Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
                 StatusCode::NOT_FOUND
             }

@@ -100,7 +100,7 @@ impl EarlyCloudEndpoints {
 impl CloudAuthentication {
     /// Clients append the tenant to the address of the issuer, so it is the issuer's origin.
     fn of(control: &Control, request: &HttpRequest) -> Self {
-        let issuer = control.operators.as_ref().map(|operators| &operators.issuer);
+        let issuer = control.operators.as_ref();
         let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
         Self {
             login_endpoint: origin.map_or_else(|| address(control, request), |origin| origin.to_string()),

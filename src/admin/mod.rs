@@ -20,6 +20,7 @@
 //! - `metadata`: the addresses that Azure's clients request first;
 //! - `validate`: manual validation of endpoints;
 //! - [`openapi`]: the OpenAPI document;
+//! - `tokens`: named tokens;
 //! - [`auth`]: tokens and their roles; `routes`: the table of paths, each with the role that it needs.
 //!
 //! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
@@ -56,6 +57,7 @@ mod store;
 mod supervision;
 mod tail;
 mod test_filter;
+mod tokens;
 mod top;
 mod trace;
 mod validate;
@@ -95,7 +97,7 @@ use crate::{
     control::{record::subscription::SystemData, registry::Registry},
     dashboard::session::Sessions,
     dead_letter::Redrives,
-    publish::auth::{bearer::Operators, failed_auth::FailedAuthLimiter},
+    publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
     repair::backup::Backups,
 };
 
@@ -111,7 +113,7 @@ pub struct Control {
     redrives: Option<Redrives>,
     backups: Option<Arc<Backups>>,
     failed_auth: Arc<FailedAuthLimiter>,
-    operators: Option<Operators>,
+    operators: Option<TokenIssuer>,
     exposition: Exposition,
     queue: FaultInjector,
     samples: top::RateSamples,
@@ -171,7 +173,7 @@ impl Control {
 
     /// Accepts access tokens of an issuer.
     #[must_use]
-    pub fn operated_by(self, operators: Option<Operators>) -> Self {
+    pub fn operated_by(self, operators: Option<TokenIssuer>) -> Self {
         Self { operators, ..self }
     }
 
@@ -298,8 +300,10 @@ pub fn configure_side(
         ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
         ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
     };
-    let authorized =
-        |request: ServiceRequest, next: Next<BoxBody>| auth::authorize(arm::access(&request), request, next);
+    let authorized = |request: ServiceRequest, next: Next<BoxBody>| async move {
+        let (access, target) = arm::access(&request);
+        auth::authorize(access, target, request, next).await
+    };
     let paths = [guarded, "/{slashes:/*(?i:subscriptions|tenants)}"];
     cfg.service(web::resource(paths).wrap(from_fn(authorized)).to(arm::answer));
 }

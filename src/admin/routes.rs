@@ -17,10 +17,10 @@ use actix_web::{
 use super::simulate;
 use super::{
     AdminError, ChaosMode, ListenerRole,
-    auth::{Access, authorize},
+    auth::{Access, Target, authorize},
     chaos, clock, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
-    server, session, store, supervision, tail, top, validate,
+    server, session, store, supervision, tail, tokens, top, validate,
 };
 
 const GET: &[Method] = &[Method::GET];
@@ -35,6 +35,8 @@ pub struct GridhookRoute {
     pub template: &'static str,
     listener: ListenerRole,
     needs_chaos: bool,
+    /// Whether it concerns the caller only, so that a token of any scope may use it.
+    is_personal: bool,
     operations: &'static [Operation],
 }
 
@@ -74,11 +76,16 @@ static ROUTES: &[GridhookRoute] = &[
         operation(POST, Access::OPERATE, |route| route.to(clock::confirm), own::confirm_clock),
     ]),
     // A session has the role of its token, so everyone with a token may start one.
-    route("/ui/session", &[
+    personal("/ui/session", &[
         operation(GET, Access::READ, |route| route.to(session::report), own::session),
         operation(POST, Access::READ, |route| route.to(session::start), own::start_session),
         operation(DELETE, Access::READ, |route| route.to(session::end), own::end_session),
     ]),
+    route("/tokens", &[
+        operation(GET, Access::READ, |route| route.to(tokens::list), own::tokens),
+        operation(POST, Access::ADMIN, |route| route.to(tokens::create), own::create_token),
+    ]),
+    route("/tokens/{tokenName}", &[operation(DELETE, Access::ADMIN, |route| route.to(tokens::revoke), own::revoke_token)]),
     route("/store/check", &[operation(POST, Access::OPERATE, |route| route.to(store::check), own::check_store)]),
     route("/store/backup", &[operation(POST, Access::ADMIN, |route| route.to(store::back_up), own::back_up_store)]),
     faults("/chaos", &[
@@ -95,7 +102,12 @@ static ROUTES: &[GridhookRoute] = &[
 
 /// A path on the operators' listener.
 const fn route(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { template, listener: ListenerRole::Operators, needs_chaos: false, operations }
+    GridhookRoute { template, listener: ListenerRole::Operators, needs_chaos: false, is_personal: false, operations }
+}
+
+/// A path for callers with tokens of any scope.
+const fn personal(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { is_personal: true, ..route(template, operations) }
 }
 
 /// A path that exists only with `chaos.enabled`.
@@ -167,7 +179,8 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
             Err::<HttpResponse, _>(AdminError::Method { method: request.method().to_string(), allowed })
         };
         let authorized = move |request: ServiceRequest, next: Next<BoxBody>| async move {
-            authorize(path.access(request.method()), request, next).await
+            let target = if path.is_personal { Target::Caller } else { Target::Server };
+            authorize(path.access(request.method()), target, request, next).await
         };
         cfg.service(resource.default_service(web::to(not_allowed)).wrap(from_fn(authorized)));
     }

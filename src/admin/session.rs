@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{
     AdminError, Control,
-    auth::{self, AdminCaller, BySession},
+    auth::{self, AdminCaller, BySession, Permissions, Role},
 };
 use crate::{
     api::session::Session,
@@ -20,20 +20,20 @@ const SECRET_BYTES: usize = 32;
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     sessions(&control, &request)?;
     let expires = request.extensions().get::<BySession>().map(|session| session.expires);
-    Ok(view(&AdminCaller::of(&request)?, None, expires))
+    Ok(view(&permissions(&request)?, None, expires))
 }
 
 /// `POST /ui/session` starts a session.
 pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let (sessions, caller) = (sessions(&control, &request)?, AdminCaller::of(&request)?);
+    let (sessions, permissions) = (sessions(&control, &request)?, permissions(&request)?);
     if request.extensions().contains::<BySession>() {
         let why = "A session cannot start another session; send the token of an operator.";
         return Err(AdminError::Refused(why.to_owned()));
     }
     let secret = format!("{PREFIX}{}", auth::secret(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let expires = sessions.start(&secret, auth::bearer(&request).ok_or(AdminError::NoToken)?, control.clock.now());
-    tracing::info!(operator = caller.identity().0, "signed in to the dashboard");
-    Ok(view(&caller, Some(secret), Some(expires)))
+    tracing::info!(operator = permissions.caller.identity().0, "signed in to the dashboard");
+    Ok(view(&permissions, Some(secret), Some(expires)))
 }
 
 /// `DELETE /ui/session` ends the session.
@@ -52,12 +52,17 @@ pub(super) fn sessions<'a>(control: &'a Control, request: &HttpRequest) -> Resul
     control.sessions.as_ref().ok_or_else(|| AdminError::NoSuchPath(request.path().to_owned()))
 }
 
-fn view(caller: &AdminCaller, token: Option<String>, expires: Option<Timestamp>) -> HttpResponse {
-    let (name, kind) = caller.identity();
+fn permissions(request: &HttpRequest) -> Result<Permissions, AdminError> {
+    request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
+}
+
+fn view(permissions: &Permissions, token: Option<String>, expires: Option<Timestamp>) -> HttpResponse {
+    let (name, kind) = permissions.caller.identity();
     HttpResponse::Ok().json(Session {
         token,
         name: name.to_owned(),
         identity_type: format!("{kind:?}"),
+        role: permissions.role().map_or("none", Role::name).to_owned(),
         expires: expires.map(|expires| expires.to_string()),
         idle_seconds: IDLE.as_secs(),
     })

@@ -9,13 +9,14 @@ use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Bytes},
 };
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{json, value::RawValue};
 use url::form_urlencoded;
 
 use super::{
     AdminError, Control,
     arm::{self, path},
+    auth::AdminCaller,
     ledger_line::{self, LineContext},
     model::InvalidRequest,
 };
@@ -55,12 +56,15 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
             "Too many clients follow events, or the server is stopping. Try again later.".to_owned(),
         )
     })?;
+    let (caller, wall) = (AdminCaller::of(&request)?, control.clock.wall());
     let state = TailStream { query, subscriber, control, ready: VecDeque::new() };
     let lines = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
     });
-    Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines)))
+    // The stream ends with the caller's token.
+    let ended = async move { caller.ended(wall).await };
+    Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines.take_until(Box::pin(ended)))))
 }
 
 struct TailStream {

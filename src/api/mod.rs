@@ -27,6 +27,7 @@ pub mod status;
 pub mod store;
 pub mod supervision;
 pub mod tail;
+pub mod token;
 pub mod top;
 pub mod trace;
 pub mod what_if;

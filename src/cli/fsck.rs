@@ -134,7 +134,8 @@ pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::Proposal
         | MetaKind::DomainTopic
         | MetaKind::Filter
-        | MetaKind::Namespace => check_record(kind, value),
+        | MetaKind::Namespace
+        | MetaKind::Token => check_record(kind, value),
     }
 }
 

@@ -39,6 +39,7 @@ pub mod suggestion;
 pub mod supervision;
 pub mod tail;
 mod time;
+pub mod tokens;
 pub mod top;
 pub mod topics;
 pub mod trace;
@@ -134,6 +135,8 @@ commands! {
     Supervision(supervision::Supervision) => |command, _| block_on(command.run()),
     /// Show version, listeners, process and changed settings of a server
     Server(server::Server) => |command, _| block_on(command.run()),
+    /// Create, list and revoke named tokens with roles and scopes
+    Tokens(tokens::Tokens) => |command, _| block_on(command.run()),
     /// Inject faults into a running server under load, and verify that no acknowledged event is lost
     Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.verdict(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
@@ -151,12 +154,13 @@ commands! {
 }
 
 /// The groups of commands, in the order of the help.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     ("Run a server", &["serve", "health", "server", "clock", "config"]),
     ("Set up topics", &["topics", "subscriptions", "apply"]),
     ("Publish and observe", &["publish", "listen", "tail", "top"]),
     ("Trace an event", &["explain", "trace", "ledger"]),
     ("Deliver again", &["dead-letters", "replay"]),
+    ("Control access", &["tokens"]),
     ("Maintain the store", &["backup", "restore", "fsck"]),
     (
         "Test",

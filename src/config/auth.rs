@@ -33,6 +33,8 @@ pub struct IssuerConfig {
     pub refresh: Duration,
     /// The role of operators, if any.
     pub admin_role: Option<String>,
+    /// What other claims permit, as `CLAIM=VALUE ROLE [SCOPE,…]`.
+    pub grants: Vec<String>,
 }
 
 /// The source of public keys.
@@ -58,6 +60,8 @@ pub(super) struct RawAuth {
     jwks_refresh: Duration,
     #[serde(deserialize_with = "read::optional")]
     admin_role: Option<String>,
+    #[serde(deserialize_with = "read::grants")]
+    grants: Vec<String>,
     #[serde(deserialize_with = "read::network_list")]
     trusted_proxies: Vec<IpNet>,
 }
@@ -71,6 +75,9 @@ impl RawAuth {
                 if self.admin_role.is_some() {
                     layers.refuse(&PAIR, "the issuer of the role auth.admin_role");
                 }
+                if !self.grants.is_empty() {
+                    layers.refuse(&PAIR, "the issuer of the claims in auth.grants");
+                }
                 None
             }
             (Some(name), Some(jwks)) => match source(&jwks) {
@@ -80,6 +87,7 @@ impl RawAuth {
                     keys,
                     refresh: self.jwks_refresh,
                     admin_role: self.admin_role,
+                    grants: self.grants,
                 }),
                 Err(allowed) => {
                     layers.refuse(&["auth.jwks"], allowed);

@@ -215,6 +215,18 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
     read.map_err(|_| D::Error::custom(allowed))
 }
 
+/// Parses a possibly empty list of rules for claims; from the environment, one string with semicolons.
+pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let allowed = "a list of rules such as [\"roles=Shop publish topics/orders\"]";
+    match raw(from, allowed)? {
+        RawValue::Text(text) => {
+            Ok(text.split(';').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
+        }
+        RawValue::List(list) => Ok(list),
+        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(allowed)),
+    }
+}
+
 /// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts are normalised as in a
 /// URL.
 pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {

@@ -39,7 +39,11 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::registry::{Registry, TopicHandle},
+    control::{
+        record::token::TokenRole,
+        registry::{Registry, TopicHandle},
+        tokens::Token,
+    },
     event::{Schema, SubscriptionId, Timestamp},
     fanout::meter::{PublishCounts, TopicMeter},
     journal::{self, Journal, Room},
@@ -120,6 +124,14 @@ impl Publisher {
         self.polls_ended.subscribe().wait_for(|ended| *ended).await.ok();
     }
 
+    /// Returns once a token with a name is revoked or expires.
+    pub async fn token_end(&self, token: Option<&Token>) {
+        match token {
+            Some(token) => token.ended(self.clock.wall()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// The counts of rejected publishers.
     pub fn refusals(&self) -> RejectionCounts {
         self.gate.refusals()
@@ -140,7 +152,7 @@ impl Publisher {
         self.refuse_closed()?;
         let topic = find_topic(self, request).inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let taking = async {
-            self.ask(request, &KeyScope::of(&topic.record())).await?;
+            self.ask(request, &KeyScope::of(&topic.record()), TokenRole::Publish).await?;
             self.take(&topic, request, body, &self.limits).await
         };
         let taken = taking.await;
@@ -160,7 +172,7 @@ impl Publisher {
             found.inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let limits = PublishLimits { events_max: self.limits.namespace_events_max, ..self.limits };
         let taking = async {
-            self.ask(request, &KeyScope::in_namespace(&namespace, &topic.record())).await?;
+            self.ask(request, &KeyScope::in_namespace(&namespace, &topic.record()), TokenRole::Publish).await?;
             self.take(&topic, request, body, &limits).await
         };
         let taken = taking.await;
@@ -175,29 +187,36 @@ impl Publisher {
         taken
     }
 
-    /// Finds the topic of a namespace and authenticates the request. A refusal is counted; that of a failed authentication is
+    /// Finds the topic of a namespace and authenticates the request of a consumer. A refusal is counted; that of a failed authentication is
     /// delayed.
     ///
     /// # Errors
     /// The refusal, for [`Publisher::refuse_in_namespace`].
-    pub async fn enter(&self, request: &HttpRequest) -> Result<PublishRoute, Refusal> {
+    pub async fn enter(&self, request: &HttpRequest) -> Result<(PublishRoute, Option<Arc<Token>>), Refusal> {
         self.refuse_closed()?;
         let entered = namespace::find(self, request)?;
-        self.ask(request, &KeyScope::in_namespace(&entered.namespace, &entered.topic.record())).await?;
-        Ok(entered)
+        let record = entered.topic.record();
+        let scope = KeyScope::in_namespace(&entered.namespace, &record);
+        let token = self.ask(request, &scope, TokenRole::Consume).await?;
+        Ok((entered, token))
     }
 
     fn refuse_closed(&self) -> Result<(), Refusal> {
         if self.closed.load(Ordering::Acquire) { Err(Refusal::Closing) } else { Ok(()) }
     }
 
-    async fn ask(&self, request: &HttpRequest, scope: &KeyScope<'_>) -> Result<(), Refusal> {
+    async fn ask(
+        &self,
+        request: &HttpRequest,
+        scope: &KeyScope<'_>,
+        role: TokenRole,
+    ) -> Result<Option<Arc<Token>>, Refusal> {
         // A token expires by the issuer's clock, so the wall clock applies.
-        if let Err(refusal) = self.gate.check(request, scope, self.clock.wall()) {
-            self.gate.hold(request, &refusal, self.clock.now()).await;
-            return Err(refusal);
+        let checked = self.gate.check(request, scope, role, self.clock.wall());
+        if let Err(refusal) = &checked {
+            self.gate.hold(request, refusal, self.clock.now()).await;
         }
-        Ok(())
+        checked
     }
 
     async fn take(

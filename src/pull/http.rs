@@ -14,7 +14,7 @@ use super::{
     body::{LockTokensBody, ReceiveQuery, SettleResponse, received},
 };
 use crate::{
-    control::registry::TopicHandle,
+    control::{registry::TopicHandle, tokens::Token},
     policy::record::lease::{Lease, LeaseAction, LeaseResult},
     publish::{
         Refusal,
@@ -61,12 +61,13 @@ pub fn configure(config: &mut web::ServiceConfig) {
 struct PullRequest {
     topic: Arc<TopicHandle>,
     shared: Arc<SharedState>,
+    token: Option<Arc<Token>>,
 }
 
 impl PullRequest {
     /// Authenticates the request and finds its subscription.
     async fn of(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
-        let entered = publisher.enter(request).await?;
+        let (entered, token) = publisher.enter(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
         let unknown = || Refusal::NoSubscription {
             namespace: entered.namespace.name.to_string(),
@@ -79,7 +80,7 @@ impl PullRequest {
                 why: "The event subscription has push delivery; allowed is deliveryMode Queue".to_owned(),
             });
         }
-        Ok(Self { topic: entered.topic, shared })
+        Ok(Self { topic: entered.topic, shared, token })
     }
 }
 
@@ -99,20 +100,21 @@ async fn received_by(
     tokens: &LockTokenSealer,
     request: &HttpRequest,
 ) -> Result<String, Refusal> {
-    let PullRequest { topic, shared } = PullRequest::of(publisher, request).await?;
+    let PullRequest { topic, shared, token } = PullRequest::of(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
     let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
     let mut waiting = shared.receive(events_max);
     topic.ensure_actor(&shared);
-    // At a stop, long polls are answered with the events at hand.
+    // At a stop, and when the token is revoked, long polls are answered with the events at hand.
     let polling = async {
         tokio::select! {
             biased;
             events = waiting.events() => events,
             () = publisher.polls_end() => Vec::new(),
             () = peer.gone() => Vec::new(),
+            () = publisher.token_end(token.as_deref()) => Vec::new(),
         }
     };
     let events = tokio::time::timeout(wait, polling).await.unwrap_or_default();
@@ -172,7 +174,7 @@ async fn settle(
     verb: impl Fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>,
 ) -> HttpResponse {
     let settled = async {
-        let PullRequest { topic, shared } = PullRequest::of(publisher, request).await?;
+        let PullRequest { topic, shared, .. } = PullRequest::of(publisher, request).await?;
         let query = ReceiveQuery::new(request.query_string());
         let verb = verb(&query).map_err(|why| Refusal::Parameter { why })?;
         let body = publisher.read(request, &topic, &mut body, BODY_BYTES).await?;

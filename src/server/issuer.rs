@@ -13,10 +13,14 @@ use url::Url;
 use crate::{
     admin::auth::AdminToken,
     config::{Config, IssuerConfig, KeySource},
+    control::{
+        record::token::{Grant, TokenRole},
+        tokens::Tokens,
+    },
     deliver::TlsTrust,
     publish::auth::{
         AuthRules, Authenticator,
-        bearer::{self, BearerAuth, Keyring, OperatorClaims, Operators, UnusableKeySet},
+        bearer::{self, BearerAuth, ClaimRule, Keyring, OperatorClaims, TokenIssuer, UnusableKeySet},
         failed_auth::FailedAuthLimiter,
         host::ServerNames,
     },
@@ -36,13 +40,16 @@ const PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IssuerError {
     /// The file cannot be read.
-    #[error("{0} cannot be read: {1}")]
+    #[error("auth.jwks: {0} cannot be read: {1}")]
     File(String, std::io::Error),
     /// The URL cannot be fetched.
-    #[error("cannot fetch keys from {0}: {1}")]
+    #[error("auth.jwks: cannot fetch keys from {0}: {1}")]
     Web(Url, String),
+    /// A rule for claims cannot be read.
+    #[error("auth.grants: \"{0}\": {1}")]
+    Grant(String, String),
     /// The key set cannot be used.
-    #[error("the key set of {0} cannot be used: {1}")]
+    #[error("auth.jwks: the key set of {0} cannot be used: {1}")]
     Keys(String, UnusableKeySet),
 }
 
@@ -50,45 +57,73 @@ pub(super) enum IssuerError {
 pub(super) struct TokenAccess {
     /// Authenticates publishers.
     pub(super) gate: Authenticator,
-    /// Authenticates operators with an access token, if `auth.issuer.admin_role` is set.
-    pub(super) operators: Option<Operators>,
+    /// The issuer of operators' access tokens, if `auth.admin_role` or `auth.grants` names one of their claims.
+    pub(super) operators: Option<TokenIssuer>,
     /// The source of the issuer's keys, if there is an issuer.
     pub(super) keys: Option<Rc<KeySetSource>>,
 }
 
-/// Creates the authenticator of publishers (access keys, the admin token, the issuer's access tokens), and that of operators.
+/// Creates the authenticator of publishers (access keys, the admin token, named tokens, the issuer's access tokens), and that of
+/// operators.
 pub(super) fn gate(
     config: &Config,
     token: &AdminToken,
+    tokens: &Arc<Tokens>,
     trust: &TlsTrust,
     failed_auth: Arc<FailedAuthLimiter>,
 ) -> Result<TokenAccess, IssuerError> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;
-            let issuer = bearer::TokenIssuer { name: issuer.name.clone(), audience: issuer.audience.clone(), keys };
-            (Some(issuer), Some(source))
+            let (name, audience, rules) = (issuer.name.clone(), issuer.audience.clone(), rules(issuer)?);
+            (Some(bearer::TokenIssuer { name, audience, keys, rules }), Some(source))
         }
         None => (None, None),
     };
     let (issuer, source) = issuer;
-    let role = config.auth.issuer.as_ref().and_then(|issuer| issuer.admin_role.clone());
-    let operators = issuer.clone().zip(role).map(|(issuer, role)| Operators { issuer, role });
+    let operators = issuer.clone().filter(|issuer| !issuer.rules.is_empty());
     let token = token.clone();
     let operator: OperatorClaims = Arc::new(move |given| token.is(given));
     let gate = Authenticator::new(AuthRules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
         names: ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },
-        bearer: BearerAuth { operator: Some(operator), issuer },
+        bearer: BearerAuth { operator: Some(operator), tokens: Some(Arc::clone(tokens)), issuer },
         failed_auth,
     });
     Ok(TokenAccess { gate, operators, keys: source })
 }
 
-/// Checks the key file, if the settings name one.
+/// Checks the rules for claims, and the key file if the settings name one.
 pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
-    let read = |issuer: &IssuerConfig| read_file(issuer, &Keyring::default());
+    let read = |issuer: &IssuerConfig| rules(issuer).and_then(|_| read_file(issuer, &Keyring::default()));
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
+}
+
+/// What the claims of the issuer's tokens permit.
+fn rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
+    let admin = issuer.admin_role.iter().map(|role| {
+        let grant = Grant::everywhere(TokenRole::Admin);
+        Ok(ClaimRule { claim: "roles".to_owned(), value: role.clone(), grant })
+    });
+    admin.chain(issuer.grants.iter().map(|grant| rule(grant))).collect()
+}
+
+/// Reads `CLAIM=VALUE ROLE [SCOPE,…]`.
+fn rule(text: &str) -> Result<ClaimRule, IssuerError> {
+    let wrong = |problem: String| IssuerError::Grant(text.to_owned(), problem);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let form = || wrong("allowed is \"CLAIM=VALUE ROLE\" or \"CLAIM=VALUE ROLE SCOPE,SCOPE\"".to_owned());
+    let (claim, role, scopes) = match words[..] {
+        [claim, role] => (claim, role, ""),
+        [claim, role, scopes] => (claim, role, scopes),
+        _ => return Err(form()),
+    };
+    let (claim, value) =
+        claim.split_once('=').filter(|(claim, value)| !claim.is_empty() && !value.is_empty()).ok_or_else(form)?;
+    let role = role.parse().map_err(|problem| wrong(format!("the role {problem}")))?;
+    let scopes = scopes.split(',').filter(|scope| !scope.is_empty()).map(str::parse).collect::<Result<_, String>>();
+    let scopes = scopes.map_err(|problem| wrong(format!("a scope {problem}")))?;
+    Ok(ClaimRule { claim: claim.to_owned(), value: value.to_owned(), grant: Grant { role, scopes } })
 }
 
 /// Loads the keys of `issuer` and starts the task that refreshes them.

@@ -82,7 +82,7 @@ pub enum ServerError {
     #[error("dead_letter.stores.{0}: {1}")]
     Sink(String, dead_letter::sink::SinkError),
     /// The signing keys of the token issuer cannot be read.
-    #[error("auth.jwks: {0}")]
+    #[error("{0}")]
     Issuer(String),
     /// The configuration file of `server.apply` cannot be read.
     #[error("server.apply: {0}")]
@@ -229,7 +229,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let (tracer, exporter) = startup::start_tracing(&core, &listener)?;
     let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
     let issuer::TokenAccess { gate, operators, keys } =
-        issuer::gate(&core.config, &token, &client.trust, Arc::clone(&failed_auth))
+        issuer::gate(&core.config, &token, core.registry.tokens(), &client.trust, Arc::clone(&failed_auth))
             .map_err(|error| ServerError::Issuer(error.to_string()))?;
     let context = startup::subscription_context(&core, &client, &targets, &tracer, (routing, stores.clone()));
     let arbiters = Arbiters::start(cores());

@@ -113,6 +113,7 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
         MetaKind::Redrive => vec![("redrive", |bytes| readable(MetaKind::Redrive, bytes).is_ok())],
         MetaKind::Namespace => vec![("namespace", |bytes| readable(MetaKind::Namespace, bytes).is_ok())],
         MetaKind::Secret => vec![("secret", |bytes| readable(MetaKind::Secret, bytes).is_ok())],
+        MetaKind::Token => vec![("token", |bytes| readable(MetaKind::Token, bytes).is_ok())],
         MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
     }
 }

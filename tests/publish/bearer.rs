@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use expect_test::expect;
 use gridhook::{
+    control::record::token::{ScopedResource, TokenRole},
     event::Timestamp,
     publish::auth::bearer::{BearerAuth, BearerProblem, Keyring, OperatorClaims, TokenIssuer},
 };
@@ -75,14 +76,20 @@ pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
     assert_eq!(keys.replace(signer.set().to_string().as_bytes()).expect("keys"), 2);
     let operator: OperatorClaims = Arc::new(|token| token == "swordfish");
     let (name, audience) = ("https://issuer/".to_owned(), "https://eventgrid.azure.net/".to_owned());
-    BearerAuth { operator: Some(operator), issuer: Some(TokenIssuer { name, audience, keys }) }
+    BearerAuth {
+        operator: Some(operator),
+        tokens: None,
+        issuer: Some(TokenIssuer { name, audience, keys, rules: Vec::new() }),
+    }
 }
 
 fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
-    match bearer.check(token.as_bytes(), Timestamp(NOW * 1_000_000)) {
-        Ok(()) => "good",
+    let anything = ScopedResource::default();
+    match bearer.check(token.as_bytes(), TokenRole::Publish, &anything, Timestamp(NOW * 1_000_000)) {
+        Ok(_) => "good",
         Err(BearerProblem::Unreadable) => "unreadable",
         Err(BearerProblem::Refused(why)) => why,
+        Err(BearerProblem::Forbidden(_)) => "forbidden",
     }
 }
 

@@ -52,6 +52,7 @@ mod starting;
 mod stop;
 mod stores;
 mod tls;
+mod tokens;
 mod trace;
 mod watch;
 

@@ -32,10 +32,13 @@ use serde::Serialize;
 use url::form_urlencoded;
 
 pub(super) use self::operation::Input;
-use self::{operation::Call, path::TopicPath};
+use self::{
+    operation::Call,
+    path::{ArmPath, TopicPath},
+};
 use super::{
     AdminError, Control,
-    auth::{Access, AdminCaller},
+    auth::{Access, AdminCaller, Target},
     model::InvalidRequest,
 };
 use crate::{
@@ -55,10 +58,27 @@ pub(super) struct UnpagedList<T> {
     pub(super) value: Vec<T>,
 }
 
-/// The role that a request needs. An unknown path is 404, and an unknown method 405, only for callers with a token.
-pub(super) fn access(request: &ServiceRequest) -> Access {
-    let operation = path::find(request.path()).and_then(|path| path.route.operation(request.method()));
-    operation.map_or(Access::READ, |operation| operation.access)
+/// The role that a request needs, and for what. An unknown path is 404, and an unknown method 405, only for callers with a token.
+pub(super) fn access(request: &ServiceRequest) -> (Access, Target) {
+    let Some(path) = path::find(request.path()) else { return (Access::READ, Target::Caller) };
+    let access = path.route.operation(request.method()).map_or(Access::READ, |operation| operation.access);
+    let control = request.app_data::<web::Data<Control>>();
+    (access, control.map_or(Target::Server, |control| target(control, &path)))
+}
+
+/// What a path concerns: the resource with its labels, or the whole server.
+fn target(control: &Control, path: &ArmPath) -> Target {
+    let Some(mut resource) = path.scoped() else { return Target::Server };
+    if let Some(namespace) = path.optional("namespaceName").and_then(|name| control.registry.namespace(name)) {
+        resource.add_tags(&namespace.tags);
+    }
+    let topic = path.topic().ok().and_then(|topic| control.registry.topic(&topic.key()));
+    if let Some(topic) = topic {
+        resource.add_tags(&topic.record().tags);
+        let subscription = path.subscription().ok().and_then(|name| control.registry.provisioned(&topic, &name));
+        resource.labels.extend(subscription.into_iter().flat_map(|found| found.record.labels.clone()));
+    }
+    Target::Resource(resource)
 }
 
 /// Handles an authorized request.

@@ -8,7 +8,10 @@ use percent_encoding::percent_decode_str;
 use super::routes::{ROUTES, Route};
 use crate::{
     admin::AdminError,
-    control::record::topic::{self, ArmScope, TopicKind},
+    control::record::{
+        token::ScopedResource,
+        topic::{self, ArmScope, TopicKind},
+    },
     event::Name,
 };
 
@@ -107,6 +110,20 @@ impl ArmPath {
     /// The name that a parameter has, if the path has it.
     pub(super) fn optional(&self, parameter: &str) -> Option<&str> {
         self.names.iter().find(|(known, _)| *known == parameter).map(|(_, name)| name.as_str())
+    }
+
+    /// The resource that the path names, without labels; [`None`] for a list of all topics and the like.
+    pub(super) fn scoped(&self) -> Option<ScopedResource> {
+        let kinds = [
+            ("namespaceName", "namespaces"),
+            ("domainName", "domains"),
+            ("topicName", "topics"),
+            ("domainTopicName", "topics"),
+            ("eventSubscriptionName", "eventSubscriptions"),
+        ];
+        let named = kinds.into_iter().filter_map(|(parameter, kind)| Some([kind, self.optional(parameter)?]));
+        let path: Vec<String> = named.flatten().map(str::to_owned).collect();
+        (!path.is_empty()).then(|| ScopedResource { path, labels: Vec::new() })
     }
 
     /// The last name in the path.

@@ -195,6 +195,7 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
             "sequence" => ("Sequence number of the event", "1"),
             "replayId" => ("Id of the replay", "16"),
             "deadLetterKey" => ("Key of the dead letter, taken from the list", "2026~11~20~8~a.json~0"),
+            "tokenName" => ("Name of the token", "shop"),
             "topicTypeName" => ("Name of the topic type", "Microsoft.EventGrid.Topics"),
             _ => ("Location of the topics", "local"),
         };

@@ -114,8 +114,8 @@ fn security_schemes() -> Value {
     let key =
         |place: &str, name: &str, what: &str| json!({"type": "apiKey", "in": place, "name": name, "description": what});
     json!({
-        "admin": bearer("The admin token from the settings or from `admin-token` in the data folder, or an access token of the issuer with the role `auth.admin_role`"),
-        "publisher": bearer("The admin token, or an access token of the issuer `auth.issuer`"),
+        "admin": bearer("The admin token from the settings or from `admin-token` in the data folder, or a named token, or an access token of the issuer with a role"),
+        "publisher": bearer("The admin token, a named token with the role, or an access token of the issuer `auth.issuer`"),
         "key": key("header", "aeg-sas-key", "One of the two access keys of the topic"),
         "keyInQuery": key("query", "aeg-sas-key", "One of the two access keys of the topic"),
         "token": key("header", "aeg-sas-token", "A SAS token signed with one of the two access keys of the topic"),

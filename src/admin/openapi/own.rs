@@ -20,6 +20,7 @@ use crate::{
         store::{BackupBody, ProgressLine},
         supervision::SupervisionReport,
         tail::TailLine,
+        token::{TokenBody, TokenList, TokenView},
         top::TopReport,
     },
 };
@@ -66,6 +67,16 @@ const SIMULATE: [(u16, &str); 5] = [
 
 /// Errors of sessions.
 const SESSION: [(u16, &str); 2] = [(400, "Not possible with this token"), (404, "Dashboard disabled")];
+
+/// Errors of changes of tokens.
+const TOKEN: [(u16, &str); 6] = [
+    (400, "Invalid token"),
+    (404, "No such token"),
+    (409, "The name is taken, or there are too many tokens"),
+    (408, "Body not received in time"),
+    (413, "Body too large"),
+    (503, "Store temporarily unwritable"),
+];
 
 /// Errors of a validation.
 const VALIDATION: [(u16, &str); 6] = [
@@ -250,6 +261,28 @@ pub(in crate::admin) fn end_session(_: &mut SchemaRegistry) -> OperationBuilder 
     OperationBuilder::new("dashboard", "endSession", "End the session")
         .done(204, "The session has ended")
         .errors(&SESSION, &error())
+}
+
+pub(in crate::admin) fn tokens(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("tokens", "tokens", "List the named tokens").answer(
+        200,
+        "The tokens, without their secrets",
+        &schemas.of::<TokenList>(),
+    )
+}
+
+pub(in crate::admin) fn create_token(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let example = json!({"name": "shop", "roles": ["publish"], "scopes": ["topics/orders"]});
+    OperationBuilder::new("tokens", "createToken", "Create a named token, which is shown in this response only")
+        .body(true, &schemas.of::<TokenBody>(), example)
+        .answer(201, "The token", &schemas.of::<TokenView>())
+        .errors(&[TOKEN[0], TOKEN[2], TOKEN[3], TOKEN[4], TOKEN[5]], &error())
+}
+
+pub(in crate::admin) fn revoke_token(_: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("tokens", "revokeToken", "Revoke a named token and end its streams and sessions")
+        .done(204, "The token is revoked")
+        .errors(&[TOKEN[1], TOKEN[5]], &error())
 }
 
 pub(in crate::admin) fn check_store(schemas: &mut SchemaRegistry) -> OperationBuilder {

@@ -6,4 +6,5 @@ pub mod ingress;
 pub mod namespace;
 pub mod proposal;
 pub mod subscription;
+pub mod token;
 pub mod topic;

@@ -36,8 +36,9 @@ use crate::{
     control::{
         record::{
             filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
-            subscription::SubscriptionRecord, topic::TopicRecord,
+            subscription::SubscriptionRecord, token::TokenRecord, topic::TopicRecord,
         },
+        tokens::Tokens,
         validation::EndpointValidator,
     },
     event::{PartitionId, Seq, SubscriptionKey},
@@ -116,6 +117,7 @@ pub struct Registry {
     starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     expiry: Notify,
     feed: Arc<EventFeed>,
+    tokens: Arc<Tokens>,
 }
 
 /// Topics whose actor must be started, for [`actor_factory::run`](crate::supervision::actor_factory::run).
@@ -142,6 +144,7 @@ impl Registry {
             starts,
             expiry: Notify::new(),
             feed: Arc::default(),
+            tokens: Arc::new(Tokens::recover(journal.clone())?),
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
             registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
@@ -238,6 +241,11 @@ impl Registry {
         }
     }
 
+    /// The named tokens.
+    pub fn tokens(&self) -> &Arc<Tokens> {
+        &self.tokens
+    }
+
     /// The feed of events and outcomes.
     pub fn feed(&self) -> &Arc<EventFeed> {
         &self.feed
@@ -306,11 +314,12 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::DomainTopic => check::<DomainTopic>(value),
         MetaKind::Filter => check::<FilterVersion>(value),
         MetaKind::Namespace => check::<NamespaceRecord>(value),
+        MetaKind::Token => check::<TokenRecord>(value),
         _ => Ok(()),
     }
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
+pub(in crate::control) fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(value).map_err(|error| {
         let mut reason = error.to_string();
         // The next change of the record would lose the unknown field.

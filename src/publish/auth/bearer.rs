@@ -1,4 +1,4 @@
-//! Access tokens: a JWT that the configured issuer has signed for this server, or the admin token.
+//! Bearer tokens: a JWT that the configured issuer has signed for this server, a named token, or the admin token.
 //!
 //! `jsonwebtoken` checks only the signature. Its own check of `exp` and `nbf` reads the clock and ignores claims of a wrong
 //! type, so the claims are parsed strictly and compared here, with time as an argument.
@@ -6,7 +6,8 @@
 //! Invariants: only asymmetric signatures are accepted (never `alg` `none` or `HS256`), and only with a key of the issuer of
 //! that kind; critical header extensions are refused; `exp`, `iss` and `aud` are required.
 //!
-//! Every token of the issuer for this audience may publish. Roles count only for [`Operators`].
+//! What a token of the issuer permits follows from its claims ([`TokenIssuer::grants`]). Without a rule for claims, every token
+//! of the issuer may publish and consume.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -19,10 +20,17 @@ use jsonwebtoken::{
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse},
 };
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
-use crate::{event::Timestamp, publish::Refusal};
+use crate::{
+    control::{
+        record::token::{Grant, ScopedResource, TokenRole},
+        tokens::{self, Token, TokenProblem, Tokens},
+    },
+    event::Timestamp,
+    publish::Refusal,
+};
 
 /// The tolerated difference between the clocks of two machines.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -41,17 +49,21 @@ pub type OperatorClaims = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct BearerAuth {
     /// The admin token, if it may publish.
     pub operator: Option<OperatorClaims>,
+    /// The named tokens.
+    pub tokens: Option<Arc<Tokens>>,
     /// The issuer of accepted tokens.
     pub issuer: Option<TokenIssuer>,
 }
 
-/// Authenticates operators with an access token of the issuer.
-#[derive(Clone)]
-pub struct Operators {
-    /// The issuer of accepted tokens.
-    pub issuer: TokenIssuer,
-    /// The role that the claim `roles` must contain.
-    pub role: String,
+/// What a claim of an access token permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRule {
+    /// The claim: `roles`, `scp`, `groups` or another.
+    pub claim: String,
+    /// The value that the claim must have or contain.
+    pub value: String,
+    /// What is permitted.
+    pub grant: Grant,
 }
 
 /// The holder of an access token, by its claims.
@@ -72,6 +84,8 @@ pub struct TokenIssuer {
     pub audience: String,
     /// Its public keys.
     pub keys: Arc<Keyring>,
+    /// What its tokens permit; without a rule they may publish and consume.
+    pub rules: Vec<ClaimRule>,
 }
 
 /// The reason why a token is rejected.
@@ -81,6 +95,8 @@ pub enum BearerProblem {
     Unreadable,
     /// It is not valid.
     Refused(&'static str),
+    /// It is valid and does not permit the request.
+    Forbidden(TokenRole),
 }
 
 impl BearerProblem {
@@ -89,6 +105,7 @@ impl BearerProblem {
         match self {
             Self::Unreadable => Refusal::UnreadableToken,
             Self::Refused(why) => Refusal::NotAuthorized { host, why },
+            Self::Forbidden(needed) => Refusal::NotPermitted { host, needed },
         }
     }
 }
@@ -99,17 +116,9 @@ struct TokenClaims {
     aud: Audience,
     exp: f64,
     nbf: Option<f64>,
-    // Parsed leniently, because a publisher's token need not have the claims of operators.
-    #[serde(default)]
-    roles: Value,
-    #[serde(default)]
-    preferred_username: Value,
-    #[serde(default)]
-    upn: Value,
-    #[serde(default)]
-    sub: Value,
-    #[serde(default)]
-    idtyp: Value,
+    // Parsed leniently, because a token need not have them.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -120,37 +129,71 @@ enum Audience {
 }
 
 impl BearerAuth {
-    /// Whether the holder of `token` may publish.
-    pub fn check(&self, token: &[u8], now: Timestamp) -> Result<(), BearerProblem> {
+    /// Whether the holder of `token` has this role for a resource. Returns a named token.
+    pub fn check(
+        &self,
+        token: &[u8],
+        role: TokenRole,
+        resource: &ScopedResource,
+        now: Timestamp,
+    ) -> Result<Option<Arc<Token>>, BearerProblem> {
         let token = std::str::from_utf8(token).map_err(|_| BearerProblem::Unreadable)?;
         if self.operator.as_ref().is_some_and(|is_operator| is_operator(token)) {
-            return Ok(());
+            return Ok(None);
+        }
+        let permits = |grants: &[Grant]| {
+            let has_role = |grant: &Grant| grant.role == role || grant.role == TokenRole::Admin;
+            let is_permitted = grants.iter().any(|grant| has_role(grant) && grant.covers(Some(resource)));
+            if is_permitted { Ok(()) } else { Err(BearerProblem::Forbidden(role)) }
+        };
+        if let Some(tokens) = self.tokens.as_ref().filter(|_| token.starts_with(tokens::PREFIX)) {
+            let token = tokens.find(token, now)?;
+            return permits(token.grants()).map(|()| Some(token));
         }
         let Some(issuer) = &self.issuer else {
             let readable = decode_header(token).is_ok();
             let why = "This server accepts no access tokens; its operator has configured no issuer";
             return Err(if readable { BearerProblem::Refused(why) } else { BearerProblem::Unreadable });
         };
-        issuer.check(token, now).map(drop)
+        permits(&issuer.grants(token, now)?.1).map(|()| None)
     }
 }
 
-impl Operators {
-    /// The holder of `token`; [`None`] if the token is valid and lacks the role.
-    pub fn check(&self, token: &str, now: Timestamp) -> Result<Option<TokenHolder>, BearerProblem> {
-        let claims = self.issuer.check(token, now)?;
-        let is_role = |given: &Value| given.as_str() == Some(&self.role);
-        let has_role = is_role(&claims.roles) || claims.roles.as_array().is_some_and(|roles| roles.iter().any(is_role));
-        let name = [&claims.preferred_username, &claims.upn, &claims.sub].into_iter().find_map(Value::as_str);
-        let holder = TokenHolder {
-            name: name.unwrap_or_default().to_owned(),
-            is_application: claims.idtyp.as_str() == Some("app"),
-        };
-        Ok(has_role.then_some(holder))
+impl From<TokenProblem> for BearerProblem {
+    fn from(problem: TokenProblem) -> Self {
+        Self::Refused(match problem {
+            TokenProblem::Unknown => "The token does not exist, or was revoked",
+            TokenProblem::Expired => "The token has expired",
+        })
+    }
+}
+
+impl ClaimRule {
+    /// Whether the claim has the value: as its text, as a word of its text (`scp`), or as an item of its list.
+    fn fits(&self, claims: &Map<String, Value>) -> bool {
+        match claims.get(&self.claim) {
+            Some(Value::String(text)) => *text == self.value || text.split(' ').any(|word| word == self.value),
+            Some(Value::Array(list)) => list.iter().any(|item| item.as_str() == Some(&self.value)),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => false,
+        }
     }
 }
 
 impl TokenIssuer {
+    /// The holder of `token`, and what it permits.
+    pub fn grants(&self, token: &str, now: Timestamp) -> Result<(TokenHolder, Vec<Grant>), BearerProblem> {
+        let claims = self.check(token, now)?.others;
+        let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
+        let holder = TokenHolder {
+            name: ["preferred_username", "upn", "sub"].into_iter().find_map(text).unwrap_or_default().to_owned(),
+            is_application: text("idtyp") == Some("app"),
+        };
+        let grants = self.rules.iter().filter(|rule| rule.fits(&claims)).map(|rule| rule.grant.clone());
+        let unruled = self.rules.iter().all(|rule| rule.grant.role == TokenRole::Admin);
+        let usual = [TokenRole::Publish, TokenRole::Consume].into_iter().filter(|_| unruled).map(Grant::everywhere);
+        Ok((holder, grants.chain(usual).collect()))
+    }
+
     fn check(&self, token: &str, now: Timestamp) -> Result<TokenClaims, BearerProblem> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(BearerProblem::Unreadable);

@@ -7,13 +7,13 @@
 //! | [`host`] | the host of a request; forwarded headers count from trusted proxies only |
 //! | `key` | the two access keys of the topic, or of its namespace |
 //! | [`sas`] | tokens that one of the keys has signed |
-//! | [`bearer`] | JWTs of the configured issuer, and the admin token |
+//! | [`bearer`] | named tokens, JWTs of the configured issuer, and the admin token |
 //! | [`failed_auth`] | the delay of refusals after failed authentications |
 //!
 //! Invariants: a secret is compared in constant time and never logged; the first credential in the order key, SAS token,
 //! `Authorization` decides, and no other is tried; time is an argument.
 //!
-//! Not here: users and roles. A valid key or access token may publish to the topic.
+//! A valid key or SAS token may publish and consume; a bearer token needs the role for the topic.
 
 pub mod bearer;
 pub mod failed_auth;
@@ -36,7 +36,10 @@ pub use self::rejections::{RejectionCounters, RejectionCounts};
 use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, sas::SasResource};
 pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
-use crate::event::Timestamp;
+use crate::{
+    control::{record::token::TokenRole, tokens::Token},
+    event::Timestamp,
+};
 
 /// The header of a SAS token.
 const SAS: &str = "aeg-sas-token";
@@ -88,11 +91,19 @@ impl Authenticator {
         self.called(request).map(|_| ())
     }
 
-    /// Authenticates the request. A refusal is counted, and logged without the credential.
-    pub(super) fn check(&self, request: &HttpRequest, scope: &KeyScope<'_>, now: Timestamp) -> Result<(), Refusal> {
+    /// Authenticates the request of a caller who needs this role. A refusal is counted, and logged without the credential.
+    /// Returns the caller's token, if it has a name.
+    pub(super) fn check(
+        &self,
+        request: &HttpRequest,
+        scope: &KeyScope<'_>,
+        role: TokenRole,
+        now: Timestamp,
+    ) -> Result<Option<Arc<Token>>, Refusal> {
         let called = self.called(request)?;
         let client = self.client(request);
-        let checked = network::check(scope, client).and_then(|()| self.check_credential(request, &called, scope, now));
+        let checked =
+            network::check(scope, client).and_then(|()| self.check_credential(request, &called, (scope, role), now));
         if let Err(refusal) = &checked {
             self.counts.count(refusal, scope, client, now);
         }
@@ -115,27 +126,28 @@ impl Authenticator {
         &self,
         request: &HttpRequest,
         called: &RequestAuthority,
-        scope: &KeyScope<'_>,
+        (scope, role): (&KeyScope<'_>, TokenRole),
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Arc<Token>>, Refusal> {
         let headers = request.headers();
         let local = || if scope.ingress.disable_local_auth { Err(no_local_auth(called)) } else { Ok(()) };
         if let Some(given) = key::presented_key(request) {
-            return local().and_then(|()| key::check(&given, &scope.keys, called));
+            return local().and_then(|()| key::check(&given, &scope.keys, called)).map(|()| None);
         }
         if let Some(token) = headers.get(SAS) {
-            return local().and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, now));
+            return local().and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, now)).map(|()| None);
         }
         let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(scope.no_credential()) };
         let (scheme, token) = split(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local().and_then(|()| self.check_sas(token, request, called, scope, now));
+            return local().and_then(|()| self.check_sas(token, request, called, scope, now)).map(|()| None);
         }
         if scope.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
-            return local().and_then(|()| key::check(token, &scope.keys, called));
+            return local().and_then(|()| key::check(token, &scope.keys, called)).map(|()| None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
-            return self.rules.bearer.check(token, now).map_err(|problem| problem.refusal(called.to_string()));
+            let checked = self.rules.bearer.check(token, role, &scope.resource(request), now);
+            return checked.map_err(|problem| problem.refusal(called.to_string()));
         }
         Err(scope.unknown_scheme())
     }

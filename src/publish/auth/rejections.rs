@@ -6,8 +6,6 @@ use std::{
     time::Duration,
 };
 
-use actix_web::http::StatusCode;
-
 use super::KeyScope;
 use crate::{event::Timestamp, publish::Refusal};
 
@@ -43,7 +41,7 @@ impl RejectionCounters {
     }
 
     pub(super) fn count(&self, refusal: &Refusal, scope: &KeyScope<'_>, client: Option<IpAddr>, now: Timestamp) {
-        let count = if refusal.status().0 == StatusCode::FORBIDDEN {
+        let count = if matches!(refusal, Refusal::AddressRules { .. } | Refusal::PublicNetwork { .. }) {
             &self.address
         } else if matches!(refusal, Refusal::NoKey | Refusal::EmptyKey | Refusal::Scheme | Refusal::NoAuthorization) {
             &self.nothing

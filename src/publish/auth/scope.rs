@@ -1,12 +1,15 @@
 //! The rules and keys that apply to a topic. A topic or domain has its own; for a topic of a namespace the namespace has the
 //! rules, and keys of both are valid.
 
+use std::collections::BTreeMap;
+
 use actix_web::HttpRequest;
 
 use crate::{
     control::record::{
         ingress::IngressSettings,
         namespace::{self, NamespaceRecord},
+        token::ScopedResource,
         topic::{AccessKeys, TopicKind, TopicRecord},
     },
     event::Name,
@@ -24,19 +27,22 @@ pub(in crate::publish) struct KeyScope<'a> {
     kind: TopicKind,
     /// The namespace of the topic, if any.
     namespace: Option<&'a Name>,
+    /// The tags of the topic and its namespace.
+    tags: Vec<&'a BTreeMap<String, String>>,
 }
 
 impl<'a> KeyScope<'a> {
     /// The scope of a topic or domain.
     pub(in crate::publish) fn of(topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&topic.keys], topic.kind());
-        Self { name: &topic.name, ingress: &topic.ingress, keys, kind, namespace: None }
+        Self { name: &topic.name, ingress: &topic.ingress, keys, kind, namespace: None, tags: vec![&topic.tags] }
     }
 
     /// The scope of a topic of a namespace.
     pub(in crate::publish) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&namespace.keys, &topic.keys], topic.kind());
-        Self { name: &topic.name, ingress: &namespace.ingress, keys, kind, namespace: Some(&namespace.name) }
+        let tags = vec![&topic.tags, &namespace.tags];
+        Self { name: &topic.name, ingress: &namespace.ingress, keys, kind, namespace: Some(&namespace.name), tags }
     }
 
     /// Whether it is in a namespace, which has further ways to send a key.
@@ -66,6 +72,16 @@ impl<'a> KeyScope<'a> {
             path.drain(..2);
         }
         path
+    }
+
+    /// The resource that a token must cover.
+    pub(super) fn resource(&self, request: &HttpRequest) -> ScopedResource {
+        let path = self.path(request).into_iter().map(str::to_owned).collect();
+        let mut resource = ScopedResource { path, labels: Vec::new() };
+        for tags in &self.tags {
+            resource.add_tags(tags);
+        }
+        resource
     }
 
     /// The refusal of a request without a credential.

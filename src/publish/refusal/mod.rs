@@ -10,7 +10,7 @@ use std::{fmt, net::IpAddr};
 use actix_web::http::StatusCode;
 
 pub(crate) use self::answer::RefusalBody as AnswerBody;
-use crate::{event::Schema, fanout::meter::PublishRefusal, journal};
+use crate::{control::record::token::TokenRole, event::Schema, fanout::meter::PublishRefusal, journal};
 
 /// A request was refused. None of it is stored, except after [`Refusal::Unknown`], which leaves that open.
 ///
@@ -127,6 +127,14 @@ pub enum Refusal {
         host: String,
         /// The reason.
         why: &'static str,
+    },
+    /// A bearer token without the role for the topic.
+    #[error("The token is not permitted to {} at {}: it lacks the role, or is limited to other resources.", .needed.name(), .host.to_uppercase())]
+    NotPermitted {
+        /// The called host.
+        host: String,
+        /// The needed role.
+        needed: TokenRole,
     },
     /// An invalid SAS token.
     #[error("The specified SAS token {problem} for topic '{}'.", .host.to_uppercase())]
@@ -356,7 +364,9 @@ impl Refusal {
             | Self::UnreadableToken
             | Self::NoAuthorization
             | Self::Scheme => (StatusCode::UNAUTHORIZED, "Unauthorized"),
-            Self::AddressRules { .. } | Self::PublicNetwork { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
+            Self::AddressRules { .. } | Self::PublicNetwork { .. } | Self::NotPermitted { .. } => {
+                (StatusCode::FORBIDDEN, "Forbidden")
+            }
             Self::NotFound { .. } | Self::NoSubscription { .. } | Self::NoNamespace => {
                 (StatusCode::NOT_FOUND, "ResourceNotFound")
             }

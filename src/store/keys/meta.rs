@@ -45,13 +45,15 @@ pub enum MetaKind {
     Namespace = 12,
     /// A secret of the server; named by its purpose.
     Secret = 13,
+    /// A named token; named by its name in lower case.
+    Token = 14,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
 }
 
 impl MetaKind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -65,6 +67,7 @@ impl MetaKind {
         Self::Redrive,
         Self::Namespace,
         Self::Secret,
+        Self::Token,
         Self::Loss,
     ];
 }

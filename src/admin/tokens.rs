@@ -1,0 +1,138 @@
+//! `/tokens`: named tokens. A token is shown once, in the response that creates it.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tracing::info;
+
+use super::{
+    AdminError, Control,
+    arm::read_body,
+    auth::{self, AdminCaller},
+    model::{self, InvalidRequest},
+};
+use crate::{
+    api::token::{TokenBody, TokenList, TokenView},
+    control::{
+        record::token::{Scope, TokenRecord, TokenRole},
+        tokens::{self, PREFIX},
+    },
+    event::Timestamp,
+};
+
+/// 256 bits cannot be guessed.
+const SECRET_BYTES: usize = 32;
+
+/// Maximum length of a name.
+const NAME_CHARS: usize = 64;
+
+/// Maximum number of scopes of a token.
+const SCOPES_MAX: usize = 50;
+
+/// Maximum length of a scope.
+const SCOPE_CHARS: usize = 400;
+
+/// Names of callers that are no tokens.
+const RESERVED: [&str; 2] = ["admin", "gridhook"];
+
+/// `GET /tokens`.
+pub(super) async fn list(control: web::Data<Control>) -> HttpResponse {
+    let value = control.registry.tokens().all().iter().map(|token| view(token.record(), None)).collect();
+    HttpResponse::Ok().json(TokenList { value })
+}
+
+/// `POST /tokens`.
+pub(super) async fn create(
+    request: HttpRequest,
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
+    let body: TokenBody = model::read(model::parse(&read_body(payload).await?)?)?;
+    let caller = AdminCaller::of(&request)?;
+    let (name, now) = (checked_name(&body.name)?, control.clock.wall());
+    let secret = format!("{PREFIX}{}", auth::secret(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
+    let record = TokenRecord {
+        name,
+        digest: tokens::digest(&secret),
+        roles: roles(&body.roles)?,
+        scopes: scopes(&body.scopes)?,
+        created: now,
+        created_by: caller.identity().0.to_owned(),
+        expires: body.expires.as_deref().map(|expires| expiry(expires, now)).transpose()?,
+        last_used: None,
+    };
+    let token = control.registry.tokens().create(record).await?;
+    info!(token = token.name(), operator = caller.identity().0, "token created");
+    Ok(HttpResponse::Created().json(view(token.record(), Some(secret))))
+}
+
+/// `DELETE /tokens/{tokenName}`.
+pub(super) async fn revoke(
+    request: HttpRequest,
+    name: web::Path<String>,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
+    let caller = AdminCaller::of(&request)?;
+    let Some(token) = control.registry.tokens().revoke(&name).await? else {
+        return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
+    };
+    info!(token = token.name(), operator = caller.identity().0, "token revoked");
+    Ok(HttpResponse::NoContent().finish())
+}
+
+fn checked_name(name: &str) -> Result<String, InvalidRequest> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(is_allowed) {
+        let problem = format!("is \"{name}\"; allowed are 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'");
+        return Err(InvalidRequest::new("name", problem));
+    }
+    if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
+        return Err(InvalidRequest::new("name", format!("is \"{name}\", which is reserved; allowed is another name")));
+    }
+    Ok(name.to_owned())
+}
+
+fn roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
+    let mut roles: Vec<TokenRole> = Vec::new();
+    for role in given {
+        let role = role.parse().map_err(|problem: String| InvalidRequest::new("roles", problem))?;
+        if !roles.contains(&role) {
+            roles.push(role);
+        }
+    }
+    if roles.is_empty() {
+        let problem = "is empty; allowed are publish, consume, read, operate and admin, at least one of them";
+        return Err(InvalidRequest::new("roles", problem));
+    }
+    Ok(roles)
+}
+
+fn scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
+    let invalid = |problem: String| InvalidRequest::new("scopes", problem);
+    if given.len() > SCOPES_MAX || given.iter().any(|scope| scope.len() > SCOPE_CHARS) {
+        let problem = format!("has too much; allowed are {SCOPES_MAX} scopes of {SCOPE_CHARS} characters");
+        return Err(invalid(problem));
+    }
+    given.iter().map(|scope| scope.parse().map_err(invalid)).collect()
+}
+
+fn expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
+    let expires = model::instant("expires", given)?;
+    if expires > now {
+        return Ok(expires);
+    }
+    let problem = format!("is {expires}, which is not in the future (it is {now}); allowed is a later time");
+    Err(InvalidRequest::new("expires", problem))
+}
+
+fn view(record: TokenRecord, token: Option<String>) -> TokenView {
+    TokenView {
+        name: record.name,
+        roles: record.roles.iter().map(|role| role.name().to_owned()).collect(),
+        scopes: record.scopes.iter().map(ToString::to_string).collect(),
+        created: record.created.to_string(),
+        created_by: record.created_by,
+        expires: record.expires.map(|expires| expires.to_string()),
+        last_used: record.last_used.map(|used| used.to_string()),
+        token,
+    }
+}

@@ -1,0 +1,55 @@
+//! Named tokens.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A new token.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = TokenBody)]
+pub struct TokenBody {
+    /// Name, unique in the server: 1 to 64 letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// Roles: `publish`, `consume`, `read`, `operate`, `admin`. The last three include the ones before among them.
+    pub roles: Vec<String>,
+    /// Parts of the server that the token is limited to, such as `topics/orders` or `labels/team=shop`; default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// Time at which the token ends; default never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+}
+
+/// A named token.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Token)]
+pub struct TokenView {
+    /// Name of the token.
+    pub name: String,
+    /// Roles: `publish`, `consume`, `read`, `operate`, `admin`.
+    pub roles: Vec<String>,
+    /// Parts of the server that the token is limited to; empty for all.
+    pub scopes: Vec<String>,
+    /// Time of its creation.
+    pub created: String,
+    /// Name of the operator who created it.
+    pub created_by: String,
+    /// Time at which it ends; missing if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// Time of the last use, as far as it is known; missing if it was not used. A crash may lose an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<String>,
+    /// The token for the header `Authorization: Bearer`; only in the response that creates it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// All named tokens.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = TokenList)]
+pub struct TokenList {
+    /// Tokens, by name.
+    pub value: Vec<TokenView>,
+}

@@ -1,0 +1,121 @@
+//! `gridhook tokens`: manages named tokens.
+
+use awc::http::Method;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    client::{ClientArgs, ClientError, segment},
+    format::{self, NONE, optional},
+    output::TextTable,
+    prompt,
+    time::future,
+};
+use crate::api::token::{TokenBody, TokenList, TokenView};
+
+/// The flags of `tokens`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  gridhook tokens create shop --role publish --scope topics/orders --expires 90d
+  gridhook tokens create auditor --role read
+  gridhook tokens create shop-team --role operate --scope labels/team=shop
+  gridhook tokens list
+  gridhook tokens revoke shop --yes")]
+pub struct Tokens {
+    #[command(subcommand)]
+    command: TokensCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TokensCommand {
+    /// Create a token and print it once
+    Create {
+        /// Name of the token
+        name: String,
+        /// Roles: publish, consume, read, operate, admin
+        #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',')]
+        role: Vec<String>,
+        /// Limit the token to resources, such as topics/orders, domains/shop/topics/* or labels/team=shop [default: all]
+        #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
+        scope: Vec<String>,
+        /// Time at which the token ends, such as 90d or 2030-01-31 [default: never]
+        #[arg(long, value_name = "TIME", value_parser = future)]
+        expires: Option<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// List the tokens, with the times of their last uses
+    List {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Revoke a token at once, and end its streams and sessions
+    Revoke {
+        /// Name of the token
+        name: String,
+        /// Skip the confirmation
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+}
+
+impl Tokens {
+    /// Runs the command and returns the text to print. Needs a running actix system.
+    ///
+    /// # Errors
+    /// A flag cannot be used, or the request failed.
+    pub async fn run(self) -> Result<String, ClientError> {
+        match self.command {
+            TokensCommand::Create { name, role, scope, expires, client } => {
+                let body = TokenBody { name, roles: role, scopes: scope, expires };
+                let token: Value = client.control.session()?.post("/tokens", &body).await?;
+                client.print(&token, |token: &TokenView| {
+                    let facts = [
+                        ("roles", format::list(&token.roles)),
+                        ("scopes", scopes(token)),
+                        ("expires", optional(token.expires.clone(), |time| time)),
+                        ("token", optional(token.token.clone(), |token| token)),
+                    ];
+                    let facts = format::facts(7, &facts);
+                    format!(
+                        "created {}\n{facts}\nstore the token now; it is not shown again",
+                        format::text(&token.name)
+                    )
+                })
+            }
+            TokensCommand::List { client } => {
+                let tokens: Value = client.control.session()?.get("/tokens").await?;
+                client.print(&tokens, |tokens: &TokenList| table(&tokens.value))
+            }
+            TokensCommand::Revoke { name, yes, client } => {
+                let session = client.control.session()?;
+                prompt::confirm(&format!("Revoke the token {name}? Its holders will be refused at once."), yes)?;
+                let path = format!("/tokens/{}", segment(&name));
+                session.fetch::<Value>(Method::DELETE, &path, None::<&Value>).await?;
+                Ok(client.printed.format(&json!({"revoked": name}), |_| format!("revoked {name}")))
+            }
+        }
+    }
+}
+
+fn scopes(token: &TokenView) -> String {
+    if token.scopes.is_empty() { "all".to_owned() } else { format::list(&token.scopes) }
+}
+
+fn table(tokens: &[TokenView]) -> String {
+    let mut table = TextTable::new(["NAME", "ROLES", "SCOPES", "EXPIRES", "LAST USED", "CREATED BY"]);
+    for token in tokens {
+        let time = |time: &Option<String>| time.clone().unwrap_or_else(|| NONE.to_owned());
+        table.line([
+            format::text(&token.name),
+            format::list(&token.roles),
+            scopes(token),
+            time(&token.expires),
+            time(&token.last_used),
+            format::text(&token.created_by),
+        ]);
+    }
+    table.to_string()
+}

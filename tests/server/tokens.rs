@@ -1,0 +1,375 @@
+//! Named tokens on the real binary: roles, scopes, revocation, and what a reader can change.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+};
+
+use gridhook::clock::Clock;
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use super::LONG;
+use crate::{
+    publish::bearer::Signer,
+    support::{
+        endpoint::{Endpoint, answer},
+        http::Answer,
+        server::{Server, SubscriptionSpec, events_path, operator, subscription, wait_for},
+        sink::Sink,
+    },
+};
+
+const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
+
+const EVENT: &str =
+    r#"[{"id":"1","subject":"/a","eventType":"T","eventTime":"2026-11-20T12:00:00Z","data":{},"dataVersion":"1"}]"#;
+
+const CLOUD_EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T","data":{}}"#;
+
+/// Creates a token with the command, and returns it.
+fn token(server: &Server, arguments: &[&str]) -> String {
+    let created = operator(server, &[&["tokens", "create"], arguments, &["--output", "json"]].concat());
+    let created: Value = serde_json::from_str(&created.expect("a token")).expect("JSON");
+    created["token"].as_str().expect("it is shown").to_owned()
+}
+
+fn ask(server: &Server, token: &str, method: &str, path: &str, body: &str) -> Answer {
+    let headers = [("authorization", &*format!("Bearer {token}")), ("content-type", "application/json")];
+    server.client().ask(method, path, &headers, body.as_bytes()).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn status(server: &Server, token: &str, method: &str, path: &str) -> u16 {
+    let body = if path.ends_with("api/events") { EVENT } else { "" };
+    ask(server, token, method, path, body).status
+}
+
+fn listed(server: &Server) -> Vec<Value> {
+    server.command("GET", "/tokens", &Value::Null).json()["value"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn a_named_token_permits_its_roles_for_its_resources_only() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let shop = json!({"tags": {"team": "shop"}, "properties": {}});
+    server.command("PUT", &format!("{RG}/topics/orders"), &shop);
+    for topic in ["bills", "bills-eu"] {
+        server.topic(topic, "EventGridSchema");
+    }
+    for topic in ["orders", "bills"] {
+        server.subscribe(topic, "billing", &SubscriptionSpec::of(&sink.url("/")));
+    }
+    let [orders, bills, bills_eu] = ["orders", "bills", "bills-eu"].map(events_path);
+    let billing = subscription("orders", "billing");
+    let (hold, probe_other) = (format!("{billing}/hold"), format!("{}/hold", subscription("bills", "billing")));
+    let keys = format!("{RG}/topics/orders/listKeys");
+    for (name, roles, scopes, expected) in [
+        ("p1", "publish", "topics/orders", [200, 403, 403, 403, 403, 403, 403, 403]),
+        ("p2", "publish", "topics/bills*/*", [403, 200, 200, 403, 403, 403, 403, 403]),
+        ("p3", "publish", "", [200, 200, 200, 403, 403, 403, 403, 403]),
+        ("r1", "read", "labels/team=shop", [403, 403, 403, 200, 403, 403, 403, 403]),
+        ("r2", "read", "", [403, 403, 403, 200, 200, 403, 403, 403]),
+        ("o1", "operate", "topics/Orders/eventSubscriptions/bill*", [403, 403, 403, 200, 403, 200, 403, 403]),
+        ("o2", "publish,operate", "labels/team=shop", [200, 403, 403, 200, 403, 200, 403, 403]),
+        ("a1", "admin", "topics/orders", [200, 403, 403, 200, 403, 200, 403, 200]),
+        ("a2", "admin", "", [200, 200, 200, 200, 200, 200, 200, 200]),
+        ("c1", "consume", "", [403, 403, 403, 403, 403, 403, 403, 403]),
+    ] {
+        let flags: &[&str] = if scopes.is_empty() { &[] } else { &["--scope", scopes] };
+        let token = token(&server, &[&[name, "--role", roles], flags].concat());
+        let found = [
+            ("POST", &*orders),
+            ("POST", &*bills),
+            ("POST", &*bills_eu),
+            ("GET", &*billing),
+            ("GET", "/top"),
+            ("POST", &*hold),
+            ("POST", &*probe_other),
+            ("POST", &*keys),
+        ]
+        .map(|(method, path)| status(&server, &token, method, path));
+        assert_eq!(found, expected, "{name}: {roles} for {scopes:?}");
+        for held in ["orders", "bills"] {
+            server.try_to(held, "billing", "release");
+            server.try_to(held, "billing", "resume");
+        }
+    }
+    let used = listed(&server);
+    let is_used = |name: &str| used.iter().any(|token| token["name"] == name && token["lastUsed"].is_string());
+    assert!(is_used("p1") && is_used("c1") && used.iter().all(|token| token.get("token").is_none()), "{used:?}");
+    let refused =
+        ask(&server, &token(&server, &["p4", "--role", "publish", "--scope", "topics/x"]), "POST", &orders, EVENT);
+    assert_eq!(refused.codes(), (403, "Forbidden".to_owned(), "Forbidden".to_owned()), "{}", refused.text());
+    // What cannot be a token says why.
+    for (arguments, problem) in [
+        (&["p1", "--role", "read"][..], "exists"),
+        (&["P1", "--role", "read"], "exists"),
+        (&["admin", "--role", "read"], "reserved"),
+        (&["x y", "--role", "read"], "allowed are 1 to 64 letters"),
+        (&["x", "--role", "reader"], "allowed are publish, consume, read, operate and admin"),
+        (&["x", "--role", "read", "--scope", "orders"], "allowed is a path that begins with topics"),
+        (&["x", "--role", "read", "--expires", "2020-01-01"], "not in the future"),
+    ] {
+        let error = operator(&server, &[&["tokens", "create"], arguments].concat()).expect_err("a refusal");
+        assert!(error.contains(problem), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_consumer_needs_the_role_for_the_topic() {
+    let server = Server::start(&[]);
+    server.command("PUT", &format!("{RG}/namespaces/plant"), &json!({"location": "local"}));
+    let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
+    for topic in ["heat", "cold"] {
+        server.command("PUT", &format!("{RG}/namespaces/plant/topics/{topic}"), &json!({}));
+        server.command("PUT", &format!("{RG}/namespaces/plant/topics/{topic}/eventSubscriptions/work"), &queue);
+    }
+    let consumer = token(&server, &["c", "--role", "consume", "--scope", "namespaces/plant/topics/heat"]);
+    let publisher = token(&server, &["p", "--role", "publish", "--scope", "namespaces/plant"]);
+    let publish = |token: &str| {
+        let headers =
+            [("authorization", &*format!("Bearer {token}")), ("content-type", "application/cloudevents+json")];
+        let path = "/namespaces/plant/topics/heat:publish";
+        server.client().ask("POST", path, &headers, CLOUD_EVENT.as_bytes()).expect("an answer").status
+    };
+    assert_eq!((publish(&publisher), publish(&consumer)), (200, 403));
+    let receive = |token: &str, topic: &str| {
+        let path = format!("/namespaces/plant/topics/{topic}/eventsubscriptions/work:receive?maxWaitTime=10");
+        ask(&server, token, "POST", &path, "")
+    };
+    let received = receive(&consumer, "heat");
+    assert_eq!(received.status, 200);
+    assert_eq!(received.json()["value"][0]["event"]["id"], "1", "{}", received.text());
+    assert_eq!((receive(&consumer, "cold").status, receive(&publisher, "heat").status), (403, 403));
+    // A long poll ends with its token.
+    let (at, request) = (
+        server.at(),
+        format!(
+            "POST /namespaces/plant/topics/heat/eventsubscriptions/work:receive?maxWaitTime=60 HTTP/1.1\r\nhost: x\r\n\
+         authorization: Bearer {consumer}\r\ncontent-length: 0\r\n\r\n"
+        ),
+    );
+    let mut stream = TcpStream::connect(at).expect("a connection");
+    stream.set_read_timeout(Some(LONG)).expect("a timeout");
+    stream.write_all(request.as_bytes()).expect("it is sent");
+    operator(&server, &["tokens", "revoke", "c", "--yes"]).expect("it is revoked");
+    let mut head = String::new();
+    BufReader::new(&stream).read_line(&mut head).expect("an answer before the poll's minute");
+    assert!(head.contains("200") || head.contains("401"), "{head}");
+    assert_eq!(receive(&consumer, "heat").status, 401);
+}
+
+#[test]
+fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kill() {
+    let mut server = Server::start(&[("LOG__FILTER", "trace")]);
+    let (kept, gone) = (token(&server, &["kept", "--role", "read"]), token(&server, &["gone", "--role", "read"]));
+    let short = token(&server, &["short", "--role", "read", "--expires", "1s"]);
+    let session = ask(&server, &gone, "POST", "/ui/session", "").json();
+    assert_eq!((&session["name"], &session["role"]), (&json!("gone"), &json!("read")));
+    let session = session["token"].as_str().expect("a session").to_owned();
+    assert_eq!(status(&server, &session, "GET", "/top"), 200);
+    let tail = |token: &str| {
+        let mut stream = TcpStream::connect(server.at()).expect("a connection");
+        stream.set_read_timeout(Some(LONG)).expect("a timeout");
+        let request = format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("an answer");
+        assert!(line.contains("200"), "{line}");
+        stream
+    };
+    let (mut ended, _open) = (tail(&gone), tail(&kept));
+    operator(&server, &["tokens", "revoke", "gone", "--yes"]).expect("it is revoked");
+    let mut rest = Vec::new();
+    ended.read_to_end(&mut rest).ok();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the stream has its end: {}", String::from_utf8_lossy(&rest));
+    for token in [&gone, &session] {
+        assert_eq!(status(&server, token, "GET", "/top"), 401);
+    }
+    let again = operator(&server, &["tokens", "revoke", "gone", "--yes"]).expect_err("it is gone");
+    assert!(again.contains("There is no token 'gone'"), "{again}");
+    wait_for("the short token's end", LONG, || status(&server, &short, "GET", "/top") == 401);
+    server.kill_9();
+    server.assert_sound();
+    server.restart();
+    assert_eq!((status(&server, &kept, "GET", "/top"), status(&server, &gone, "GET", "/top")), (200, 401));
+    // The name is free, and its new token is another one.
+    let fresh = token(&server, &["gone", "--role", "read"]);
+    assert_eq!((status(&server, &fresh, "GET", "/top"), status(&server, &gone, "GET", "/top")), (200, 401));
+    // Neither the log nor the data folder has a token.
+    server.terminate();
+    let logs = server.logs();
+    for secret in [&kept, &gone, &short, &fresh, &session] {
+        assert!(!logs.contains(&**secret), "the log has a token");
+        for entry in walk(&server.data_dir()) {
+            let bytes = std::fs::read(&entry).unwrap_or_default();
+            let is_there = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!is_there, "{} has a token", entry.display());
+        }
+    }
+}
+
+/// The files below a folder.
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn claims_of_the_issuer_have_roles_and_scopes() {
+    let signer = Signer::new();
+    let issuer = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
+    let jwks = format!("{}keys", issuer.url());
+    let grants =
+        "roles=Orders.Publisher publish topics/orders,topics/bills; groups=operators operate; scp=Grid.Read read";
+    let settings = [
+        ("AUTH__ISSUER", "https://issuer/"),
+        ("AUTH__JWKS", &jwks),
+        ("AUTH__GRANTS", grants),
+        ("AUTH__ADMIN_ROLE", "Grid.Admin"),
+    ];
+    let server = Server::start(&settings);
+    server.topic("orders", "EventGridSchema");
+    server.topic("other", "EventGridSchema");
+    let expires = Clock::system().now().0 / 1_000_000 + 6_000;
+    let token = |claims: &Value| {
+        let mut all =
+            json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": expires, "sub": "app"});
+        all.as_object_mut().expect("an object").extend(claims.as_object().expect("claims").clone());
+        signer.sign(Some("ec"), Algorithm::ES256, &all)
+    };
+    let admin = token(&json!({"roles": ["Grid.Admin"]}));
+    wait_for("the issuer's keys", LONG, || status(&server, &admin, "GET", "/top") == 200);
+    let hold = format!("{}/hold", subscription("orders", "none"));
+    for (claims, expected) in [
+        (json!({"roles": ["Orders.Publisher"]}), [200, 403, 403, 403]),
+        (json!({"roles": ["orders.publisher"]}), [403, 403, 403, 403]),
+        (json!({"groups": ["others", "operators"]}), [403, 403, 200, 404]),
+        (json!({"scp": "openid Grid.Read"}), [403, 403, 200, 403]),
+        (json!({"roles": ["Orders.Publisher"], "scp": "Grid.Read"}), [200, 403, 200, 403]),
+        (json!({"roles": ["Grid.Admin"]}), [200, 200, 200, 404]),
+        (json!({}), [403, 403, 403, 403]),
+    ] {
+        let token = token(&claims);
+        let paths =
+            [("POST", &*events_path("orders")), ("POST", &*events_path("other")), ("GET", "/top"), ("POST", &*hold)];
+        let found = paths.map(|(method, path)| status(&server, &token, method, path));
+        assert_eq!(found, expected, "{claims}");
+    }
+    // A rule that cannot be read stops the start, and says why.
+    for (rule, problem) in [
+        ("roles=A writer", "the role is \"writer\"; allowed are publish"),
+        ("roles publish", "allowed is \"CLAIM=VALUE ROLE\""),
+        ("roles=A publish orders", "a scope is \"orders\""),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut settings = settings;
+        settings[2].1 = rule;
+        let (status, log) =
+            Server::on(&folder.path().join("data"), &settings).try_restart().expect_err("it does not start");
+        assert!(!status.success() && log.contains("auth.grants") && log.contains(problem), "{rule}: {log}");
+    }
+}
+
+/// Everything that a reader could change.
+fn state(server: &Server) -> Value {
+    let get = |path: &str| server.command("GET", path, &Value::Null).json();
+    let post = |path: &str| server.command("POST", path, &Value::Null).json();
+    let whole = "/subscriptions/s/providers/Microsoft.EventGrid";
+    let lists = ["topics", "domains", "namespaces", "eventSubscriptions"].map(|kind| get(&format!("{whole}/{kind}")));
+    let keys = ["topics/orders", "domains/shops", "namespaces/plant", "namespaces/plant/topics/heat"]
+        .map(|of| post(&format!("{RG}/{of}/listKeys")));
+    let names: Vec<Value> = listed(server).iter().map(|token| token["name"].clone()).collect();
+    let status = server.status("orders", "billing");
+    let replays = get(&format!("{}/replays", subscription("orders", "billing")));
+    let topic = server.topic_status("orders");
+    let published = [&topic["published"], &topic["subscriptions"], &topic["logBeforeSequence"]];
+    let clock = get("/clock")["expiryHeld"].clone();
+    json!([lists, keys, names, status["health"], status["counters"], replays, published, get("/chaos"), clock])
+}
+
+#[test]
+fn a_read_token_tried_on_every_route_changes_nothing() {
+    let server = Server::start(&[("CHAOS__ENABLED", "true")]);
+    let sink = Sink::start();
+    server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "billing", &SubscriptionSpec::of(&sink.url("/")));
+    let webhook = json!({"properties": SubscriptionSpec::of(&sink.url("/")).properties()});
+    server.command("PUT", &format!("{RG}/domains/shops"), &json!({}));
+    for at in ["domains/shops", "domains/shops/topics/berlin"] {
+        server.command("PUT", &format!("{RG}/{at}/eventSubscriptions/billing"), &webhook);
+    }
+    server.command("PUT", &format!("{RG}/namespaces/plant"), &json!({"location": "local"}));
+    server.command("PUT", &format!("{RG}/namespaces/plant/topics/heat"), &json!({}));
+    let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}});
+    server.command("PUT", &format!("{RG}/namespaces/plant/topics/heat/eventSubscriptions/billing"), &queue);
+    let reader = token(&server, &["reader", "--role", "read"]);
+    let before = state(&server);
+
+    let document = server.open("GET", "/openapi.json", &[]).json();
+    let (mut refused, mut shown) = (0, 0);
+    for (template, item) in document["paths"].as_object().expect("paths") {
+        let is_namespace = template.contains("namespaceName");
+        let value = |part: &str| match part {
+            "{subscriptionId}" => "s",
+            "{resourceGroupName}" => "r",
+            "{topicName}" if is_namespace => "heat",
+            "{topicName}" | "{topic}" => "orders",
+            "{domainName}" | "{domain}" => "shops",
+            "{domainTopicName}" => "berlin",
+            "{namespaceName}" | "{namespace}" => "plant",
+            "{eventSubscriptionName}" => "billing",
+            "{tokenName}" => "reader",
+            "{sequence}" => "1",
+            other => if other.starts_with('{') { "1" } else { other }.to_owned().leak(),
+        };
+        // An operation of a namespace's topic follows the name in the same segment.
+        let path: Vec<String> = template
+            .split('/')
+            .map(|part| match part.split_once("}:") {
+                Some((name, verb)) => format!("{}:{verb}", value(&format!("{name}}}"))),
+                None => value(part).to_owned(),
+            })
+            .collect();
+        let path = path.join("/");
+        for (method, operation) in item
+            .as_object()
+            .expect("operations")
+            .iter()
+            .filter(|(key, _)| !["parameters", "head"].contains(&key.as_str()))
+        {
+            let of = format!("{method} {path}");
+            let example = &operation["requestBody"]["content"]["application/json"]["example"];
+            let body = if example.is_null() { "{}".to_owned() } else { example.to_string() };
+            let answer = ask(&server, &reader, &method.to_uppercase(), &path, &body);
+            let security = operation["security"].as_array().cloned().unwrap_or_default();
+            let needs = security.iter().find_map(|scheme| scheme["admin"][0].as_str());
+            match needs {
+                Some("operate" | "admin") => {
+                    assert_eq!(answer.status, 403, "{of}: {}", answer.text());
+                    refused += 1;
+                }
+                Some(_) => {
+                    assert!(
+                        ![401, 403, 405, 500].contains(&answer.status),
+                        "{of}: {} {}",
+                        answer.status,
+                        answer.text()
+                    );
+                    shown += 1;
+                }
+                None if security.is_empty() => {}
+                // The data plane: a reader neither publishes nor consumes. A host decides about the short paths.
+                None => assert!(answer.status >= 400, "{of}: {} {}", answer.status, answer.text()),
+            }
+        }
+    }
+    assert!(refused > 80 && shown > 80, "{refused} refused, {shown} shown");
+    assert_eq!(state(&server), before, "a reader changed something");
+    assert!(sink.taken("/") == 0, "a reader published");
+    // The same requests of an administrator do change something, so the comparison can fail.
+    server.operate("orders", "billing", "hold");
+    assert_ne!(state(&server), before);
+}
