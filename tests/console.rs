@@ -70,6 +70,7 @@ fn every_command_is_in_one_group_of_the_help() {
         Publish and observe:
         Trace an event:
         Deliver again:
+        Control access:
         Maintain the store:
         Test:
         Configure the commands:
@@ -389,7 +390,7 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
         Some(1) gridhook: cannot read the certificates in server.crt: I/O error: No such file or directory (os error 2)
         Some(1) gridhook: cannot read the certificates in authority.pem: I/O error: No such file or directory (os error 2)
         Some(1) gridhook: cannot read the certificates in certificates: No such file or directory (os error 2)
-        Some(1) gridhook: keys.json cannot be read: No such file or directory (os error 2)
+        Some(1) gridhook: auth.jwks: keys.json cannot be read: No such file or directory (os error 2)
         Some(1) gridhook: server.apply: topics.toml: it cannot be read: No such file or directory (os error 2)"#]].assert_eq(&refused.join("\n"));
     let authority = Authority::new();
     authority.issue("localhost").write(folder, "server");

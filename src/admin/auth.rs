@@ -28,9 +28,9 @@ use actix_web::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tracing::warn;
+use tracing::{Instrument as _, warn};
 
-use super::{Control, error::AdminError};
+use super::{Control, audit, error::AdminError, request_id};
 use crate::{
     control::{
         record::{
@@ -366,22 +366,43 @@ pub(super) async fn authorize(
 ) -> actix_web::Result<ServiceResponse<BoxBody>> {
     let Access(Some(needed)) = access else { return next.call(request).await };
     let control = request.app_data::<web::Data<Control>>();
-    let control = control.ok_or(AdminError::Broken("no control plane is set up"))?;
-    let given = bearer(request.request());
-    if needed == Role::Metrics && control.exposition.may_read(given) {
+    let control = control.ok_or(AdminError::Broken("no control plane is set up"))?.clone();
+    if needed == Role::Metrics && control.exposition.may_read(bearer(request.request())) {
         return next.call(request).await;
     }
-    let permissions = authenticate(request.request(), control, given.ok_or(AdminError::NoToken)?).await?;
-    permissions.check(access, &target)?;
-    request.extensions_mut().insert(permissions.caller.clone());
-    request.extensions_mut().insert(permissions);
-    let mut response = next.call(request).await?;
+    let audited = audit::is_audited(needed, request.request()).then(|| request.request().clone());
+    let authenticated = authenticate(request.request(), &control).await;
+    let caller = authenticated.as_ref().ok().map(|permissions| permissions.caller.clone());
+    let permitted = authenticated.and_then(|permissions| permissions.check(access, &target).map(|()| permissions));
+    let answered = match permitted {
+        Ok(permissions) => {
+            request.extensions_mut().insert(permissions.caller.clone());
+            request.extensions_mut().insert(permissions);
+            let id = request_id::current().map(tracing::field::display);
+            let operator = caller.as_ref().map(|caller| caller.identity().0);
+            let span = tracing::info_span!("request", id, operator);
+            next.call(request).instrument(span).await
+        }
+        Err(refused) => {
+            // A response, not an error: an error is answered outside of the request, without its id.
+            Ok(request.error_response(refused))
+        }
+    };
+    if let Some(request) = audited {
+        let status = match &answered {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        audit::record(&control, &request, caller.as_ref(), status).await;
+    }
+    let mut response = answered?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
 /// The holder of a token, and what it permits. A session permits what the token permits that it stands for.
-async fn authenticate(request: &HttpRequest, control: &Control, given: &str) -> Result<Permissions, AdminError> {
+async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permissions, AdminError> {
+    let given = bearer(request).ok_or(AdminError::NoToken)?;
     let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
     let holder = |given: &str| match token.is(given) {

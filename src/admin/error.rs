@@ -12,7 +12,7 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{auth::Role, model::InvalidRequest};
+use super::{auth::Role, model::InvalidRequest, request_id};
 use crate::control::registry::ValidationRefusal;
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
@@ -120,6 +120,27 @@ struct ErrorBody<'a> {
     message: &'a str,
     target: Option<&'a str>,
     details: Vec<ErrorDetail<'a>>,
+    /// The id of the request, in the list of ARM for what an error does not have otherwise.
+    #[serde(rename = "additionalInfo", skip_serializing_if = "Vec::is_empty")]
+    additional_info: Vec<AdditionalInfo>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ControlErrorAdditionalInfo)]
+struct AdditionalInfo {
+    /// `RequestId`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// Id of the request.
+    info: RequestIdInfo,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ControlErrorRequestId)]
+struct RequestIdInfo {
+    /// Id of the request, as in the header `x-ms-request-id`.
+    request_id: String,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -198,8 +219,17 @@ impl ResponseError for AdminError {
         if let Self::Unavailable(_) = self {
             response.insert_header((RETRY_AFTER, RETRY_AFTER_SECONDS.to_string()));
         }
+        let additional_info = request_id::current()
+            .into_iter()
+            .map(|id| AdditionalInfo { kind: "RequestId", info: RequestIdInfo { request_id: id.to_string() } });
         response.json(ErrorResponse {
-            error: ErrorBody { code: self.code(), message: &message, target: self.target(), details },
+            error: ErrorBody {
+                code: self.code(),
+                message: &message,
+                target: self.target(),
+                details,
+                additional_info: additional_info.collect(),
+            },
         })
     }
 }

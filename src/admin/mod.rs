@@ -20,13 +20,15 @@
 //! - `metadata`: the addresses that Azure's clients request first;
 //! - `validate`: manual validation of endpoints;
 //! - [`openapi`]: the OpenAPI document;
-//! - `tokens`: named tokens;
+//! - `tokens`: named tokens; `audit`: the trail of what operators did;
+//! - [`request_id`]: the ids of requests;
 //! - [`auth`]: tokens and their roles; `routes`: the table of paths, each with the role that it needs.
 //!
 //! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
 //! appears only in the response of the operation that returns it, and never in the log.
 
 pub mod arm;
+mod audit;
 pub mod auth;
 pub mod chaos;
 mod clock;
@@ -48,6 +50,7 @@ pub mod openapi;
 pub mod operate;
 mod query;
 mod replay;
+pub mod request_id;
 mod routes;
 mod server;
 mod session;
@@ -94,7 +97,7 @@ pub use self::{
 use crate::{
     api::server::SettingView,
     clock::Clock,
-    control::{record::subscription::SystemData, registry::Registry},
+    control::{audit::AuditTrail, record::subscription::SystemData, registry::Registry},
     dashboard::session::Sessions,
     dead_letter::Redrives,
     publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
@@ -119,6 +122,7 @@ pub struct Control {
     samples: top::RateSamples,
     topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
+    audit: Option<AuditTrail>,
     history: history::Recorder,
     edition_tables: EditionTables,
     settings: Vec<SettingView>,
@@ -146,6 +150,7 @@ impl Control {
             samples: top::RateSamples::default(),
             topic_rates: top::TopicRates::default(),
             sessions: Some(Sessions::default()),
+            audit: None,
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),
             settings: Vec::new(),
@@ -199,6 +204,12 @@ impl Control {
     #[must_use]
     pub fn with_facts(self, edition_tables: EditionTables, settings: Vec<SettingView>) -> Self {
         Self { edition_tables, settings, ..self }
+    }
+
+    /// Records what operators do.
+    #[must_use]
+    pub fn audited_by(self, trail: AuditTrail) -> Self {
+        Self { audit: Some(trail), ..self }
     }
 
     /// Sets the access to `/metrics`.

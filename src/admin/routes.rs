@@ -16,7 +16,7 @@ use actix_web::{
 #[cfg(feature = "simulate")]
 use super::simulate;
 use super::{
-    AdminError, ChaosMode, ListenerRole,
+    AdminError, ChaosMode, ListenerRole, audit,
     auth::{Access, Target, authorize},
     chaos, clock, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
@@ -81,6 +81,7 @@ static ROUTES: &[GridhookRoute] = &[
         operation(POST, Access::READ, |route| route.to(session::start), own::start_session),
         operation(DELETE, Access::READ, |route| route.to(session::end), own::end_session),
     ]),
+    route("/audit", &[operation(GET, Access::READ, |route| route.to(audit::list), own::audit)]),
     route("/tokens", &[
         operation(GET, Access::READ, |route| route.to(tokens::list), own::tokens),
         operation(POST, Access::ADMIN, |route| route.to(tokens::create), own::create_token),

@@ -1,12 +1,13 @@
 //! `/tokens`: named tokens. A token is shown once, in the response that creates it.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tracing::info;
 
 use super::{
     AdminError, Control,
     arm::read_body,
+    audit,
     auth::{self, AdminCaller},
     model::{self, InvalidRequest},
 };
@@ -62,6 +63,8 @@ pub(super) async fn create(
     };
     let token = control.registry.tokens().create(record).await?;
     info!(token = token.name(), operator = caller.identity().0, "token created");
+    let created = serde_json::to_value(view(token.record(), None)).ok();
+    request.extensions_mut().insert(audit::changes(None, created.as_ref()));
     Ok(HttpResponse::Created().json(view(token.record(), Some(secret))))
 }
 

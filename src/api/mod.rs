@@ -8,6 +8,7 @@
 
 #![expect(missing_docs, reason = "admin::openapi describes the fields, most of them by a name with one meaning")]
 
+pub mod audit;
 pub mod chaos;
 pub mod clock;
 pub mod dead_letters;

@@ -135,7 +135,8 @@ pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         | MetaKind::DomainTopic
         | MetaKind::Filter
         | MetaKind::Namespace
-        | MetaKind::Token => check_record(kind, value),
+        | MetaKind::Token
+        | MetaKind::Audit => check_record(kind, value),
     }
 }
 

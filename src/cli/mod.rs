@@ -4,6 +4,7 @@
 //! `serve` are a layer of the settings and are checked with them: a wrong flag and a wrong key get the same error.
 
 pub mod apply;
+pub mod audit;
 pub mod backup;
 pub mod batches;
 pub mod chaos;
@@ -137,6 +138,8 @@ commands! {
     Server(server::Server) => |command, _| block_on(command.run()),
     /// Create, list and revoke named tokens with roles and scopes
     Tokens(tokens::Tokens) => |command, _| block_on(command.run()),
+    /// List what operators did and tried to do
+    Audit(audit::Audit) => |command, _| block_on(command.run()),
     /// Inject faults into a running server under load, and verify that no acknowledged event is lost
     Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.verdict(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
@@ -160,7 +163,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Publish and observe", &["publish", "listen", "tail", "top"]),
     ("Trace an event", &["explain", "trace", "ledger"]),
     ("Deliver again", &["dead-letters", "replay"]),
-    ("Control access", &["tokens"]),
+    ("Control access", &["tokens", "audit"]),
     ("Maintain the store", &["backup", "restore", "fsck"]),
     (
         "Test",

@@ -233,6 +233,12 @@ pub struct Journal {
     /// The time that events are kept after delivery.
     #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
     pub retention: Duration,
+    /// The maximum number of records of the audit trail; 0 for none.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 100_000>")]
+    pub audit_records: usize,
+    /// The time that records of the audit trail are kept.
+    #[serde(deserialize_with = "read::wait::<_, { 60 * SECOND }, { 3_650 * DAY }>")]
+    pub audit_retention: Duration,
     /// The maximum backlog of a topic for its slowest subscription.
     #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, { 64 * TIB }>")]
     pub backlog_max: u64,

@@ -4,9 +4,11 @@
 //! - [`registry`] changes these records and looks up topics and subscriptions.
 //! - [`validation`] runs the validation handshake before an endpoint receives events.
 //! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
+//! - [`audit`] records what operators do.
 //! - [`tokens`] creates, finds and revokes named tokens.
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
 
+pub mod audit;
 pub mod expiry;
 pub mod filter_versions;
 pub mod record;

@@ -245,7 +245,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let sources_of_metrics = startup::metric_sources(&core, &publisher, &listener, &client, &health, tracer);
     let exposition =
         settings::exposition(&core.config, sources_of_metrics, started).map_err(io_error("metrics.token"))?;
-    let control = startup::control(&core, &listener)
+    let control = startup::control(&core, &listener)?
         .with_dead_letters(redrives)
         .with_backups(backups)
         .guarded_by(failed_auth)

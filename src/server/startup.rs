@@ -26,7 +26,12 @@ use crate::{
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::{Config, Secret},
-    control::{expiry, filter_versions, registry::Registry, validation::EndpointValidator},
+    control::{
+        audit::{AuditLimits, AuditTrail},
+        expiry, filter_versions,
+        registry::{self, Registry},
+        validation::EndpointValidator,
+    },
     dead_letter::{self, DeadLetterStores, Redrives},
     declared::Declared,
     deliver::ClientOptions,
@@ -282,9 +287,12 @@ pub(super) fn metric_sources(
 }
 
 /// The control plane, without its optional parts.
-pub(super) fn control(core: &Core, listener: &HttpListener) -> Control {
-    let Core { config, clock, registry, .. } = core;
-    Control::new(Arc::clone(registry), clock.clone(), settings::editions(config), listener.public_url.clone())
+pub(super) fn control(core: &Core, listener: &HttpListener) -> Result<Control, registry::Error> {
+    let Core { config, clock, journal, registry } = core;
+    let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
+    let trail = AuditTrail::recover(journal.clone(), limits)?;
+    let (editions, public_url) = (settings::editions(config), listener.public_url.clone());
+    Ok(Control::new(Arc::clone(registry), clock.clone(), editions, public_url).audited_by(trail))
 }
 
 /// Creates what the file of `server.apply` declares.

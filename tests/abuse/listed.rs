@@ -6,9 +6,15 @@ use std::{fs, path::Path};
 use gridhook::cli::manual::chapter;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 132] = [
+const LISTED: [(&str, &str, &str); 138] = [
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
+    ("admin/audit.rs", "CHANGES_MAX", "100 changes in a record of the audit trail"),
+    ("admin/audit.rs", "TOP_MAX", "1000 records on a page"),
+    ("admin/tokens.rs", "SCOPES_MAX", "each with 50 scopes"),
+    ("control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
+    ("control/audit.rs", "READS_MAX", "2000 records read for a page"),
+    ("control/tokens.rs", "TOKENS_MAX", "1000 named tokens"),
     ("admin/auth.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
     ("admin/chaos/body.rs", "DELAY_MAX", "responses delayed by 5 minutes"),
     ("admin/chaos/body.rs", "DURATION_MAX", "each of 1 h"),

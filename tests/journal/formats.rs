@@ -114,6 +114,7 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
         MetaKind::Namespace => vec![("namespace", |bytes| readable(MetaKind::Namespace, bytes).is_ok())],
         MetaKind::Secret => vec![("secret", |bytes| readable(MetaKind::Secret, bytes).is_ok())],
         MetaKind::Token => vec![("token", |bytes| readable(MetaKind::Token, bytes).is_ok())],
+        MetaKind::Audit => vec![("audit", |bytes| readable(MetaKind::Audit, bytes).is_ok())],
         MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
     }
 }

@@ -5,6 +5,7 @@
 mod accept_loss;
 mod admin_role;
 mod apply;
+mod audit;
 mod backlog;
 mod backup;
 mod bit_rot;

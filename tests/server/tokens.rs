@@ -310,7 +310,9 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
 
     let document = server.open("GET", "/openapi.json", &[]).json();
     let (mut refused, mut shown) = (0, 0);
-    for (template, item) in document["paths"].as_object().expect("paths") {
+    // The stream of /tail has no end.
+    let paths = document["paths"].as_object().expect("paths").iter().filter(|(path, _)| *path != "/tail");
+    for (template, item) in paths {
         let is_namespace = template.contains("namespaceName");
         let value = |part: &str| match part {
             "{subscriptionId}" => "s",
@@ -370,6 +372,6 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
     assert_eq!(state(&server), before, "a reader changed something");
     assert!(sink.taken("/") == 0, "a reader published");
     // The same requests of an administrator do change something, so the comparison can fail.
-    server.operate("orders", "billing", "hold");
+    server.command("POST", &format!("{RG}/topics/orders/regenerateKey"), &json!({"keyName": "key2"}));
     assert_ne!(state(&server), before);
 }

@@ -31,6 +31,11 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    /// First line and headers.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
     /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)

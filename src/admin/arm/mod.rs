@@ -23,21 +23,22 @@ mod unsupported;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpMessage, HttpRequest, HttpResponse,
     dev::ServiceRequest,
     http::Method,
     web::{self, Bytes},
 };
 use serde::Serialize;
+use serde_json::Value;
 use url::form_urlencoded;
 
 pub(super) use self::operation::Input;
 use self::{
-    operation::Call,
+    operation::{Call, Operation},
     path::{ArmPath, TopicPath},
 };
 use super::{
-    AdminError, Control,
+    AdminError, Control, audit,
     auth::{Access, AdminCaller, Target},
     model::InvalidRequest,
 };
@@ -96,7 +97,23 @@ pub(super) async fn answer(
     if operation.method == Method::PUT && is_what_if(&request)? {
         return Ok(HttpResponse::Ok().json(operation.difference(input)?));
     }
-    operation.answer(Call { request: &request, input }).await
+    let call = Call { request: &request, input };
+    let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
+    let get = path.route.operation(&Method::GET).filter(|_| is_change && control.audit.is_some());
+    let before = shown(get, call).await;
+    let response = operation.answer(call).await?;
+    let changes = match get {
+        Some(_) => audit::changes(before.as_ref(), shown(get, call).await.as_ref()),
+        None if audit::has_telling_body(&path) => audit::changes(None, serde_json::from_slice(&body).ok().as_ref()),
+        None => audit::AuditedChanges::default(),
+    };
+    request.extensions_mut().insert(changes);
+    Ok(response)
+}
+
+/// The resource as its GET shows it.
+async fn shown(get: Option<&Operation>, call: Call<'_>) -> Option<Value> {
+    audit::json_of(get?.answer(call).await.ok()?)
 }
 
 /// The error for an unknown path.
@@ -112,7 +129,7 @@ fn unknown(path: &str) -> AdminError {
 
 /// Whether a PUT has `whatIf=true`: the response then has the changes that it would make, without making them. Azure has
 /// `whatIf` for templates; here it is for one resource.
-fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
+pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
     let mut pairs = form_urlencoded::parse(request.query_string().as_bytes());
     match pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf")) {
         None => Ok(false),

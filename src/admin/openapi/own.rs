@@ -9,6 +9,7 @@ use super::draft::{OperationBuilder, SchemaRegistry, error};
 use crate::{
     admin::metadata::{CloudEndpoints, EarlyCloudEndpoints},
     api::{
+        audit::AuditPageView,
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
         editions::EditionsReport,
@@ -261,6 +262,17 @@ pub(in crate::admin) fn end_session(_: &mut SchemaRegistry) -> OperationBuilder 
     OperationBuilder::new("dashboard", "endSession", "End the session")
         .done(204, "The session has ended")
         .errors(&SESSION, &error())
+}
+
+pub(in crate::admin) fn audit(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let text = json!({"type": "string"});
+    let summary = "List the operations that needed more than the role read, refused ones too";
+    OperationBuilder::new("audit", "audit", summary)
+        .query("top", "Maximum operations: 1 to 1,000; default 100", &json!({"type": "integer"}))
+        .query("continue", "Value of `continue` in the last page", &text)
+        .query("operator", "Name of the only operator", &text)
+        .answer(200, "The operations, newest first", &schemas.of::<AuditPageView>())
+        .errors(&TOP, &error())
 }
 
 pub(in crate::admin) fn tokens(schemas: &mut SchemaRegistry) -> OperationBuilder {

@@ -1,5 +1,6 @@
 //! The stored records of the control plane, one noun a module.
 
+pub mod audit;
 pub mod azure_properties;
 pub mod filter_version;
 pub mod ingress;

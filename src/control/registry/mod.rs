@@ -35,7 +35,7 @@ pub use self::{
 use crate::{
     control::{
         record::{
-            filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
+            audit::AuditRecord, filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
             subscription::SubscriptionRecord, token::TokenRecord, topic::TopicRecord,
         },
         tokens::Tokens,
@@ -315,6 +315,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Filter => check::<FilterVersion>(value),
         MetaKind::Namespace => check::<NamespaceRecord>(value),
         MetaKind::Token => check::<TokenRecord>(value),
+        MetaKind::Audit => check::<AuditRecord>(value),
         _ => Ok(()),
     }
 }

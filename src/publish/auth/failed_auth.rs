@@ -97,9 +97,14 @@ impl FailedAuthLimiter {
         Self { limits, proxies, known: Mutex::default(), waiting: Arc::new(Semaphore::new(limits.waiting_max)) }
     }
 
+    /// The address of a request.
+    pub fn client(&self, request: &HttpRequest) -> Option<IpAddr> {
+        network::client(request, &self.proxies)
+    }
+
     /// Records a failed authentication, and returns when the refusal may be sent.
     pub async fn refuse(&self, request: &HttpRequest, now: Timestamp) {
-        let Some(client) = network::client(request, &self.proxies) else { return };
+        let Some(client) = self.client(request) else { return };
         let held = self.failed(client, now);
         if held.failures == self.limits.free.saturating_add(1) {
             let DelayedRefusal { failures, .. } = held;

@@ -42,6 +42,7 @@ use self::{
     connection_limit::ConnectionLimiter,
 };
 use crate::{
+    admin::request_id,
     metrics::ListenerCounters,
     publish::{auth::host::LocalAddress, http::Publisher},
 };
@@ -221,6 +222,7 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             if let Some(stage) = &stage {
                 stage.request_started();
             }
+            let (id, correlation) = (request_id::new(), request_id::correlation(request.request()));
             let publisher = request.app_data::<web::Data<Publisher>>();
             let response = match publisher.and_then(|publisher| publisher.refuse_host(request.request())) {
                 Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
@@ -228,8 +230,9 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             };
             let counters = Arc::clone(&counters);
             async move {
-                match response.await {
-                    Ok(response) => {
+                match request_id::with_id(id, response).await {
+                    Ok(mut response) => {
+                        request_id::add(response.headers_mut(), id, correlation);
                         counters.count_response(response.status().as_u16());
                         Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
                     }

@@ -47,13 +47,15 @@ pub enum MetaKind {
     Secret = 13,
     /// A named token; named by its name in lower case.
     Token = 14,
+    /// A record of the audit trail; named by its number.
+    Audit = 15,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
 }
 
 impl MetaKind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -68,6 +70,7 @@ impl MetaKind {
         Self::Namespace,
         Self::Secret,
         Self::Token,
+        Self::Audit,
         Self::Loss,
     ];
 }

@@ -1,0 +1,144 @@
+//! The audit trail: records every operation that needs more than the role `read`, refused ones too. `GET /audit` lists it.
+
+use actix_web::{
+    HttpMessage, HttpRequest, HttpResponse,
+    body::{BoxBody, MessageBody},
+    http::{Method, StatusCode},
+    web,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    AdminError, Control,
+    arm::{self, path},
+    auth::{AdminCaller, Role},
+    query, request_id,
+};
+use crate::{
+    api::{
+        audit::{AuditEntry, AuditPageView},
+        what_if::{Difference, ValueChange},
+    },
+    control::record::audit::{AuditChange, AuditRecord},
+};
+
+/// Maximum length of a recorded path.
+const PATH_CHARS: usize = 500;
+
+/// Maximum number of recorded changes of one operation.
+const CHANGES_MAX: usize = 100;
+
+/// Maximum length of a recorded value as JSON.
+const VALUE_BYTES: usize = 1_000;
+
+/// Properties that the server changes, not the operator.
+const OWN_PROPERTIES: [&str; 2] = ["systemData", "provisioningState"];
+
+/// Default number of listed operations.
+const TOP: usize = 100;
+
+/// Maximum number of listed operations.
+const TOP_MAX: usize = 1_000;
+
+/// The changes that a handler made, in the extensions of its request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AuditedChanges(pub(super) Vec<ValueChange>);
+
+/// The changes between two responses to the GET of a resource, which have no secret.
+pub(super) fn changes(before: Option<&Value>, after: Option<&Value>) -> AuditedChanges {
+    let mut changes = Difference::between(before, after.unwrap_or(&Value::Null)).changes;
+    changes.retain(|change| !change.at.split('.').any(|key| OWN_PROPERTIES.contains(&key)));
+    AuditedChanges(changes)
+}
+
+/// The JSON of a successful response.
+pub(super) fn json_of(response: HttpResponse<BoxBody>) -> Option<Value> {
+    if response.status() != StatusCode::OK {
+        return None;
+    }
+    serde_json::from_slice(&response.into_body().try_into_bytes().ok()?).ok()
+}
+
+/// Whether a request with this role is recorded. The difference of a PUT is none of its changes.
+pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
+    let is_what_if = || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
+    needed >= Role::Operate && !is_what_if()
+}
+
+/// Records the outcome of a request.
+pub(super) async fn record(control: &Control, request: &HttpRequest, caller: Option<&AdminCaller>, status: StatusCode) {
+    let Some(trail) = &control.audit else { return };
+    let identity = caller.map(AdminCaller::identity);
+    let changed = request.extensions().get::<AuditedChanges>().cloned().unwrap_or_default().0;
+    let id = request_id::current().map(|id| id.to_string()).unwrap_or_default();
+    trail
+        .record(AuditRecord {
+            at: control.clock.now(),
+            operator: identity.map(|(name, _)| name.to_owned()),
+            identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
+            from: control.failed_auth.client(request).map(|address| address.to_string()),
+            method: request.method().to_string(),
+            path: request.path().chars().take(PATH_CHARS).collect(),
+            status: status.as_u16(),
+            request_id: id,
+            changes: changed.into_iter().take(CHANGES_MAX).map(bounded).collect(),
+            suppressed: 0,
+        })
+        .await;
+}
+
+/// The change with values of bounded length.
+fn bounded(change: ValueChange) -> AuditChange {
+    let short = |value: Value| match value.to_string().len() {
+        long @ VALUE_BYTES.. => format!("({long} bytes)").into(),
+        _ => value,
+    };
+    AuditChange { at: change.at, before: short(change.before), after: short(change.after) }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuditQuery {
+    top: Option<String>,
+    r#continue: Option<String>,
+    operator: Option<String>,
+}
+
+/// `GET /audit`.
+pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let query: AuditQuery = query::read(request.query_string(), "top, continue and operator")?;
+    let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "operations")?;
+    let before = match query.r#continue.as_deref() {
+        None => None,
+        given => Some(query::number("continue", given, 0, 0..=usize::MAX, "as the last page has it")? as u64),
+    };
+    let Some(trail) = &control.audit else {
+        return Ok(HttpResponse::Ok().json(AuditPageView { value: Vec::new(), r#continue: None }));
+    };
+    let page = trail.page(top, before, query.operator.as_deref()).await?;
+    let value = page.records.into_iter().map(|(number, record)| view(number, record)).collect();
+    Ok(HttpResponse::Ok().json(AuditPageView { value, r#continue: page.next.map(|next| next.to_string()) }))
+}
+
+fn view(number: u64, record: AuditRecord) -> AuditEntry {
+    let change = |AuditChange { at, before, after }| ValueChange { at, before, after };
+    AuditEntry {
+        number,
+        at: record.at.to_string(),
+        operator: record.operator,
+        identity_type: record.identity_type,
+        from: record.from,
+        method: record.method,
+        path: record.path,
+        status: record.status,
+        request_id: record.request_id,
+        changes: record.changes.into_iter().map(change).collect(),
+        suppressed: record.suppressed,
+    }
+}
+
+/// Whether the body of a POST says what is done, and has neither events nor secrets.
+pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
+    ["/regenerateKey", "/redrive", "/purge", "/replays"].iter().any(|end| path.route.template.ends_with(end))
+}

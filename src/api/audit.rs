@@ -1,0 +1,49 @@
+//! The audit trail.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::what_if::ValueChange;
+
+/// A page of the audit trail.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = AuditPage)]
+pub struct AuditPageView {
+    /// Operations, newest first.
+    pub value: Vec<AuditEntry>,
+    /// Value of the parameter `continue` for the next page; missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r#continue: Option<String>,
+}
+
+/// An operation of an operator.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = AuditEntry)]
+pub struct AuditEntry {
+    /// Number of the entry, ascending.
+    pub number: u64,
+    /// Time at which the operation ended.
+    pub at: String,
+    /// Name of the operator: `admin`, the name of the token, or the name in the access token; missing if nobody was authenticated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+    /// Kind of the identity: `Key`, `User` or `Application`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity_type: Option<String>,
+    /// Address of the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// HTTP method of the request.
+    pub method: String,
+    /// Path of the request, without the query.
+    pub path: String,
+    /// HTTP status of the response: 400 and above for an operation that was refused.
+    pub status: u16,
+    /// Id of the request, as in the header `x-ms-request-id`.
+    pub request_id: String,
+    /// Changed values, without secrets.
+    pub changes: Vec<ValueChange>,
+    /// Number of refusals without an identity that were not recorded before this one.
+    pub suppressed: u64,
+}

@@ -1,0 +1,183 @@
+//! The audit trail: what operators did and tried to do, stored in the journal and bounded by number and age.
+//!
+//! Refusals without an identity cost an attacker nothing. At most one a second is stored, with the number of those between, and
+//! at most a tenth of the records are such refusals, so that they cannot push out the others.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    record::audit::AuditRecord,
+    registry::{Error, json, parse},
+};
+use crate::{
+    event::Timestamp,
+    journal::{Journal, MetaChange},
+    store::keys::MetaKind,
+};
+
+/// Interval between two stored refusals without an identity.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Share of the records that refusals without an identity may have.
+const REFUSAL_SHARE: usize = 10;
+
+/// Maximum number of records that one page reads.
+const READS_MAX: usize = 2_000;
+
+/// Maximum number of expired records that one write removes.
+const EXPIRED_MAX: usize = 100;
+
+/// The bounds of the audit trail.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditLimits {
+    /// Maximum number of records; 0 stores nothing.
+    pub records: usize,
+    /// The time that a record is kept.
+    pub retention: Duration,
+}
+
+/// The audit trail of a server.
+pub struct AuditTrail {
+    journal: Journal,
+    limits: AuditLimits,
+    index: Mutex<AuditIndex>,
+}
+
+/// What is stored, oldest first.
+#[derive(Default)]
+struct AuditIndex {
+    entries: VecDeque<IndexEntry>,
+    next: u64,
+    refusals: usize,
+    last_refusal: Option<Timestamp>,
+    suppressed: u64,
+}
+
+#[derive(Clone, Copy)]
+struct IndexEntry {
+    number: u64,
+    at: Timestamp,
+    is_refusal: bool,
+}
+
+impl AuditIndex {
+    /// Removes the entry at `place`, and returns the deletion of its record.
+    fn remove(&mut self, place: usize) -> Option<MetaChange> {
+        let entry = self.entries.remove(place)?;
+        self.refusals -= usize::from(entry.is_refusal);
+        Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
+    }
+
+    fn push(&mut self, number: u64, record: &AuditRecord) {
+        let is_refusal = record.operator.is_none();
+        self.refusals += usize::from(is_refusal);
+        self.next = number + 1;
+        self.entries.push_back(IndexEntry { number, at: record.at, is_refusal });
+    }
+
+    /// Removes what exceeds the limits.
+    fn trim(&mut self, limits: AuditLimits, now: Timestamp) -> Vec<MetaChange> {
+        let mut deleted = Vec::new();
+        if self.refusals > (limits.records / REFUSAL_SHARE).max(1) {
+            let oldest = self.entries.iter().position(|entry| entry.is_refusal);
+            deleted.extend(oldest.and_then(|oldest| self.remove(oldest)));
+        }
+        while self.entries.front().is_some_and(|oldest| {
+            self.entries.len() > limits.records
+                || (deleted.len() < EXPIRED_MAX && now.since(oldest.at) > limits.retention)
+        }) {
+            deleted.extend(self.remove(0));
+        }
+        deleted
+    }
+}
+
+/// A part of the trail, newest first.
+pub struct AuditPage {
+    /// The records and their numbers.
+    pub records: Vec<(u64, AuditRecord)>,
+    /// The number below which the next page begins; [`None`] at the end.
+    pub next: Option<u64>,
+}
+
+impl AuditTrail {
+    /// Reads the index of the stored records. Blocks; for the start.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn recover(journal: Journal, limits: AuditLimits) -> Result<Self, Error> {
+        let mut index = AuditIndex::default();
+        for (name, value) in journal.reads().all_meta(MetaKind::Audit)? {
+            let record: AuditRecord = parse(&name, &value)?;
+            let number =
+                name.parse().map_err(|_| Error::Unreadable { name, reason: "its name is no number".to_owned() })?;
+            index.push(number, &record);
+        }
+        Ok(Self { journal, limits, index: Mutex::new(index) })
+    }
+
+    /// Stores a record. It is durable when this returns. A failure is logged, because the operation is done by now.
+    pub async fn record(&self, mut record: AuditRecord) {
+        let stored = {
+            let mut index = self.index();
+            if self.limits.records == 0 {
+                return;
+            }
+            if record.operator.is_none() {
+                if index.last_refusal.is_some_and(|last| record.at.since(last) < REFUSAL_INTERVAL) {
+                    index.suppressed += 1;
+                    return;
+                }
+                index.last_refusal = Some(record.at);
+                record.suppressed = std::mem::take(&mut index.suppressed);
+            }
+            let number = index.next;
+            index.push(number, &record);
+            let mut changes = vec![MetaChange::Put(MetaKind::Audit, name(number), json(&record))];
+            changes.extend(index.trim(self.limits, record.at));
+            self.journal.change(changes)
+        };
+        if let Err(error) = stored.await {
+            tracing::error!(%error, operator = record.operator, method = record.method, path = record.path, "audit record not stored");
+        }
+    }
+
+    /// The newest records below the number `before`, of this operator if one is given.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub async fn page(&self, top: usize, before: Option<u64>, operator: Option<&str>) -> Result<AuditPage, Error> {
+        let numbers: Vec<u64> = {
+            let index = self.index();
+            let numbers = index.entries.iter().rev().map(|entry| entry.number);
+            numbers.filter(|number| before.is_none_or(|before| *number < before)).take(READS_MAX + 1).collect()
+        };
+        let mut page = AuditPage { records: Vec::new(), next: None };
+        for (read, number) in numbers.into_iter().enumerate() {
+            if read == READS_MAX || page.records.len() == top {
+                page.next = Some(number + 1);
+                break;
+            }
+            // Without a value it was trimmed meanwhile.
+            let Some(value) = self.journal.reads().meta(MetaKind::Audit, name(number)).await? else { continue };
+            let record: AuditRecord = parse(&name(number), &value)?;
+            if operator.is_none_or(|operator| record.operator.as_deref() == Some(operator)) {
+                page.records.push((number, record));
+            }
+        }
+        Ok(page)
+    }
+
+    fn index(&self) -> MutexGuard<'_, AuditIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Names sort like numbers.
+fn name(number: u64) -> String {
+    format!("{number:020}")
+}
