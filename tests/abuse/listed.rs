@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::cli::manual::chapter;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 138] = [
+const LISTED: &[(&str, &str, &str)] = &[
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
     ("admin/audit.rs", "CHANGES_MAX", "100 changes in a record of the audit trail"),
