@@ -211,6 +211,36 @@ impl Edition {
 }
 
 impl RetrySchedule {
+    /// Maximum number of waits of a schedule of one subscription.
+    const WAITS_MAX: usize = 50;
+
+    /// This schedule with other waits, as text; the last one repeats.
+    ///
+    /// # Errors
+    /// If there are too few or too many, or one is out of range.
+    pub fn with_waits(&self, waits: &[String]) -> Result<Self, String> {
+        let allowed = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
+        let read = |(index, text): (usize, &String)| {
+            humantime_serde::re::humantime::parse_duration(text).ok().filter(|wait| allowed.contains(wait)).ok_or_else(
+                || {
+                    let text = text.escape_debug();
+                    format!("retryPolicy.schedule[{index}] is \"{text}\"; allowed is a wait from 1s to 7d, such as 30s")
+                },
+            )
+        };
+        let schedule = waits.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        match schedule.last() {
+            Some(last) if schedule.len() <= Self::WAITS_MAX => {
+                Ok(Self { repeat: *last, steps: StepOrigin::Delays, schedule, ..self.clone() })
+            }
+            _ => Err(format!(
+                "retryPolicy.schedule has {} waits; allowed are 1 to {}",
+                waits.len(),
+                Self::WAITS_MAX
+            )),
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let Self { schedule, steps, repeat, jitter_share, jitter_max: _, retry_after_max: _ } = self;
         if schedule.is_empty() {

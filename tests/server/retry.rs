@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
@@ -52,6 +52,57 @@ fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_e
         assert_eq!(server.counter("orders", "hook", counter), expected, "{counter}");
     }
     assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+}
+
+#[test]
+fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_names_also_after_a_crash() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    sink.set("/hook", Behavior::Answer(503));
+    let spec = |schedule: &Value| {
+        let retry = json!({"retryPolicy": {"maxDeliveryAttempts": 30, "schedule": schedule}});
+        SubscriptionSpec::of(&sink.url("/hook")).also(&json!({}), &retry)
+    };
+    for (schedule, problem) in [
+        (json!([]), "retryPolicy.schedule has 0 waits; allowed are 1 to 50"),
+        (json!(["1m", "soon"]), r#"retryPolicy.schedule[1] is "soon"; allowed is a wait from 1s to 7d, such as 30s"#),
+        (json!(["999ms"]), "allowed is a wait from 1s to 7d"),
+        (json!(vec!["1s"; 51]), "has 51 waits"),
+        (json!("1999"), "the edition '1999' does not exist; allowed: 2020, 2021, 2023, current"),
+        (json!(5), "allowed is the name of an edition, or a list of waits"),
+    ] {
+        let refused = server.ask_for("orders", "wrong", &spec(&schedule));
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.json()["error"]["message"].as_str().is_some_and(|text| text.contains(problem)), "{}", refused.text());
+    }
+    let own = json!(["1h", "2h"]);
+    server.subscribe("orders", "own", &spec(&own));
+    // The first wait of 2021 is 10 s; that of the topic's edition is shorter than 1 s.
+    server.subscribe("orders", "named", &spec(&json!("2021")));
+    server.subscribe("orders", "plain", &spec(&Value::Null));
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    let first_wait = |server: &Server, name: &str| {
+        let ledger = server.command("GET", &format!("{}/ledger", subscription("orders", name)), &Value::Null).json();
+        let lines = ledger["lines"].as_array().expect("a list");
+        let line = lines.iter().find(|line| line["step"] == "deferred")?;
+        let time = |key: &str| line[key].as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        Some(time("nextAttempt")?.duration_since(time("at")?).unsigned_abs())
+    };
+    for (name, step) in [("own", 3600), ("named", 10)] {
+        wait_for("a failure", LONG, || first_wait(&server, name).is_some());
+        let (waited, step) = (first_wait(&server, name).expect("it failed"), Duration::from_secs(step));
+        assert!((step..=step.mul_f64(1.2)).contains(&waited), "{name} waits {waited:?} instead of {step:?}");
+    }
+    wait_for("a failure", LONG, || first_wait(&server, "plain").is_some());
+    assert!(first_wait(&server, "plain").is_some_and(|waited| waited < Duration::from_secs(1)));
+    server.kill_9();
+    server.restart();
+    let shown = |name: &str| server.get_subscription("orders", name).json()["properties"]["retryPolicy"]["schedule"].clone();
+    assert_eq!((shown("own"), shown("named"), shown("plain")), (own, json!("2021"), Value::Null));
+    // A change applies to the next failure.
+    let changed = server.patch("orders", "own", &json!({"retryPolicy": {"schedule": ["3h"]}}));
+    assert_eq!(changed.status, 201, "{}", changed.text());
+    assert_eq!(shown("own"), json!(["3h"]));
 }
 
 #[test]

@@ -281,6 +281,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("restarts", "Number of restarts"),
     ("results", "Results for the tested events"),
     ("retryPolicy", "Limits of delivery attempts"),
+    ("schedule", "Waits between attempts, or the edition that has them; default the schedule of the topic's edition"),
     ("schema", "Schema of the event"),
     ("schemaUrl", "Address of the schema of the payload"),
     ("searched", "Range that was searched"),

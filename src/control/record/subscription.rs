@@ -43,6 +43,9 @@ pub struct SubscriptionRecord {
     pub delivery_schema: Schema,
     /// How often and for how long delivery is attempted.
     pub retry: RetryPolicy,
+    /// `retryPolicy.schedule`, an extension. [`None`]: the schedule of the topic's edition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_schedule: Option<RetryScheduleSpec>,
     /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and recorded in the ledger.
     pub dead_letter: Option<StorageBlobDestination>,
     /// Identities that Azure would use for delivery and dead-lettering; stored and returned.
@@ -301,6 +304,20 @@ pub struct RetryPolicy {
     pub max_delivery_attempts: u32,
     /// How long after publication an event is attempted.
     pub event_time_to_live_in_minutes: u32,
+}
+
+/// When an event is tried again, in place of the schedule of the topic's edition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    expecting = "it is no schedule; allowed is the name of an edition, or a list of waits such as [\"30s\", \"5m\"]"
+)]
+#[schema(as = SubscriptionRetrySchedule)]
+pub enum RetryScheduleSpec {
+    /// Name of the edition whose schedule applies
+    Edition(String),
+    /// Waits after the first, second, third failure, each from `1s` to `7d`; the last one repeats
+    Waits(Vec<String>),
 }
 
 /// The meaning of 410: the same as 404, or that the endpoint wants no more events, as in CloudEvents webhooks.

@@ -94,7 +94,7 @@ impl Registry {
     async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let mut numbers = self.numbers.lock().await;
         // Checked here because a topic without subscriptions makes no plan.
-        self.edition(&record)?;
+        self.edition(&record.edition)?;
         self.check_namespace(&record)?;
         let key = record.key();
         let Some(topic) = self.topic(&key) else {

@@ -36,7 +36,7 @@ use crate::{
     control::{
         record::{
             audit::AuditRecord, filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
-            subscription::SubscriptionRecord, token::TokenRecord, topic::TopicRecord,
+            subscription::{RetryScheduleSpec, SubscriptionRecord}, token::TokenRecord, topic::TopicRecord,
         },
         tokens::Tokens,
         validation::EndpointValidator,
@@ -268,16 +268,28 @@ impl Registry {
         self.topic(name).ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
     }
 
-    fn edition(&self, record: &TopicRecord) -> Result<Arc<Edition>, Error> {
-        self.rules.editions.get(&record.edition).cloned().ok_or_else(|| {
+    fn edition(&self, name: &str) -> Result<Arc<Edition>, Error> {
+        self.rules.editions.get(name).cloned().ok_or_else(|| {
             let known = self.rules.editions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            Error::Refused(format!("the edition '{}' does not exist; allowed: {known}", record.edition))
+            Error::Refused(format!("the edition '{}' does not exist; allowed: {known}", name.escape_debug()))
         })
+    }
+
+    /// The edition of the topic, with the subscription's own schedule if it has one.
+    fn edition_for(&self, topic: &TopicRecord, record: &SubscriptionRecord) -> Result<Arc<Edition>, Error> {
+        let edition = self.edition(&topic.edition)?;
+        let retry = match &record.retry_schedule {
+            None => return Ok(edition),
+            Some(RetryScheduleSpec::Edition(name)) => self.edition(name)?.retry.clone(),
+            Some(RetryScheduleSpec::Waits(waits)) => edition.retry.with_waits(waits).map_err(Error::Refused)?,
+        };
+        Ok(Arc::new(Edition { retry, ..Edition::clone(&edition) }))
     }
 
     /// The delivery plan of a subscription.
     fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<DeliveryPlan>, Error> {
-        let plan = DeliveryPlan::new(record, topic.input_schema, self.edition(topic)?, &self.rules.delivery)
+        let edition = self.edition_for(topic, &record)?;
+        let plan = DeliveryPlan::new(record, topic.input_schema, edition, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
         Ok(Arc::new(plan))
     }

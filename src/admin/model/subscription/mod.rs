@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     control::record::{
-        subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
+        subscription::{ManagedIdentities, OnGone, RetryPolicy, RetryScheduleSpec, StorageBlobDestination, SubscriptionRecord},
         topic::{TopicKind, TopicRecord},
     },
     deliver::resource::Resource,
@@ -142,6 +142,8 @@ pub(in crate::admin) struct FilterBody {
 struct RetryBody {
     max_delivery_attempts: Option<i64>,
     event_time_to_live_in_minutes: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedule: Option<RetryScheduleSpec>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -275,6 +277,7 @@ fn record(
                 .time_to_live_minutes
                 .check("retryPolicy.eventTimeToLiveInMinutes", retry.event_time_to_live_in_minutes)?,
         },
+        retry_schedule: retry.schedule,
         dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
         dead_letter,
@@ -306,6 +309,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         filter,
         delivery_schema,
         retry,
+        retry_schedule,
         dead_letter,
         // Without a word for them here.
         identities: _,
@@ -324,6 +328,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         retry_policy: Some(RetryBody {
             max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),
+            schedule: retry_schedule.clone(),
         }),
         dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetterBody {
             endpoint_type: "StorageBlob".to_owned(),

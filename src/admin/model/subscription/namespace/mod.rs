@@ -266,6 +266,7 @@ fn record(
             max_delivery_attempts: attempts.map_err(under)?,
             event_time_to_live_in_minutes: minutes.map_err(under)?,
         },
+        retry_schedule: None,
         dead_letter,
         identities: ManagedIdentities { delivery: None, dead_letter: of_dead_letters.flatten() },
         dead_letter_in_probation: false,
