@@ -116,13 +116,17 @@ fn source(text: &str) -> Result<KeySource, &'static str> {
     if !scheme("http://") && !scheme("https://") {
         return Ok(KeySource::File(PathBuf::from(text)));
     }
-    let allowed = "a file, an https URL, or an http URL of loopback";
-    let url = Url::parse(text).map_err(|_| allowed)?;
+    let url = Url::parse(text).ok().filter(is_confidential);
+    url.map(KeySource::Web).ok_or("a file, an https URL, or an http URL of loopback")
+}
+
+/// Whether no other machine can read or replace what is exchanged with this http or https URL.
+pub(super) fn is_confidential(url: &Url) -> bool {
     let loopback = match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
-        None => return Err(allowed),
+        None => return false,
     };
-    if url.scheme() == "https" || loopback { Ok(KeySource::Web(url)) } else { Err(allowed) }
+    url.scheme() == "https" || url.scheme() == "http" && loopback
 }

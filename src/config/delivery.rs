@@ -1,12 +1,14 @@
 //! `[delivery]`: requests to endpoints.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use url::{Position, Url};
 
 use super::{
     Server,
+    auth::is_confidential,
     layers::Layers,
     read::{self, DAY, HOUR},
     resources::{self, RawResource, ResourceConfig},
@@ -48,6 +50,19 @@ pub struct Delivery {
     pub client_certificates_dir: Option<PathBuf>,
     /// The services that event subscriptions deliver to besides webhooks.
     pub resources: Vec<ResourceConfig>,
+    /// The identity of the server towards endpoints that demand access tokens.
+    pub identity: Option<IdentityConfig>,
+}
+
+/// The identity of the server towards endpoints: OAuth 2.0 client credentials.
+#[derive(Clone, Debug)]
+pub struct IdentityConfig {
+    /// The URL of tokens, with `{tenant}` for the tenant of a subscription.
+    pub token_url: String,
+    /// `client_id`.
+    pub client_id: String,
+    /// The file of `client_secret`.
+    pub secret_file: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -93,8 +108,44 @@ pub(super) struct RawDelivery {
     name_servers: Vec<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
     client_certificates_dir: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    identity_token_url: Option<String>,
+    #[serde(deserialize_with = "read::optional")]
+    identity_client_id: Option<String>,
+    #[serde(deserialize_with = "read::optional")]
+    identity_secret_file: Option<PathBuf>,
     #[serde(default)]
     resources: BTreeMap<String, RawResource>,
+}
+
+/// The identity, if it is set. All of it or nothing.
+fn identity(
+    token_url: Option<String>,
+    client_id: Option<String>,
+    secret_file: Option<PathBuf>,
+    layers: &mut Layers,
+) -> Option<IdentityConfig> {
+    const KEYS: [&str; 3] =
+        ["delivery.identity_token_url", "delivery.identity_client_id", "delivery.identity_secret_file"];
+    let (token_url, client_id, secret_file) = match (token_url, client_id, secret_file) {
+        (None, None, None) => return None,
+        (Some(token_url), Some(client_id), Some(secret_file)) => (token_url, client_id, secret_file),
+        _ => {
+            layers.refuse(&KEYS, "all three, or none of them");
+            return None;
+        }
+    };
+    let of = |tenant: &str| Url::parse(&token_url.replace("{tenant}", tenant)).ok().filter(is_confidential);
+    // The tenant comes from a subscription, and must not choose the host.
+    let is_fixed = |(one, other): &(Url, Url)| one[..Position::BeforePath] == other[..Position::BeforePath];
+    if !of("a").zip(of("b")).as_ref().is_some_and(is_fixed) {
+        let allowed = "an https URL, or an http URL of loopback; {tenant} may be in its path";
+        layers.refuse(&KEYS[..1], allowed);
+    }
+    if let Err(error) = fs::read_to_string(&secret_file) {
+        layers.refuse(&KEYS[2..], format!("a file that can be read: {error}"));
+    }
+    Some(IdentityConfig { token_url, client_id, secret_file })
 }
 
 /// A setting whose default depends on the listening address.
@@ -139,6 +190,7 @@ impl RawDelivery {
             name_servers: self.name_servers,
             client_certificates_dir: self.client_certificates_dir,
             resources: resources::resolve(self.resources, layers),
+            identity: identity(self.identity_token_url, self.identity_client_id, self.identity_secret_file, layers),
         }
     }
 }

@@ -33,7 +33,7 @@ pub use self::{
     auth::{AuthConfig, IssuerConfig, KeySource},
     clock::Clock,
     dead_letter::{DeadLetter, DeadLetterStore},
-    delivery::Delivery,
+    delivery::{Delivery, IdentityConfig},
     editions::Editions,
     error::Error,
     layers::{Setting, SettingFlag, SettingOrigin, SettingSources},

@@ -14,7 +14,7 @@ pub(super) const RESOURCES: &str = "delivery.resources.";
 pub(super) const PLAIN: [&str; 2] = ["resource_ids", "url"];
 
 /// The credentials. Each kind of destination uses some of them.
-pub(super) const CREDENTIALS: [&str; 11] = [
+pub(super) const CREDENTIALS: [&str; 13] = [
     "access_key",
     "access_key_id",
     "access_key_name",
@@ -25,6 +25,8 @@ pub(super) const CREDENTIALS: [&str; 11] = [
     "secret_access_key",
     "session_token",
     "token",
+    "token_audience",
+    "token_tenant",
     "username",
 ];
 

@@ -207,7 +207,7 @@ impl EndpointValidator {
     ) -> Result<Option<(Handshake, ValidationResponse)>, ValidationFailure> {
         let Some(destination) = plan.webhook() else { return Ok(None) };
         let handshake = Handshake::of(destination.schema());
-        let outgoing = match handshake {
+        let mut outgoing = match handshake {
             Handshake::EventGrid => validation_request(destination, envelope, code, url),
             Handshake::CloudEvents => {
                 let later = (confirmation == ConfirmationMethod::Deferred).then_some((url, self.validation.rate));
@@ -221,6 +221,12 @@ impl EndpointValidator {
                 detail: missing.to_string(),
             }
         })?;
+        let unanswered =
+            |detail: String| ValidationFailure::Unanswered { outcome: Outcome::Failed(Failure::GenericError), detail };
+        if let Some(tokens) = plan.tokens(&self.client).map_err(unanswered)? {
+            let (token, _) = tokens.token(None, self.clock.now()).await.map_err(unanswered)?;
+            token.authorize(&mut outgoing);
+        }
         let _place = client.sockets().take();
         let mut response = client.send_handshake(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
@@ -257,12 +263,23 @@ impl EndpointValidator {
         let Ok(client) = clients::client(&self.client, plan.record.webhook.client_spec()) else {
             return;
         };
+        let tokens = plan.tokens(&self.client);
         let (plan, topic, now) = (Arc::clone(plan), topic.to_owned(), self.clock.now());
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
             let envelope = EventEnvelope { id: &id, topic: &topic, now };
             let Some(destination) = plan.webhook() else { return };
-            let outgoing = deletion_notice(destination, &envelope, &subscription_id);
+            let mut outgoing = deletion_notice(destination, &envelope, &subscription_id);
+            match tokens {
+                Ok(None) => {}
+                Ok(Some(tokens)) => match tokens.token(None, now).await {
+                    Ok((token, _)) => token.authorize(&mut outgoing),
+                    Err(problem) => {
+                        return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified");
+                    }
+                },
+                Err(problem) => return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified"),
+            }
             let (waits, _place) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
             let answer = client.post(destination, outgoing, &waits, now).await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion notice sent");

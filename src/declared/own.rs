@@ -19,13 +19,15 @@ use crate::policy::filter::number;
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
 
 /// The webhook's properties, which may be in the subscription's own table.
-const WEBHOOK: [&str; 9] = [
+const WEBHOOK: [&str; 11] = [
     "endpointUrl",
     "maxEventsPerBatch",
     "preferredBatchSizeInKilobytes",
     "maxRequestsPerSecond",
     "responseTimeoutInSeconds",
     "minimumTlsVersionAllowed",
+    "azureActiveDirectoryTenantId",
+    "azureActiveDirectoryApplicationIdOrUri",
     "clientCertificate",
     "signing",
     "deliveryAttributeMappings",

@@ -51,7 +51,7 @@ pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookCli
 }
 
 /// The client of this arbiter for addresses that the operator configured: all but the server's own.
-pub(super) fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
+pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
     let rules = AddressRules { own: options.rules.own.clone(), ..AddressRules::all() };
     kept((AddressOrigin::Operator, ClientSpec::default()), ClientOptions { rules, ..options.clone() })
 }

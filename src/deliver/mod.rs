@@ -6,6 +6,7 @@
 //! | [`convert`] | converts an event to another schema; pure |
 //! | [`address`] | addresses that may be called; pure |
 //! | [`handshake`] | endpoint validation and deletion notices |
+//! | [`identity`] | access tokens for endpoints |
 //! | [`signature`] | signatures of requests |
 //! | [`trust`] | trusted authorities and client certificates |
 //! | [`names`] | name resolution with a cache |
@@ -30,6 +31,7 @@ pub mod convert;
 pub mod dial;
 mod failure;
 pub mod handshake;
+pub mod identity;
 pub mod names;
 pub mod request;
 pub mod resource;

@@ -6,10 +6,12 @@
 use std::{fmt, rc::Rc, sync::Arc, time::Duration};
 
 use futures_util::future::LocalBoxFuture;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     LateRequest, WebhookClient,
     failure::failure,
+    identity::TokenSource,
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
     signature::Signer,
 };
@@ -78,6 +80,38 @@ pub struct HttpSender {
     pub client: Rc<WebhookClient>,
     /// The destination.
     pub target: Arc<HttpTarget>,
+    /// The access tokens that it demands.
+    pub tokens: Option<TokenSource>,
+}
+
+impl HttpSender {
+    /// Sends a request with an access token. If it is refused and was not fetched just now, the request is sent again with
+    /// a new one, within the same time limit.
+    async fn send_authorized(
+        &self,
+        tokens: &TokenSource,
+        outgoing: OutgoingRequest,
+        wait: Duration,
+        now: Timestamp,
+    ) -> Sent<'_> {
+        let until = Instant::now() + wait;
+        let mut refused = None;
+        loop {
+            let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), now)).await {
+                Ok(Ok(token)) => token,
+                Ok(Err(problem)) => return (failure(Failure::GenericError, problem), None),
+                Err(_) => return (failure(Failure::TimedOut, "no access token in time".to_owned()), None),
+            };
+            let mut outgoing = outgoing.clone();
+            token.authorize(&mut outgoing);
+            let left = until.saturating_duration_since(Instant::now());
+            let sent = self.client.call(&self.target.destination, outgoing, now).answer(left).await;
+            if sent.0.status != Some(401) || is_new || refused.is_some() {
+                return sent;
+            }
+            refused = Some(token);
+        }
+    }
 }
 
 impl Sender for HttpSender {
@@ -88,13 +122,15 @@ impl Sender for HttpSender {
         // The events are in the request's body now. A late response must not keep them in memory.
         drop(batch);
         Box::pin(async move {
-            match outgoing {
-                Ok(outgoing) => {
-                    let (result, late) = self.client.call(destination, outgoing, now).answer(wait).await;
-                    (encoding.settle(result), late)
-                }
-                Err(error) => (failure(Failure::GenericError, error.to_string()), None),
-            }
+            let outgoing = match outgoing {
+                Ok(outgoing) => outgoing,
+                Err(error) => return (failure(Failure::GenericError, error.to_string()), None),
+            };
+            let (result, late) = match &self.tokens {
+                Some(tokens) => self.send_authorized(tokens, outgoing, wait, now).await,
+                None => self.client.call(destination, outgoing, now).answer(wait).await,
+            };
+            (encoding.settle(result), late)
         })
     }
 

@@ -346,6 +346,31 @@ impl WebhookClient {
     }
 }
 
+impl WebhookClient {
+    /// Sends one request on a connection of its own and reads the whole response.
+    pub(super) async fn exchange(
+        &self,
+        destination: &Destination,
+        outgoing: &OutgoingRequest,
+    ) -> Result<(u16, Bytes), String> {
+        self.rules().check_url(destination.url()).map_err(|refused| refused.to_string())?;
+        let (awc, attempt) = (self.awc(destination), RequestAttempt::new(true));
+        let exchange = async {
+            let request = head(&awc, Method::POST, destination, outgoing);
+            let mut response = request.send_body(body(outgoing.body.clone(), attempt.clone())).await?;
+            let status = response.status().as_u16();
+            attempt.enter(RequestPhase::Reading(status));
+            let body = response.body().limit(DRAINED_BYTES_MAX).await;
+            attempt.discard_connection();
+            Ok::<_, SendRequestError>(body.map(|body| (status, body)).map_err(|error| error.to_string()))
+        };
+        match ATTEMPT.scope(attempt.clone(), exchange).await {
+            Ok(response) => response,
+            Err(error) => Err(failed(&error, attempt.phase(), destination).detail),
+        }
+    }
+}
+
 impl ClientInner {
     fn sweep(&self) -> ConnectionCounts {
         let found = self.connector.sweep(self.options.keep_alive);

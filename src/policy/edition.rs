@@ -233,11 +233,7 @@ impl RetrySchedule {
             Some(last) if schedule.len() <= Self::WAITS_MAX => {
                 Ok(Self { repeat: *last, steps: StepOrigin::Delays, schedule, ..self.clone() })
             }
-            _ => Err(format!(
-                "retryPolicy.schedule has {} waits; allowed are 1 to {}",
-                waits.len(),
-                Self::WAITS_MAX
-            )),
+            _ => Err(format!("retryPolicy.schedule has {} waits; allowed are 1 to {}", waits.len(), Self::WAITS_MAX)),
         }
     }
 

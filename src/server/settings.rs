@@ -16,6 +16,7 @@ use crate::{
     dead_letter::{Sink, sink},
     deliver::{
         self, AddressRules, ClientCertificates, Sockets, TlsTrust,
+        identity::ServerIdentity,
         names::Resolver,
         resource::{Connection, Connections, Credential},
         trust::{self, MinimumTlsVersion, TrustRoots},
@@ -216,7 +217,11 @@ fn connections(config: &Config) -> Connections {
         let (name, url, resource_ids) = (name.clone(), url.clone(), resource_ids.clone());
         Connection { name, url, resource_ids, credentials: credentials.collect() }
     };
-    Connections::new(config.delivery.resources.iter().map(connection).collect())
+    let identity = config.delivery.identity.as_ref();
+    let identity = identity.map(|config::IdentityConfig { token_url, client_id, secret_file }| {
+        ServerIdentity::new(token_url, client_id, secret_file.clone())
+    });
+    Connections::new(config.delivery.resources.iter().map(connection).collect(), identity)
 }
 
 /// The metrics endpoint.

@@ -8,7 +8,9 @@ use crate::{
         AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, RequestHeader, Sender,
         WebhookEncoding,
         address::AddressRefused,
-        clients, request,
+        clients,
+        identity::{NO_IDENTITY, TokenSource},
+        request,
         resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
         signature::{self, Signer},
     },
@@ -42,6 +44,9 @@ pub enum PlanError {
         /// The names that exist.
         allowed: String,
     },
+    /// There is no access token for the endpoint.
+    #[error("destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}")]
+    Identity(&'static str),
     /// The signing keys are invalid.
     #[error("destination.properties.{0}")]
     Signing(#[from] signature::SigningKeyError),
@@ -230,10 +235,19 @@ impl DeliveryPlan {
             Target::Webhook(target) => {
                 let client = clients::client(options, self.record.webhook.client_spec());
                 let client = client.map_err(|missing| missing.to_string())?;
-                Ok(Rc::new(HttpSender { client, target: Arc::clone(target) }))
+                Ok(Rc::new(HttpSender { client, target: Arc::clone(target), tokens: self.tokens(options)? }))
             }
             Target::Resource(target) => target.sender(options),
         }
+    }
+
+    /// The access tokens that the webhook demands, if it does.
+    ///
+    /// # Errors
+    /// If the server has no identity.
+    pub fn tokens(&self, options: &ClientOptions) -> Result<Option<TokenSource>, String> {
+        let audience = self.record.webhook.token_audience.as_ref();
+        audience.map(|audience| TokenSource::new(options, audience)).transpose()
     }
 
     /// The header of a request that a job sends, with the job's lane.
@@ -254,12 +268,22 @@ impl DeliveryPlan {
         }
         match &self.target {
             Target::Pulled => Ok(()),
-            Target::Webhook(target) => Ok(delivery.addresses.check_url(target.destination.url())?),
+            Target::Webhook(target) => {
+                self.check_tokens(delivery)?;
+                Ok(delivery.addresses.check_url(target.destination.url())?)
+            }
             Target::Resource(target) => match delivery.connections.find_for(&target.resource) {
                 Ok(_) => Ok(()),
                 Err(problem) => Err(PlanError::Resource(problem)),
             },
         }
+    }
+
+    /// Checks that the server can get the access tokens that the endpoint demands.
+    fn check_tokens(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
+        let Some(audience) = &self.record.webhook.token_audience else { return Ok(()) };
+        let identity = delivery.connections.identity().ok_or(PlanError::Identity(NO_IDENTITY))?;
+        identity.url_for(audience).map_err(PlanError::Identity).map(drop)
     }
 
     /// Checks that the certificate in the record exists.

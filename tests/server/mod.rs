@@ -29,6 +29,7 @@ mod full_disk;
 mod full_topic;
 mod garbage;
 mod handshake;
+mod identity;
 mod kill;
 mod laggards;
 mod late;

@@ -73,7 +73,11 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
     ] {
         let refused = server.ask_for("orders", "wrong", &spec(&schedule));
         assert_eq!(refused.status, 400, "{}", refused.text());
-        assert!(refused.json()["error"]["message"].as_str().is_some_and(|text| text.contains(problem)), "{}", refused.text());
+        assert!(
+            refused.json()["error"]["message"].as_str().is_some_and(|text| text.contains(problem)),
+            "{}",
+            refused.text()
+        );
     }
     let own = json!(["1h", "2h"]);
     server.subscribe("orders", "own", &spec(&own));
@@ -97,7 +101,8 @@ fn a_subscription_has_the_waits_of_its_own_schedule_or_of_the_edition_that_it_na
     assert!(first_wait(&server, "plain").is_some_and(|waited| waited < Duration::from_secs(1)));
     server.kill_9();
     server.restart();
-    let shown = |name: &str| server.get_subscription("orders", name).json()["properties"]["retryPolicy"]["schedule"].clone();
+    let shown =
+        |name: &str| server.get_subscription("orders", name).json()["properties"]["retryPolicy"]["schedule"].clone();
     assert_eq!((shown("own"), shown("named"), shown("plain")), (own, json!("2021"), Value::Null));
     // A change applies to the next failure.
     let changed = server.patch("orders", "own", &json!({"retryPolicy": {"schedule": ["3h"]}}));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use utoipa::ToSchema;
 
-pub use crate::deliver::MinimumTlsVersion;
+pub use crate::deliver::{MinimumTlsVersion, identity::TokenAudience};
 use crate::{
     deliver::{
         address::{AmbiguousAddress, check_unambiguous},
@@ -243,6 +243,9 @@ pub struct Webhook {
     /// `minimumTlsVersionAllowed`. A later one in the server's settings applies instead.
     #[serde(default, skip_serializing_if = "is_default")]
     pub minimum_tls_version: MinimumTlsVersion,
+    /// For whom access tokens of the server are; [`None`]: requests have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_audience: Option<TokenAudience>,
     /// Name of the client certificate to present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,

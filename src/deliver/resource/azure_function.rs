@@ -11,7 +11,9 @@ use super::{BatchMaxima, InvalidProperty, Kind, Opening};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
-        request::RequestError, sender::Encode,
+        identity::{TokenAudience, TokenSource},
+        request::RequestError,
+        sender::Encode,
     },
     policy::outcome::{Failure, RequestResult},
 };
@@ -66,7 +68,12 @@ impl Kind for AzureFunction {
         let key = service.credential("function_key").map(str::to_owned);
         let encoding = Box::new(Invocation { webhook: WebhookEncoding::default(), key });
         let target = Arc::new(HttpTarget { destination, encoding });
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+        let audience = service.credential("token_audience").map(|application| TokenAudience {
+            tenant: service.credential("token_tenant").map(str::to_owned),
+            application: application.to_owned(),
+        });
+        let tokens = audience.map(|audience| TokenSource::new(at.options, &audience)).transpose()?;
+        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
     }
 }
 

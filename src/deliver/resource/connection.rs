@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use url::Url;
 
 use super::Resource;
+use crate::deliver::identity::ServerIdentity;
 
 /// A secret of a service. Never shown.
 #[derive(Clone)]
@@ -61,14 +62,22 @@ impl Connection {
     }
 }
 
-/// All configured services.
+/// All configured services, and the identity of the server.
 #[derive(Clone, Debug, Default)]
-pub struct Connections(Arc<Vec<Connection>>);
+pub struct Connections {
+    all: Arc<Vec<Connection>>,
+    identity: Option<Arc<ServerIdentity>>,
+}
 
 impl Connections {
-    /// The services of the settings.
-    pub fn new(all: Vec<Connection>) -> Self {
-        Self(Arc::new(all))
+    /// The services of the settings, and the identity of the server.
+    pub fn new(all: Vec<Connection>, identity: Option<ServerIdentity>) -> Self {
+        Self { all: Arc::new(all), identity: identity.map(Arc::new) }
+    }
+
+    /// The identity of the server towards endpoints that demand tokens.
+    pub fn identity(&self) -> Option<&Arc<ServerIdentity>> {
+        self.identity.as_ref()
     }
 
     /// The service that `resource` names; [`None`] for a kind that needs none.
@@ -80,7 +89,7 @@ impl Connections {
         if schemes.is_empty() {
             return Ok(None);
         }
-        let of_kind = || self.0.iter().filter(|known| schemes.contains(&known.url.scheme()));
+        let of_kind = || self.all.iter().filter(|known| schemes.contains(&known.url.scheme()));
         let given = resource.resource_id();
         if let Some(found) = of_kind().find(|known| known.stands_for(given)) {
             return Ok(Some(found));

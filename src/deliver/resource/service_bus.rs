@@ -137,7 +137,7 @@ fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
     let destination = at.destination(&format!("{address}/messages"))?;
     let encoding = Box::new(Messages { target: at.target.clone(), authorization });
     let target = Arc::new(HttpTarget { destination, encoding });
-    Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+    Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens: None }))
 }
 
 enum Authorization {

@@ -101,7 +101,7 @@ impl Kind for Sqs {
             is_fifo: self.is_fifo(),
         });
         let target = Arc::new(HttpTarget { destination, encoding });
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens: None }))
     }
 }
 

@@ -92,7 +92,7 @@ impl Kind for StorageQueue {
         let destination = at.destination(&url)?;
         let encoding = Box::new(Messages { target: at.target.clone(), authorization, queue: self.clone() });
         let target = Arc::new(HttpTarget { destination, encoding });
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target }))
+        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens: None }))
     }
 }
 

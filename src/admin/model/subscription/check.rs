@@ -8,7 +8,7 @@ use super::{BlobBody, DeadLetterBody, FilterBody, advanced};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name},
     control::record::subscription::{
-        OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, Webhook,
+        OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience, Webhook,
     },
     event::{Schema, Timestamp},
     policy::filter::Filter,
@@ -115,6 +115,32 @@ pub(super) fn batch(
 pub(super) fn limit(key: &str, given: Option<i64>, max: u32) -> Result<Option<NonZeroU32>, InvalidRequest> {
     let range = ValueRange { min: 1, max, default: 0 };
     Ok(NonZeroU32::new(range.check(&format!("destination.properties.{key}"), given)?))
+}
+
+/// The application and the tenant that access tokens are for. Azure's clients send empty strings for none.
+pub(super) fn token_audience(
+    tenant: Option<String>,
+    application: Option<String>,
+) -> Result<Option<TokenAudience>, InvalidRequest> {
+    let check = |key: &str, given: Option<String>, marks: &str| {
+        let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(None) };
+        let is_allowed = |char: char| char.is_ascii_alphanumeric() || marks.contains(char);
+        if given.len() <= 256 && given.chars().all(is_allowed) {
+            return Ok(Some(given));
+        }
+        let problem = format!("is \"{}\"; allowed are up to 256 letters, digits and {marks}", given.escape_debug());
+        Err(InvalidRequest::new(format!("destination.properties.{key}"), problem))
+    };
+    let tenant = check("azureActiveDirectoryTenantId", tenant, "-.")?;
+    let at = "azureActiveDirectoryApplicationIdOrUri";
+    match (tenant, check(at, application, "-._~:/")?) {
+        (tenant, Some(application)) => Ok(Some(TokenAudience { tenant, application })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(InvalidRequest::new(
+            format!("destination.properties.{at}"),
+            "is missing; azureActiveDirectoryTenantId needs it",
+        )),
+    }
 }
 
 const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";

@@ -52,6 +52,12 @@ pub(super) struct WebhookBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1.2")]
     minimum_tls_version_allowed: Option<MinimumTlsVersion>,
+    /// Tenant whose tokens the endpoint accepts; the server fetches them with `delivery.identity_…`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    azure_active_directory_tenant_id: Option<String>,
+    /// Application for which tokens are; requests have no token without it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    azure_active_directory_application_id_or_uri: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +184,10 @@ impl WebhookBody {
                 230,
             )?,
             minimum_tls_version: self.minimum_tls_version_allowed.unwrap_or_default(),
+            token_audience: check::token_audience(
+                self.azure_active_directory_tenant_id,
+                self.azure_active_directory_application_id_or_uri,
+            )?,
             client_certificate: self.client_certificate,
             signing: self.signing,
             delivery_properties: attribute::read(
@@ -198,6 +208,11 @@ impl WebhookBody {
             max_requests_per_second: webhook.max_requests_per_second.map(|limit| limit.get().into()),
             response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(|limit| limit.get().into()),
             minimum_tls_version_allowed: Some(webhook.minimum_tls_version),
+            azure_active_directory_tenant_id: webhook.token_audience.as_ref().and_then(|one| one.tenant.clone()),
+            azure_active_directory_application_id_or_uri: webhook
+                .token_audience
+                .as_ref()
+                .map(|one| one.application.clone()),
             client_certificate: webhook.client_certificate.clone(),
             signing: webhook.signing.clone(),
             delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())

@@ -24,7 +24,9 @@ use super::{
 };
 use crate::{
     control::record::{
-        subscription::{ManagedIdentities, OnGone, RetryPolicy, RetryScheduleSpec, StorageBlobDestination, SubscriptionRecord},
+        subscription::{
+            ManagedIdentities, OnGone, RetryPolicy, RetryScheduleSpec, StorageBlobDestination, SubscriptionRecord,
+        },
         topic::{TopicKind, TopicRecord},
     },
     deliver::resource::Resource,
@@ -50,20 +52,6 @@ const UNSUPPORTED: [UnsupportedProperty; 2] = [
         at: "deadLetterWithResourceIdentity",
         harmless: &[],
         because: "there are no managed identities, use deadLetterDestination",
-    },
-];
-
-/// Unsupported keys of a webhook destination.
-const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 2] = [
-    UnsupportedProperty {
-        at: "destination.properties.azureActiveDirectoryTenantId",
-        harmless: &[r#""""#],
-        because: "Entra tokens are not supported, put a secret into the query of endpointUrl",
-    },
-    UnsupportedProperty {
-        at: "destination.properties.azureActiveDirectoryApplicationIdOrUri",
-        harmless: &[r#""""#],
-        because: "Entra tokens are not supported, put a secret into the query of endpointUrl",
     },
 ];
 
@@ -241,7 +229,6 @@ fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), InvalidRe
     drop_read_only(properties, &READ_ONLY);
     canonicalize(properties, &ENUMERATIONS);
     refuse_unsupported(properties, &UNSUPPORTED)?;
-    refuse_unsupported(properties, &WEBHOOK_UNSUPPORTED)?;
     let at = "deadLetterDestination.endpointType";
     if let Some(given) = text_at(properties, at).filter(|given| *given != STORAGE_BLOB) {
         let problem = format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet");

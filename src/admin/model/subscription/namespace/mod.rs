@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use self::body::{DeliveryConfiguration, FiltersConfiguration, PushInfo, QueueInfo};
 pub(in crate::admin) use self::body::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties};
 use super::{
-    DELIVERY_SCHEMAS, DestinationBody, DestinationSchema, FilterBody, STORAGE_BLOB, WEBHOOK_UNSUPPORTED, advanced,
-    attribute, check, destination, secrets,
+    DELIVERY_SCHEMAS, DestinationBody, DestinationSchema, FilterBody, STORAGE_BLOB, advanced, attribute, check,
+    destination, secrets,
 };
 use crate::{
     admin::model::{
@@ -197,7 +197,6 @@ fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest>
         }
     };
     drop_read_only(push, &["destination.properties.endpointBaseUrl", "destination.properties.allowedRate"]);
-    refuse_unsupported(push, &WEBHOOK_UNSUPPORTED)?;
     destination::check_type(push)?;
     // From namespace to namespace, events could go round for ever.
     if push["destination"]["endpointType"] == "NamespaceTopic" {

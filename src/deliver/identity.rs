@@ -1,0 +1,218 @@
+//! Access tokens for endpoints that demand one: OAuth 2.0 client credentials (RFC 6749, section 4.4) with the identity of
+//! the server, as Entra ID issues them.
+//!
+//! - All arbiters share a token. One request at a time fetches it, before the old one expires; if that fails, the old one
+//!   is used until it expires.
+//! - A token that an endpoint refused with 401 is fetched anew once, unless it was fetched for that request.
+//! - The secret is read from its file for each fetch, so that it can be replaced without a restart. No message has it or a
+//!   token; of a refusal only the status and OAuth's error code are shown.
+//! - The authority is called under the rules for addresses of the operator: any but the server's own.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use super::{ClientOptions, Destination, OutgoingRequest, WebhookClient, clients};
+use crate::event::{Schema, Timestamp};
+
+/// The part of a token URL that is replaced by the tenant.
+pub const TENANT: &str = "{tenant}";
+
+/// Time limit for a token.
+const FETCH_WAIT: Duration = Duration::from_secs(10);
+
+/// The pause after a failed refresh, while the old token is used.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// A token is replaced this long before it expires, or after four fifths of a shorter lifetime.
+const AHEAD: Duration = Duration::from_secs(5 * 60);
+
+/// The lifetime of a token whose issuer does not tell it.
+const LIFETIME_DEFAULT: u64 = 5 * 60;
+
+/// For whom a token is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenAudience {
+    /// `azureActiveDirectoryTenantId`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// `azureActiveDirectoryApplicationIdOrUri`.
+    pub application: String,
+}
+
+/// The identity of the server towards endpoints.
+#[derive(Debug)]
+pub struct ServerIdentity {
+    token_url: String,
+    client_id: String,
+    secret_file: PathBuf,
+    tokens: Mutex<BTreeMap<TokenAudience, Arc<tokio::sync::Mutex<Option<KeptToken>>>>>,
+}
+
+#[derive(Debug)]
+struct KeptToken {
+    token: Arc<AccessToken>,
+    refresh: Timestamp,
+    expires: Timestamp,
+}
+
+/// An access token.
+pub struct AccessToken(String);
+
+impl std::fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AccessToken(hidden)")
+    }
+}
+
+impl AccessToken {
+    /// Adds it to a request, as a header that is not shown.
+    pub fn authorize(&self, outgoing: &mut OutgoingRequest) {
+        outgoing.properties.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        outgoing.properties.push(("authorization".to_owned(), format!("Bearer {}", self.0)));
+    }
+}
+
+impl ServerIdentity {
+    /// An identity with the secret in a file. `token_url` may contain [`TENANT`].
+    pub fn new(token_url: &str, client_id: &str, secret_file: PathBuf) -> Self {
+        let (token_url, client_id) = (token_url.to_owned(), client_id.to_owned());
+        Self { token_url, client_id, secret_file, tokens: Mutex::default() }
+    }
+
+    /// The URL for tokens of the tenant.
+    ///
+    /// # Errors
+    /// If a tenant is needed and missing.
+    pub fn url_for(&self, audience: &TokenAudience) -> Result<String, &'static str> {
+        match &audience.tenant {
+            Some(tenant) => Ok(self.token_url.replace(TENANT, tenant)),
+            None if self.token_url.contains(TENANT) => {
+                Err("azureActiveDirectoryTenantId is missing; delivery.identity_token_url contains {tenant}")
+            }
+            None => Ok(self.token_url.clone()),
+        }
+    }
+
+    fn slot(&self, audience: &TokenAudience, now: Timestamp) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tokens.contains_key(audience) {
+            let is_valid = |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| now < kept.expires);
+            tokens.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| is_valid(&kept)));
+        }
+        Arc::clone(tokens.entry(audience.clone()).or_default())
+    }
+
+    async fn fetch(
+        &self,
+        client: &WebhookClient,
+        audience: &TokenAudience,
+        now: Timestamp,
+    ) -> Result<KeptToken, String> {
+        let secret = fs::read_to_string(&self.secret_file)
+            .map_err(|error| format!("the file of delivery.identity_secret_file cannot be read: {error}"))?;
+        let form = form_urlencoded::Serializer::new(String::new())
+            .append_pair("grant_type", "client_credentials")
+            .append_pair("client_id", &self.client_id)
+            .append_pair("client_secret", secret.trim_end_matches(['\r', '\n']))
+            .append_pair("scope", &format!("{}/.default", audience.application))
+            .finish();
+        let url = self.url_for(audience)?;
+        let destination = Destination::new(&url, "token", Schema::CloudEvents, Schema::CloudEvents, false)
+            .map_err(|error| error.to_string())?;
+        let headers =
+            vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
+        let outgoing = OutgoingRequest { headers, properties: Vec::new(), body: form.into() };
+        let _place = client.sockets().take();
+        let exchange = client.exchange(&destination, &outgoing);
+        let (status, body) = timeout(FETCH_WAIT, exchange)
+            .await
+            .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))??;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status != 200 {
+            let is_code = |code: &&str| code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+            let code = body["error"].as_str().filter(is_code).unwrap_or("no error code");
+            return Err(format!("the response is {status} ({code})"));
+        }
+        let is_bearer = body["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
+        let token = body["access_token"].as_str().filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
+        let Some(token) = token.filter(|token| is_bearer && !token.is_empty()) else {
+            return Err("the response has no bearer token".to_owned());
+        };
+        // Some issuers send it as text.
+        let given = &body["expires_in"];
+        let lifetime = given.as_u64().or_else(|| given.as_str()?.parse().ok()).unwrap_or(LIFETIME_DEFAULT);
+        let lifetime = Duration::from_secs(lifetime.min(7 * 24 * 3600));
+        Ok(KeptToken {
+            token: Arc::new(AccessToken(token.to_owned())),
+            refresh: now.after(lifetime - AHEAD.min(lifetime / 5)),
+            expires: now.after(lifetime),
+        })
+    }
+}
+
+/// The source of the tokens of one destination, on one arbiter.
+pub struct TokenSource {
+    identity: Arc<ServerIdentity>,
+    audience: TokenAudience,
+    client: Rc<WebhookClient>,
+}
+
+impl TokenSource {
+    /// The tokens for `audience`.
+    ///
+    /// # Errors
+    /// If the server has no identity.
+    pub fn new(options: &ClientOptions, audience: &TokenAudience) -> Result<Self, String> {
+        let identity = options.connections.identity().ok_or(NO_IDENTITY)?;
+        let client = clients::operators_client(options);
+        Ok(Self { identity: Arc::clone(identity), audience: audience.clone(), client })
+    }
+
+    /// A token other than `refused`, and whether it was fetched now.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn token(
+        &self,
+        refused: Option<&Arc<AccessToken>>,
+        now: Timestamp,
+    ) -> Result<(Arc<AccessToken>, bool), String> {
+        let slot = self.identity.slot(&self.audience, now);
+        let mut kept = slot.lock().await;
+        let is_usable = |kept: &&mut KeptToken| {
+            now < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
+        };
+        let usable = kept.as_mut().filter(is_usable);
+        if let Some(usable) = usable.as_ref().filter(|usable| now < usable.refresh) {
+            return Ok((Arc::clone(&usable.token), false));
+        }
+        let problem = match self.identity.fetch(&self.client, &self.audience, now).await {
+            Ok(fetched) => {
+                let token = Arc::clone(&fetched.token);
+                *kept = Some(fetched);
+                return Ok((token, true));
+            }
+            Err(problem) => problem,
+        };
+        let Some(usable) = usable else { return Err(format!("no access token for the endpoint: {problem}")) };
+        tracing::warn!(problem, "access token not refreshed; the old one stays in use");
+        usable.refresh = now.after(PAUSE);
+        Ok((Arc::clone(&usable.token), false))
+    }
+}
+
+/// What is wrong with a subscription that needs a token of a server without an identity.
+pub const NO_IDENTITY: &str = "the server has no identity; set delivery.identity_token_url, delivery.identity_client_id and \
+                               delivery.identity_secret_file";
