@@ -102,7 +102,7 @@ impl TlsTrust {
                 .with_protocol_versions(version.and_later())?
                 .with_root_certificates(Arc::clone(&store))
                 .with_no_client_auth();
-            // Not h2: awc would use an HTTP/2 connection for one request at a time, and offers no way to monitor it.
+            // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one request on a connection.
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok(Arc::new(config))
         };
