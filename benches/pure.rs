@@ -146,6 +146,7 @@ fn settings() -> SubscriptionSettings {
         dead_letter: false,
         dead_letter_in_probation: false,
         hold_when_gone: false,
+        transform: None,
         pull: None,
     }
 }

@@ -289,6 +289,21 @@ pub struct Event {
     spans: EventRanges,
     /// The converted forms, shared with the other events of its chunk, and its index among these.
     forms: Option<(Arc<EventForms>, u32)>,
+    /// What is delivered instead of it.
+    transformed: Option<Arc<Transformed>>,
+}
+
+/// The result of a subscription's transformation: what is delivered instead of an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transformed {
+    /// The JSON value that takes the event's place. [`None`]: the event itself.
+    pub body: Option<Bytes>,
+    /// The HTTP method, if it is not `POST`.
+    pub method: Option<String>,
+    /// Appended to the path of the endpoint; percent-encoded.
+    pub path_suffix: Option<String>,
+    /// Headers of the request.
+    pub headers: Vec<(String, String)>,
 }
 
 impl Event {
@@ -307,13 +322,24 @@ impl Event {
         for span in spans.all().into_iter().chain([wire]) {
             assert!(span.range().end <= chunk.len(), "{span:?} lies outside of a chunk of {} bytes", chunk.len());
         }
-        Self { seq, appended, schema, chunk, wire, spans, forms: None }
+        Self { seq, appended, schema, chunk, wire, spans, forms: None, transformed: None }
     }
 
     /// Shares `forms` with the other events of the chunk; `index` is its index among these.
     #[must_use]
     pub fn sharing(self, forms: Arc<EventForms>, index: u32) -> Self {
         Self { forms: Some((forms, index)), ..self }
+    }
+
+    /// The event with what is delivered instead of it.
+    #[must_use]
+    pub fn delivered_as(self, transformed: Transformed) -> Self {
+        Self { transformed: Some(Arc::new(transformed)), ..self }
+    }
+
+    /// What is delivered instead of the event; [`None`] without a transformation.
+    pub fn transformed(&self) -> Option<&Arc<Transformed>> {
+        self.transformed.as_ref()
     }
 
     /// The event in another schema, converted by `make` on first use.

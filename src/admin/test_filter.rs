@@ -1,8 +1,8 @@
-//! `POST …/testFilter`: tests a filter with events, and reports for each event which condition rejects it. Nothing is
+//! `POST …/testFilter` and `POST …/testTransform`: what a filter or a transformation makes of events. Nothing is
 //! published, delivered or changed.
 //!
-//! The filter is that of the event subscription or a draft, which needs no event subscription. The events are in the request, in the topic's input schema, or
-//! are the newest of the log.
+//! Each is that of the event subscription or a draft; a draft filter needs no event subscription. The events are in the
+//! request, in the topic's input schema, or are the newest of the log.
 
 use actix_web::HttpResponse;
 use serde_json::value::RawValue;
@@ -12,15 +12,24 @@ use super::{
     arm::{no_subscription, path::TopicPath, topic},
     model::{
         InvalidRequest,
-        subscription::{self, test::FilterTestEvents},
+        subscription::{
+            test::{self, TestEvents, TestRequest},
+            transform::program,
+        },
     },
 };
 use crate::{
-    api::filter_test::{FilterTestLine, FilterTestReport},
-    control::record::topic::TopicRecord,
-    event::{Event, Schema, Seq, Timestamp},
+    api::{
+        filter_test::{FilterTestLine, FilterTestReport},
+        transform_test::{TransformTestLine, TransformTestReport},
+    },
+    control::{record::topic::TopicRecord, registry::TopicHandle},
+    event::{Event, Schema, Seq, Timestamp, Transformed},
     journal,
-    policy::filter::{Filter, FilterResult},
+    policy::{
+        filter::{Filter, FilterResult},
+        transform::Program,
+    },
     publish::{PublishLimits, schema},
     store::chunk::{Chunk, LogTail},
 };
@@ -44,6 +53,22 @@ impl FilterTestReport {
     }
 }
 
+impl TransformTestReport {
+    fn add(&mut self, program: &Program, event: &Event, schema: Schema) {
+        let line = TransformTestLine { id: event.id().into_owned(), ..TransformTestLine::default() };
+        let line = match program.apply(event, schema) {
+            Ok(Transformed { body, method, path_suffix, headers }) => {
+                let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
+                TransformTestLine { body, method, path_suffix, headers: headers.into_iter().collect(), ..line }
+            }
+            Err(error) => TransformTestLine { error: Some(error.to_string()), ..line },
+        };
+        self.tested += 1;
+        self.failed += usize::from(line.error.is_some());
+        self.results.push(line);
+    }
+}
+
 /// `POST …/testFilter`.
 pub(super) async fn test_filter(
     control: &Control,
@@ -56,26 +81,44 @@ pub(super) async fn test_filter(
     let find = |name| topic.subscription(name).ok_or_else(|| no_subscription(path, name));
     let subscription = name.map(find).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
-    let test = subscription::test::read(&record, ranges, body)?;
+    let TestRequest { draft, sample } = test::filter(&record, ranges, body)?;
     // A draft filter gets the domain topic of the event subscription.
     let stored = subscription.as_ref().map(|subscription| &subscription.filter);
     let domain_topic = stored.and_then(|filter| filter.domain_topic.clone());
-    let draft = test.filter.map(|filter| Filter { domain_topic, ..filter });
+    let draft = draft.map(|filter| Filter { domain_topic, ..filter });
     let missing =
         || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
     let filter = draft.as_ref().or(stored).ok_or_else(missing)?;
     let mut report = FilterTestReport::default();
-    match test.sample {
-        FilterTestEvents::Given(events) => {
-            for event in given(&record, &events)? {
-                report.add(filter, &event);
-            }
-        }
-        FilterTestEvents::Newest(count) => {
-            topic.each_newest(count, &mut |event| report.add(filter, &event)).await.map_err(unreadable)?;
-        }
-    }
+    each(&topic, sample, &mut |event| report.add(filter, &event)).await?;
     Ok(HttpResponse::Ok().json(report))
+}
+
+/// `POST …/testTransform`.
+pub(super) async fn test_transform(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, AdminError> {
+    let topic = topic(control, path)?;
+    let record = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let TestRequest { draft, sample } = test::transform(body)?;
+    let missing = || InvalidRequest::new("transform", "is missing, and the event subscription has none");
+    let transform = draft.as_ref().or(record.transform.as_ref()).ok_or_else(missing)?;
+    let program = program(transform, &record)?;
+    let mut report = TransformTestReport::default();
+    each(&topic, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;
+    Ok(HttpResponse::Ok().json(report))
+}
+
+/// Calls `see` with each event of the sample.
+async fn each(topic: &TopicHandle, sample: TestEvents, see: &mut dyn FnMut(Event)) -> Result<(), AdminError> {
+    match sample {
+        TestEvents::Given(events) => given(&topic.record(), &events)?.into_iter().for_each(see),
+        TestEvents::Newest(count) => topic.each_newest(count, see).await.map_err(unreadable)?,
+    }
+    Ok(())
 }
 
 /// The given events, read by the rules of publishing.

@@ -4,6 +4,7 @@
 //! Responses are bounded: `continue` is the start of the next page.
 
 use actix_web::HttpResponse;
+use sha2::{Digest as _, Sha256};
 
 use super::{
     AdminError, Control,
@@ -16,9 +17,10 @@ use crate::{
     api::{
         explain::StateView,
         ledger::LineView,
-        trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView},
+        trace::{DeliveryHistoryView, EventView, TOP_MAX, TraceView, TransformedView},
     },
     control::registry::{self, EventOccurrence, TraceResult, TraceToken},
+    event::Transformed,
     insight::trace::SubscriptionTrace,
     policy::{
         delivery_history::{DeadLetterFate, HistoryEnd},
@@ -29,6 +31,9 @@ use crate::{
 
 /// Default number of delivery histories in a response.
 const TOP: usize = 100;
+
+/// Characters of a transformed body in a history.
+const EXCERPT_CHARS: usize = 256;
 
 impl EventView {
     fn new(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> Self {
@@ -56,6 +61,7 @@ impl DeliveryHistoryView {
             filters,
             excerpts,
             explanation,
+            transformed,
             cut,
         } = traced;
         let context = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
@@ -69,6 +75,7 @@ impl DeliveryHistoryView {
             text: sentence(traced, next_attempt.as_deref()),
             lines: history.steps.iter().map(|line| LineView::new(line, context)).collect(),
             truncated: *cut,
+            transformed: transformed.as_ref().and_then(|result| TransformedView::new(result.as_ref().ok()?)),
             now: explanation
                 .as_ref()
                 .map(|Explanation { state, .. }| state)
@@ -76,6 +83,16 @@ impl DeliveryHistoryView {
                 .map(StateView::new),
             next_attempt,
         }
+    }
+}
+
+impl TransformedView {
+    /// [`None`] if the transformation leaves the body as it is.
+    fn new(transformed: &Transformed) -> Option<Self> {
+        let body = transformed.body.as_ref()?;
+        let sha256 = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
+        let excerpt = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS).collect();
+        Some(Self { bytes: body.len() as u64, sha256, excerpt, path_suffix: transformed.path_suffix.clone() })
     }
 }
 

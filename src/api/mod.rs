@@ -31,4 +31,5 @@ pub mod tail;
 pub mod token;
 pub mod top;
 pub mod trace;
+pub mod transform_test;
 pub mod what_if;

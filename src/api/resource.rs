@@ -88,6 +88,7 @@ pub struct EventSubscriptionProperties {
     pub starts_from: Option<String>,
     pub destination: Option<Destination>,
     pub filter: Option<SubscriptionFilter>,
+    pub transform: Option<BTreeMap<String, Value>>,
     pub retry_policy: Option<RetryPolicy>,
     pub dead_letter_destination: Option<DeadLetterDestination>,
     /// Only of namespace topics

@@ -68,10 +68,28 @@ pub struct DeliveryHistoryView {
     /// Whether the event has more lines than are listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// What is delivered instead of the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transformed: Option<TransformedView>,
     /// Present state of a pending event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<StateView>,
     /// Earliest time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<String>,
+}
+
+/// What the present transformation makes of an event.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Transformed)]
+pub struct TransformedView {
+    /// Length of the body
+    pub bytes: u64,
+    /// SHA-256 of the body, in hexadecimal digits
+    pub sha256: String,
+    /// First 256 characters of the body
+    pub excerpt: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_suffix: Option<String>,
 }

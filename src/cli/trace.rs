@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{
         ledger::{LineView, ResponseView},
-        trace::{DeliveryHistoryView, EventView, TraceView},
+        trace::{DeliveryHistoryView, EventView, TraceView, TransformedView},
     },
     escape,
 };
@@ -165,6 +165,10 @@ impl DeliveryHistoryView {
         }
         if self.truncated {
             text.push_str("\n  more lines exist");
+        }
+        if let Some(TransformedView { bytes, sha256, excerpt, .. }) = &self.transformed {
+            let excerpt = escape::text(excerpt);
+            write!(text, "\n  transformed to {bytes} bytes, SHA-256 {sha256}\n    body: {excerpt}").ok();
         }
     }
 }

@@ -63,7 +63,12 @@ pub fn permission_request(destination: &Destination, later: Option<(&str, u32)>)
         headers.push(("webhook-request-callback", header_value(url).into()));
         headers.push(("webhook-request-rate", rate.to_string().into()));
     }
-    OutgoingRequest { headers, properties: properties(destination, None), body: Bytes::new() }
+    OutgoingRequest {
+        headers,
+        properties: properties(destination, None),
+        body: Bytes::new(),
+        ..OutgoingRequest::default()
+    }
 }
 
 /// The deletion notice, in the delivery schema.
@@ -114,7 +119,12 @@ fn outgoing(
         ("aeg-event-type", event_type.into()),
         ("aeg-subscription-name", header_value(destination.subscription_name()).into()),
     ];
-    OutgoingRequest { headers, properties: properties(destination, None), body: Bytes::from(body.to_string()) }
+    OutgoingRequest {
+        headers,
+        properties: properties(destination, None),
+        body: Bytes::from(body.to_string()),
+        ..OutgoingRequest::default()
+    }
 }
 
 impl WebhookClient {

@@ -133,7 +133,7 @@ impl ServerIdentity {
             .map_err(|error| error.to_string())?;
         let headers =
             vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
-        let outgoing = OutgoingRequest { headers, properties: Vec::new(), body: form.into() };
+        let outgoing = OutgoingRequest { headers, properties: Vec::new(), body: form.into(), transformed: None };
         let _place = client.sockets().take();
         let exchange = client.exchange(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)

@@ -11,10 +11,11 @@
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
+    sync::Arc,
 };
 
 use awc::http::{
-    Uri,
+    Method, Uri,
     header::{HeaderValue, InvalidHeaderValue},
     uri::InvalidUri,
 };
@@ -26,7 +27,7 @@ use super::{
     convert::{self, delivered},
 };
 use crate::{
-    event::{Event, Schema, Seq},
+    event::{Event, Schema, Seq, Transformed},
     policy::property::{self, DeliveryProperty},
 };
 
@@ -160,6 +161,16 @@ impl Destination {
         (self.uri.clone(), self.host.clone())
     }
 
+    /// The URI with `suffix` after its path.
+    pub(super) fn uri_with(&self, suffix: &str) -> Uri {
+        let path = self.uri.path().trim_end_matches('/');
+        let query = self.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let target = format!("{path}/{}{query}", suffix.trim_start_matches('/'));
+        let mut parts = self.uri.clone().into_parts();
+        parts.path_and_query = target.parse().ok();
+        Uri::from_parts(parts).unwrap_or_else(|_| self.uri.clone())
+    }
+
     /// The subscription's name in request headers.
     pub fn subscription_name(&self) -> &str {
         &self.subscription_name
@@ -194,7 +205,7 @@ fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
 pub type RequestHeader = (&'static str, Cow<'static, str>);
 
 /// A request.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct OutgoingRequest {
     /// Headers. Names are in lower case, values are printable ASCII.
     pub headers: Vec<RequestHeader>,
@@ -202,16 +213,30 @@ pub struct OutgoingRequest {
     pub properties: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
+    /// The method and the path, where a transformation sets them.
+    pub transformed: Option<Arc<Transformed>>,
+}
+
+impl OutgoingRequest {
+    /// The method, the URI and the value of `Host`: those of the destination, or what a transformation makes of them.
+    pub(super) fn target(&self, destination: &Destination, method: Method) -> (Method, Uri, HeaderValue) {
+        let (uri, host) = destination.target();
+        let Some(transformed) = &self.transformed else { return (method, uri, host) };
+        let method = transformed.method.as_deref().and_then(|name| name.parse().ok()).unwrap_or(method);
+        let uri = transformed.path_suffix.as_deref().map_or(uri, |suffix| destination.uri_with(suffix));
+        (method, uri, host)
+    }
 }
 
 impl fmt::Debug for OutgoingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { headers, properties, body } = self;
+        let Self { headers, properties, body, transformed } = self;
         let properties: Vec<&String> = properties.iter().map(|(name, _)| name).collect();
         f.debug_struct("Outgoing")
             .field("headers", headers)
             .field("properties", &properties)
             .field("body", body)
+            .field("path", &transformed.as_ref().map(|transformed| &transformed.path_suffix))
             .finish()
     }
 }
@@ -232,8 +257,13 @@ pub fn build(
     assert!(!events.is_empty(), "a request without events");
     let schema = destination.schema;
     let forms = events.iter().map(|event| delivered(event, schema)).collect::<Result<Vec<_>, _>>()?;
-    let lone_object = schema == Schema::CloudEvents && !destination.batched && events.len() == 1;
+    let transformed = events[0].transformed();
+    // Event Grid's own schema is an array even of one event; a transformation makes the whole body.
+    let is_replaced = transformed.is_some_and(|transformed| transformed.body.is_some());
+    let is_object = schema == Schema::CloudEvents || is_replaced;
+    let lone_object = is_object && !destination.batched && events.len() == 1;
     let content_type = match schema {
+        _ if is_replaced => "application/json; charset=utf-8",
         Schema::EventGrid | Schema::Custom => "application/json; charset=utf-8",
         Schema::CloudEvents if lone_object => "application/cloudevents+json; charset=utf-8",
         Schema::CloudEvents => "application/cloudevents-batch+json; charset=utf-8",
@@ -258,8 +288,14 @@ pub fn build(
         }
     }
     let body = if lone_object { forms[0].clone() } else { array(&forms) };
-    let properties = properties(destination, Some(&events[0]));
-    Ok(OutgoingRequest { headers, properties, body })
+    let mut properties = properties(destination, Some(&events[0]));
+    if let Some(transformed) = transformed {
+        let is_set = |name: &str| transformed.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+        properties.retain(|(name, _)| !is_set(name));
+        properties
+            .extend(transformed.headers.iter().map(|(name, value)| (name.clone(), printable(value).into_owned())));
+    }
+    Ok(OutgoingRequest { headers, properties, body, transformed: transformed.cloned() })
 }
 
 /// The delivery properties. A value that is too long after encoding is omitted.

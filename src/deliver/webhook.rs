@@ -410,7 +410,7 @@ pub(super) fn head(
     destination: &Destination,
     outgoing: &OutgoingRequest,
 ) -> awc::ClientRequest {
-    let (uri, host) = destination.target();
+    let (method, uri, host) = outgoing.target(destination, method);
     let mut request = awc
         .request(method, uri)
         .no_decompress()

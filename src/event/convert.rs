@@ -9,11 +9,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{Event, EventStrings, Schema, cloud_event};
 
 impl Event {
-    /// The bytes that a subscriber with `schema` receives: the wire form if there is no conversion to that schema.
+    /// The bytes that a subscriber with `schema` receives: the result of the transformation if there is one, and the
+    /// wire form if there is no conversion to that schema.
     ///
     /// # Errors
     /// The stored event does not conform to its own schema.
     pub fn delivered(&self, schema: Schema) -> Result<Bytes, serde_json::Error> {
+        if let Some(body) = self.transformed().and_then(|transformed| transformed.body.clone()) {
+            return Ok(body);
+        }
         match (self.schema, schema) {
             (Schema::EventGrid, Schema::CloudEvents) => self.form(schema, || cloud_event(&self.wire())),
             (Schema::Custom, Schema::EventGrid) => self.form(schema, || Ok(enveloped(self))),

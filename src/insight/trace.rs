@@ -9,14 +9,15 @@ use std::collections::BTreeMap;
 
 use crate::{
     control::record::filter_version::{Versions, in_force},
-    event::{Event, Seq, SubscriptionKey, Timestamp},
+    event::{Event, Seq, SubscriptionKey, Timestamp, Transformed},
     insight::event_finder::{self, EventSelector, ExplainAnswer},
     journal::{self, ReaderPool},
     policy::{
-        delivery_history::{self, DeliveryHistory, HistoryInput},
+        delivery_history::{self, DeliveryHistory, HistoryEnd, HistoryInput},
         explain::{EventState, Explanation},
         filter,
         record::{Excerpt, ExcerptKey, LedgerEvent, LedgerLine},
+        transform::TransformError,
     },
     subscription::shared_state::SharedState,
 };
@@ -43,6 +44,8 @@ pub struct SubscriptionTrace {
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
     /// The state of the event, and what will happen to it; [`None`] if the subscription was deleted.
     pub explanation: Option<Explanation>,
+    /// What the present transformation makes of the event, or why it fails.
+    pub transformed: Option<Result<Transformed, TransformError>>,
     /// Whether lines are left out.
     pub cut: bool,
 }
@@ -100,6 +103,11 @@ pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<Subscrip
     let last = versions.values().rev().flatten().next();
     let name = plan.as_ref().map(|plan| plan.record.name.to_string());
     let domain_topic = plan.as_ref().map(|plan| plan.record.filter.domain_topic.clone());
+    let settings = plan.as_ref().map(|plan| &plan.settings).filter(|_| !history.steps.is_empty());
+    let program = settings.and_then(|settings| Some((settings.transform.as_ref()?, settings.batch.schema)));
+    let is_sent = !matches!(history.verdict, HistoryEnd::Filtered { .. });
+    let transformed = program.zip(event).filter(|_| is_sent);
+    let transformed = transformed.map(|((program, schema), event)| program.apply(event, schema));
     Ok(SubscriptionTrace {
         subscription_key,
         name: name.or_else(|| last.map(|version| version.name.to_string())),
@@ -109,6 +117,7 @@ pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<Subscrip
         filters,
         excerpts: reads.excerpts(subscription_key, wanted).await?,
         explanation: account.map(|account| account.explanation),
+        transformed,
         cut,
     })
 }

@@ -30,6 +30,7 @@ pub mod retry;
 pub mod retry_window;
 pub mod runs;
 mod subscription;
+pub mod transform;
 pub mod validation;
 
 pub use subscription::{

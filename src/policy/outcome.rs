@@ -40,6 +40,8 @@ pub enum Failure {
     InvalidAzureFunctionDestination,
     /// Any other status, or a response that is not HTTP.
     GenericError,
+    /// The subscription's transformation failed. No request was made.
+    TransformationFailed,
 }
 
 impl Failure {
@@ -59,7 +61,8 @@ impl Failure {
             | Self::Disabled
             | Self::Full
             | Self::SessionQueueNotSupported
-            | Self::InvalidAzureFunctionDestination => false,
+            | Self::InvalidAzureFunctionDestination
+            | Self::TransformationFailed => false,
         }
     }
 }
@@ -187,6 +190,7 @@ stored_as! {
         Forbidden = 15,
         InvalidAzureFunctionDestination = 16,
         GenericError = 17,
+        TransformationFailed = 19,
     }
 }
 stored_as! {
@@ -281,6 +285,8 @@ impl fmt::Display for Reason {
         match self {
             Self::MaxDeliveryAttemptsExceeded => f.write_str("MaxDeliveryAttemptsExceeded"),
             Self::TimeToLiveExceeded => f.write_str("TimeToLiveExceeded"),
+            // The destination is not the cause.
+            Self::Undeliverable(Failure::TransformationFailed) => f.write_str("TransformationFailed"),
             Self::Undeliverable(failure) if failure.is_http() => write!(f, "UndeliverableDueToHttp{failure}"),
             Self::Undeliverable(failure) => write!(f, "UndeliverableDueTo{failure}"),
             Self::ProbationCausedByClientError => f.write_str("UndeliverableDueToProbationCausedByClientError"),

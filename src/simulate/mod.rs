@@ -127,6 +127,7 @@ impl SimulationPlan {
             dead_letter_in_probation: false,
             hold_when_gone: false,
             hold_after_failing: None,
+            transform: None,
             pull: None,
             edition: Arc::clone(&self.edition),
         }

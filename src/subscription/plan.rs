@@ -23,6 +23,7 @@ use crate::{
         filter::Filter,
         property,
         record::{Rate, job::JobKind},
+        transform::{InvalidTransform, Program},
     },
     subscription::endpoint_wait::{EndpointWait, EndpointWaits},
 };
@@ -53,6 +54,9 @@ pub enum PlanError {
     /// A property of a destination other than a webhook is invalid.
     #[error("destination.properties.{0}")]
     Property(#[from] InvalidProperty),
+    /// A transformation is invalid.
+    #[error("transform.{0}")]
+    Transform(#[from] InvalidTransform),
     /// No configured service has this `resourceId`.
     #[error("destination.properties.resourceId {0}")]
     Resource(String),
@@ -186,6 +190,7 @@ impl DeliveryPlan {
                 schema: record.delivery_schema,
             },
         };
+        let transform = record.transform.as_ref().map(|source| Program::new(source, batched, schema)).transpose()?;
         let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
         let granted = webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
         let limited = webhook.max_requests_per_second.map(|rate| Rate::of(rate.get().into()));
@@ -211,6 +216,7 @@ impl DeliveryPlan {
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
             hold_when_gone: record.on_gone == OnGone::Disable,
             hold_after_failing: delivery.hold_after_failing,
+            transform: transform.map(Arc::new),
             pull,
             edition,
         };

@@ -104,6 +104,7 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
             "subjectBeginsWith": "/a", "subjectEndsWith": "z", "includedEventTypes": ["A"],
             "advancedFilters": [{"operatorType": "IsNotNull", "key": "data.a"}],
         },
+        "transform": {"method": "PUT"},
         "retryPolicy": {"maxDeliveryAttempts": 3, "eventTimeToLiveInMinutes": 7},
         "deadLetterDestination": letters(),
         "labels": ["l"],
@@ -121,13 +122,14 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
         starts_from: _,
         destination,
         filter,
+        transform,
         retry_policy,
         dead_letter_destination,
         delivery_configuration,
         filters_configuration,
     } = properties;
     assert_eq!((of.as_deref(), provisioning_state.as_str()), (Some(topic.as_str()), "Succeeded"));
-    assert_eq!(event_delivery_schema, "EventGridSchema");
+    assert_eq!((event_delivery_schema.as_str(), transform.map(|parts| parts.len())), ("EventGridSchema", Some(1)));
     assert_eq!((labels.map(|labels| labels.len()), expiration_time_utc.is_some()), (Some(1), true));
     let filter = filter.expect("it was put");
     let SubscriptionFilter { included_event_types, subject_begins_with, subject_ends_with, advanced_filters } = filter;

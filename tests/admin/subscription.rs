@@ -360,7 +360,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
     ]);
     expect![[r#"
         name is "other"; allowed is the name in the path, "to-shop"
-        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
+        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
         properties.deliveryWithResourceIdentity is not supported yet (there are no managed identities, use destination): leave it out
         properties.deadLetterWithResourceIdentity is not supported yet (there are no managed identities, use deadLetterDestination): leave it out
         properties.expirationTimeUtc is "tomorrow"; allowed is a date and time such as 2030-01-31T12:00:00Z
@@ -470,7 +470,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     .collect();
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
-        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
+        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
         destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30

@@ -87,8 +87,7 @@ async fn a_body_is_read_for_two_seconds_of_a_long_wait() {
 async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
     let client = WebhookClient::new(options());
     let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
-    let outgoing =
-        OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let outgoing = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
     client.post(&destination, outgoing, &waits, Timestamp(0)).await
 }
 

@@ -104,8 +104,7 @@ async fn an_incompletely_sent_request_is_aborted_at_the_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(AMPLE.response)]]);
     let client = WebhookClient::new(options());
     let to = destination(&endpoint.url());
-    let large =
-        OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let large = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
     let (answer, late_request) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
     assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
     assert!(late_request.is_none());

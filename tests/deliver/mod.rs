@@ -61,8 +61,8 @@ fn trusting(file: &Path) -> ClientOptions {
 fn outgoing(body: &'static str) -> OutgoingRequest {
     OutgoingRequest {
         headers: vec![("content-type", "application/json".into())],
-        properties: Vec::new(),
         body: Bytes::from_static(body.as_bytes()),
+        ..OutgoingRequest::default()
     }
 }
 

@@ -93,7 +93,7 @@ fn one(seq: u64, appended: u64, id: &str) -> Event {
 }
 
 fn signed(events: &[Event], seconds: u64) -> [String; 3] {
-    let mut outgoing = OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: "[]".into() };
+    let mut outgoing = OutgoingRequest { body: "[]".into(), ..OutgoingRequest::default() };
     signer(&[VECTORS[0].0]).expect("a secret").sign(&mut outgoing, events, Timestamp(seconds * 1_000_000));
     let names: Vec<_> = outgoing.headers.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["webhook-id", "webhook-timestamp", "webhook-signature"]);

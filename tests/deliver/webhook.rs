@@ -54,7 +54,7 @@ async fn a_large_body_arrives_whole() {
     let client = WebhookClient::new(options());
     let destination = Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, true).expect("good");
     let body: Bytes = (0..1_500_001_u32).map(|place| place.to_le_bytes()[0]).collect();
-    let outgoing = OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: body.clone() };
+    let outgoing = OutgoingRequest { body: body.clone(), ..OutgoingRequest::default() };
     let answer = client.post(&destination, outgoing, &AMPLE, Timestamp(0)).await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(endpoint.requests()[0].body == body);
@@ -162,7 +162,7 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
     let destination =
         Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
     for (value, expected) in table {
-        let outgoing = OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from_static(b"[]") };
+        let outgoing = OutgoingRequest { body: Bytes::from_static(b"[]"), ..OutgoingRequest::default() };
         let answer = client.post(&destination, outgoing, &AMPLE, now).await;
         assert_eq!(answer.retry_after, expected, "{value:?}");
     }

@@ -29,6 +29,7 @@ mod refused;
 mod replay;
 mod sabotage;
 mod schedule;
+mod transform;
 mod unreadable;
 mod validation;
 mod window;
@@ -80,6 +81,7 @@ fn plain() -> SubscriptionSettings {
         dead_letter_in_probation: false,
         hold_when_gone: false,
         hold_after_failing: None,
+        transform: None,
         pull: None,
     }
 }

@@ -56,6 +56,7 @@ mod stores;
 mod tls;
 mod tokens;
 mod trace;
+mod transform;
 mod watch;
 
 use std::time::Duration;

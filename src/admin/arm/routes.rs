@@ -203,10 +203,11 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 ];
 
 #[rustfmt::skip]
-static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 20] = [
+static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 21] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
     ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter)]),
+    ("/testTransform", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_transform(c.control, topic, name, c.body).await), subscriptions_doc::test_transform)]),
     ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status)]),
     ("/metrics", &[get(on_subscription!(c, topic, name => metrics::subscription(c.control, c.request, topic, name).await), subscriptions_doc::metrics)]),
     ("/explain", &[get(on_subscription!(c, topic, name => explain::explain(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::explain)]),

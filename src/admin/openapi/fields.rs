@@ -327,6 +327,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("topicsConfiguration", "Settings of the topics of the namespace"),
     ("topicsKilled", "Number of kills of topic actors"),
     ("total", "Number of events that the job has to pass, if it is known"),
+    ("transform", "What is delivered instead of an event, made of it by JMESPath expressions; default the event"),
+    ("transformed", "What the present transformation makes of the event"),
     ("type", "Type of the resource"),
     ("unit", "Unit of the values, as Azure Monitor names it"),
     ("until", "Time of the end"),
@@ -540,6 +542,11 @@ const FIELDS_OF: &[(&str, &str)] = &[
         "First sequence number of the log; older events are found by id only while a delivery is pending",
     ),
     ("TracedEvent.id", "Id of the event; missing, with its other fields, if the store no longer has the event"),
+    ("TransformReport.failed", "Number of events for which the transformation fails"),
+    ("TransformReportLine.headers", "Headers that the request would have, by name"),
+    ("TransformReportLine.method", "Method of the request, if it is not `POST`"),
+    ("TransformReportLine.pathSuffix", "Text that would be appended to the path of the endpoint"),
+    ("Transformed.pathSuffix", "Text that is appended to the path of the endpoint"),
 ];
 
 /// Describes the properties of the schema `name` and of its inner schemas. A description of the schema's field is

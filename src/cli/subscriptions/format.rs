@@ -13,6 +13,7 @@ use crate::{
             RetryPolicy, SubscriptionFilter,
         },
         status::{CountersView, SubscriptionStatusView},
+        transform_test::{TransformTestLine, TransformTestReport},
     },
     cli::{
         client,
@@ -93,6 +94,12 @@ pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) ->
                     if is_pulled { "deliveries" } else { "attempts" },
                     optional(time_to_live, format::span)
                 ),
+            ),
+            (
+                "transform",
+                properties.transform.as_ref().map_or_else(String::new, |parts| {
+                    text(&parts.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
+                }),
             ),
             ("batch", batch),
             ("requests/s", optional(webhook.max_requests_per_second, number)),
@@ -200,6 +207,23 @@ pub(super) fn state(status: &SubscriptionStatusView, clock: &Clock) -> String {
             ("jobs", jobs.collect::<Vec<_>>().join(", ")),
         ],
     )
+}
+
+/// The results of a transformation test.
+pub(super) fn transformed(report: &TransformTestReport) -> String {
+    let mut table = TextTable::new(["ID", "SENT", "BODY OR ERROR"]);
+    for TransformTestLine { id, body, method, path_suffix, headers, error } in &report.results {
+        let target = [method.as_deref(), path_suffix.as_deref()].into_iter().flatten().map(str::to_owned);
+        let headers = headers.iter().map(|(name, value)| format!("{name}: {value}"));
+        let sent = match error {
+            Some(_) => "no".to_owned(),
+            None => target.chain(headers).fold("yes".to_owned(), |sent, part| format!("{sent}, {part}")),
+        };
+        let shown = error.as_deref().or(body.as_deref()).unwrap_or("(the event)");
+        table.line([text(id), text(&sent), text(shown)]);
+    }
+    let (sent, tested) = (report.tested - report.failed, report.tested);
+    format!("{} of {} events can be sent\n\n{table}", number(sent as u64), number(tested as u64))
 }
 
 /// The result of a filter test.

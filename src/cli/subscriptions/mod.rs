@@ -1,4 +1,5 @@
-//! `gridhook subscriptions`: manages, holds and probes event subscriptions, and tests their filters.
+//! `gridhook subscriptions`: manages, holds and probes event subscriptions, and tests their filters and
+//! transformations.
 
 mod format;
 mod spec;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use awc::http::Method;
 use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::spec::SubscriptionSpecArgs;
@@ -99,6 +101,20 @@ enum SubscriptionsCommand {
         #[arg(long, value_name = "FILE")]
         filter: Option<PathBuf>,
     },
+    /// Test the transformation on events without sending them
+    TestTransform {
+        #[command(flatten)]
+        target: SubscriptionArgs,
+        /// Test this number of the newest events of the topic [default: 100]
+        #[arg(long, value_name = "N", conflicts_with = "events")]
+        last: Option<u64>,
+        /// File with events in the topic's input schema: a JSON object or array; - is standard input
+        #[arg(long, value_name = "FILE")]
+        events: Option<PathBuf>,
+        /// File with a draft transformation in JSON, to test instead
+        #[arg(long, value_name = "FILE")]
+        transform: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -146,7 +162,10 @@ impl Subscriptions {
             SubscriptionsCommand::Probe(target) => target.run_action("probe", clock).await,
             SubscriptionsCommand::Release(target) => target.run_action("release", clock).await,
             SubscriptionsCommand::TestFilter { target, last, events, filter } => {
-                target.test_filter(last, events, filter).await
+                target.test("testFilter", ("filter", filter), last, events, format::tested).await
+            }
+            SubscriptionsCommand::TestTransform { target, last, events, transform } => {
+                target.test("testTransform", ("transform", transform), last, events, format::transformed).await
             }
         }
     }
@@ -245,21 +264,24 @@ impl SubscriptionArgs {
         self.client.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
     }
 
-    async fn test_filter(
+    /// Tests what the event subscription, or a draft in a file, makes of events.
+    async fn test<R: DeserializeOwned>(
         &self,
+        action: &str,
+        (key, draft): (&str, Option<PathBuf>),
         last: Option<u64>,
         events: Option<PathBuf>,
-        filter: Option<PathBuf>,
+        format: impl Fn(&R) -> String,
     ) -> Result<String, ClientError> {
         let mut body = json!({});
-        if let Some(path) = &filter {
-            body["filter"] = body_of(Some(path))?;
+        if let Some(path) = &draft {
+            body[key] = body_of(Some(path))?;
         }
         match &events {
             Some(path) => body["events"] = read_input(path)?,
             None => body["last"] = last.unwrap_or(LAST_DEFAULT).into(),
         }
-        let report: Value = self.client.control.session()?.post(&self.path("/testFilter"), &body).await?;
-        self.client.print(&report, format::tested)
+        let report: Value = self.client.control.session()?.post(&self.path(&format!("/{action}")), &body).await?;
+        self.client.print(&report, format)
     }
 }

@@ -47,6 +47,9 @@ pub(super) struct SubscriptionSpecArgs {
     /// Preferred kilobytes in one request
     #[arg(long, value_name = "N", help_heading = "Settings")]
     batch_kilobytes: Option<u32>,
+    /// JMESPath expression of the body that is delivered instead of an event
+    #[arg(long, value_name = "EXPRESSION", help_heading = "Settings")]
+    transform: Option<String>,
     /// Maximum requests per second
     #[arg(long, value_name = "N", help_heading = "Settings")]
     max_requests_per_second: Option<u32>,
@@ -124,6 +127,7 @@ impl SubscriptionSpecArgs {
             ("filter.subjectBeginsWith".to_owned(), text(&self.subject_begins_with)),
             ("filter.subjectEndsWith".to_owned(), text(&self.subject_ends_with)),
             ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
+            ("transform.body".to_owned(), text(&self.transform)),
             ("retryPolicy.maxDeliveryAttempts".to_owned(), self.max_attempts.map(Value::from)),
             ("retryPolicy.eventTimeToLiveInMinutes".to_owned(), self.time_to_live.map(Value::from)),
             ("deadLetterDestination.endpointType".to_owned(), kind(&self.dead_letters, "StorageBlob")),
@@ -173,6 +177,10 @@ impl SubscriptionSpecArgs {
                 return Err(ClientError::Input(text.to_owned()));
             }
         };
+        if self.transform.is_some() {
+            let text = "--transform is not allowed for event subscriptions of namespaces";
+            return Err(ClientError::Input(text.to_owned()));
+        }
         if !self.labels.is_empty() {
             return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
         }

@@ -14,7 +14,7 @@ use crate::{
         resource::Resource,
     },
     event::{Name, Schema, SubscriptionId, Timestamp},
-    policy::{dead_letter_store, filter::Filter, property::DeliveryProperty},
+    policy::{dead_letter_store, filter::Filter, property::DeliveryProperty, transform::Transform},
 };
 
 /// An event subscription of a topic.
@@ -41,6 +41,9 @@ pub struct SubscriptionRecord {
     pub filter: Filter,
     /// The schema of delivered events.
     pub delivery_schema: Schema,
+    /// `transform`, an extension: what is sent instead of an event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<Transform>,
     /// How often and for how long delivery is attempted.
     pub retry: RetryPolicy,
     /// `retryPolicy.schedule`, an extension. [`None`]: the schedule of the topic's edition.

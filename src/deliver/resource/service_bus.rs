@@ -206,6 +206,7 @@ impl Encode for Messages {
             // Like a delivery property: sent as a sensitive header and never shown.
             properties: vec![("authorization".to_owned(), self.authorization.at(batch.now))],
             body: Value::Array(messages?).to_string().into(),
+            ..OutgoingRequest::default()
         })
     }
 

@@ -163,7 +163,7 @@ impl Encode for Messages {
             properties.push((name.to_owned(), value.to_owned()));
         }
         headers.push(("accept", "application/json".into()));
-        Ok(OutgoingRequest { headers, properties, body: body.into() })
+        Ok(OutgoingRequest { headers, properties, body: body.into(), ..OutgoingRequest::default() })
     }
 
     /// A success can have failed messages, and most failures have the status 400.

@@ -125,7 +125,7 @@ impl Encode for Messages {
             // Not `x-ms-date`: the HTTP client sends `date` in any case, and Azurite would expect it to be signed.
             headers.push(("date", date.into()));
         }
-        Ok(OutgoingRequest { headers, properties: Vec::new(), body })
+        Ok(OutgoingRequest { headers, properties: Vec::new(), body, ..OutgoingRequest::default() })
     }
 }
 

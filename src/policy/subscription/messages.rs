@@ -19,6 +19,7 @@ use crate::{
             Command, DueKey, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, Traffic,
             lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
         },
+        transform::Program,
     },
 };
 
@@ -62,6 +63,8 @@ pub struct SubscriptionSettings {
     pub hold_when_gone: bool,
     /// How long all requests fail before the subscription is held; [`None`]: it never is.
     pub hold_after_failing: Option<Duration>,
+    /// What is sent instead of an event.
+    pub transform: Option<Arc<Program>>,
     /// Settings of pull delivery; [`None`] for push.
     pub pull: Option<PullSettings>,
 }

@@ -101,6 +101,7 @@ impl Subscription {
             for ready in expired {
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
             }
+            let alive = self.transform(alive, now);
             if alive.is_empty() {
                 continue;
             }
@@ -111,6 +112,20 @@ impl Subscription {
             }
         }
         self.finish_lease_round(effects);
+    }
+
+    /// Transforms what is sent. An event whose transformation fails is given up; the others of its batch are sent.
+    fn transform(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
+        let Some(program) = self.settings.transform.clone() else { return batch };
+        let schema = self.settings.batch.schema;
+        let transformed = |ready: ReadyEvent| match program.apply(&ready.event, schema) {
+            Ok(result) => Some(ReadyEvent { event: ready.event.delivered_as(result), ..ready }),
+            Err(error) => {
+                self.fail_transformation(ready.item, error.to_string(), now);
+                None
+            }
+        };
+        batch.into_iter().filter_map(transformed).collect()
     }
 
     fn read_ahead(&mut self, effects: &mut Vec<Effect>, dead_lettering: bool, now: Timestamp) {

@@ -133,6 +133,18 @@ impl Subscription {
         self.give_up(item, Reason::Quarantined, None, now);
     }
 
+    /// Gives up an event that cannot be transformed: every further attempt would fail in the same way. It counts as an
+    /// attempt, so that the history has the error.
+    pub(super) fn fail_transformation(&mut self, item: SendItem, detail: String, now: Timestamp) {
+        let failure = Failure::TransformationFailed;
+        let result = RequestResult { detail, ..RequestResult::bare(failure) };
+        self.note_attempt(&[item], &result, None, now);
+        self.counts.fail(failure.into());
+        let last = LastAttempt { outcome: failure.into(), status: None, tried: now };
+        let item = SendItem { attempts: item.attempts + 1, ..item };
+        self.give_up(item, Reason::Undeliverable(failure), Some(last), now);
+    }
+
     /// Gives up an event after `item.attempts` attempts; `last` is the outcome of the last one.
     pub(super) fn give_up(&mut self, item: SendItem, reason: Reason, last: Option<LastAttempt>, now: Timestamp) {
         if !self.abandon(item, reason, last, now) {

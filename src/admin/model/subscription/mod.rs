@@ -7,6 +7,7 @@ mod destination;
 pub(in crate::admin) mod namespace;
 pub(in crate::admin) mod secrets;
 pub mod test;
+pub(in crate::admin) mod transform;
 mod view;
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,7 @@ use crate::{
     },
     deliver::resource::Resource,
     event::{Name, SubscriptionId},
-    policy::filter::Filter,
+    policy::{filter::Filter, transform::Transform},
 };
 
 const READ_ONLY: [&str; 5] = [
@@ -92,6 +93,10 @@ pub(in crate::admin) struct SubscriptionBodyProperties {
     /// The input schema of the topic, or `CloudEventSchemaV1_0`.
     #[schema(example = "CloudEventSchemaV1_0")]
     event_delivery_schema: Option<String>,
+    /// What is delivered instead of an event
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<transform::TransformSchema>)]
+    transform: Option<Transform>,
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_destination: Option<DeadLetterBody>,
@@ -247,7 +252,7 @@ fn record(
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
     let (webhook, resource) = properties.destination.read(topic.input_schema, delivery_schema, ranges)?;
-    Ok(SubscriptionRecord {
+    let record = SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
         name: name.clone(),
@@ -256,6 +261,7 @@ fn record(
         resource,
         filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
         delivery_schema,
+        transform: properties.transform,
         retry: RetryPolicy {
             max_delivery_attempts: ranges
                 .attempts
@@ -273,7 +279,9 @@ fn record(
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
-    })
+    };
+    record.transform.as_ref().map(|given| transform::program(given, &record)).transpose()?;
+    Ok(record)
 }
 
 /// The settable properties as JSON, with secrets.
@@ -295,6 +303,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         resource: _,
         filter,
         delivery_schema,
+        transform,
         retry,
         retry_schedule,
         dead_letter,
@@ -312,6 +321,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
+        transform: transform.clone(),
         retry_policy: Some(RetryBody {
             max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),

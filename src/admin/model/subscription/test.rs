@@ -1,34 +1,35 @@
-//! The body of `testFilter`.
+//! The bodies of `testFilter` and `testTransform`.
 //!
-//! It is one event, a list of events, or an object with options: `{"last": 100}`, `{"events": [...]}`, each with or
-//! without a `"filter"`. An object with only these keys is never an event in any schema.
+//! Each is one event, a list of events, or an object with options: `{"last": 100}`, `{"events": [...]}`, each with or
+//! without a draft: a `"filter"` or a `"transform"`. An object with only these keys is never an event in any schema.
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::{FilterBody, check};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, exact, read as read_value},
     control::record::topic::TopicRecord,
-    policy::filter::Filter,
+    policy::{filter::Filter, transform::Transform},
 };
 
 /// Maximum number of tested events.
 const LAST_MAX: u64 = 1000;
 
-/// A filter test.
+/// A test of something that a subscription does with events.
 #[derive(Debug)]
-pub struct FilterTestRequest {
-    /// Draft filter; [`None`] for the filter of the event subscription.
-    pub filter: Option<Filter>,
+pub struct TestRequest<D> {
+    /// The draft to test; [`None`] for what the event subscription has.
+    pub draft: Option<D>,
     /// Events to test.
-    pub sample: FilterTestEvents,
+    pub sample: TestEvents,
 }
 
 /// Events to test.
 #[derive(Debug)]
-pub enum FilterTestEvents {
+pub enum TestEvents {
     /// An event or a list of events in the topic's input schema.
     Given(Box<RawValue>),
     /// This many of the newest events of the log.
@@ -36,20 +37,40 @@ pub enum FilterTestEvents {
 }
 
 /// Reads the body of `testFilter` for an event subscription of `topic`.
-pub fn read(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<FilterTestRequest, InvalidRequest> {
+pub fn filter(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<TestRequest<Filter>, InvalidRequest> {
+    read(body, "filter", |given: FilterBody| check::filter(given, topic.input_schema, ranges))
+}
+
+/// Reads the body of `testTransform`.
+pub fn transform(body: &[u8]) -> Result<TestRequest<Transform>, InvalidRequest> {
+    read(body, "transform", Ok)
+}
+
+/// Reads a test whose draft is at `key`.
+fn read<B: DeserializeOwned, D>(
+    body: &[u8],
+    key: &'static str,
+    check: impl Fn(B) -> Result<D, InvalidRequest>,
+) -> Result<TestRequest<D>, InvalidRequest> {
     let not_json = |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
     let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
     if !whole.get().trim_start().starts_with('{') {
-        return Ok(FilterTestRequest { filter: None, sample: FilterTestEvents::Given(whole) });
+        return Ok(TestRequest { draft: None, sample: TestEvents::Given(whole) });
     }
     let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(whole.get()).map_err(not_json)?;
-    if members.is_empty() || members.keys().any(|key| !["events", "filter", "last"].contains(&key.as_str())) {
-        return Ok(FilterTestRequest { filter: None, sample: FilterTestEvents::Given(whole) });
+    if members.is_empty() || members.keys().any(|given| !["events", key, "last"].contains(&given.as_str())) {
+        return Ok(TestRequest { draft: None, sample: TestEvents::Given(whole) });
     }
-    let filter = members.remove("filter").map(|filter| read_filter(topic, ranges, &filter)).transpose()?;
+    let draft = members.remove(key).map(|draft| {
+        let value = serde_json::from_str(draft.get())
+            .map_err(|error| InvalidRequest::new(key, format!("cannot be read: {error}")))?;
+        exact(draft.get()).map_err(|invalid| invalid.under(key))?;
+        check(read_value(value).map_err(|invalid| invalid.under(key))?)
+    });
+    let draft = draft.transpose()?;
     let sample = match (members.remove("events"), members.remove("last")) {
-        (Some(events), None) => FilterTestEvents::Given(events),
-        (None, Some(last)) => FilterTestEvents::Newest(read_last(&last)?),
+        (Some(events), None) => TestEvents::Given(events),
+        (None, Some(last)) => TestEvents::Newest(read_last(&last)?),
         (None, None) => {
             let problem = format!("has no events to test; add events, or last: 1 to {LAST_MAX} newest events");
             return Err(InvalidRequest::new("the body", problem));
@@ -58,15 +79,7 @@ pub fn read(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<
             return Err(InvalidRequest::new("last", "and events are both given; leave one of them out"));
         }
     };
-    Ok(FilterTestRequest { filter, sample })
-}
-
-fn read_filter(topic: &TopicRecord, ranges: &EditionRanges, filter: &RawValue) -> Result<Filter, InvalidRequest> {
-    let value = serde_json::from_str(filter.get())
-        .map_err(|error| InvalidRequest::new("filter", format!("cannot be read: {error}")))?;
-    exact(filter.get()).map_err(|invalid| invalid.under("filter"))?;
-    let body: FilterBody = read_value(value).map_err(|invalid| invalid.under("filter"))?;
-    check::filter(body, topic.input_schema, ranges)
+    Ok(TestRequest { draft, sample })
 }
 
 fn read_last(last: &RawValue) -> Result<u64, InvalidRequest> {

@@ -1,6 +1,6 @@
 //! OpenAPI descriptions of event subscriptions.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     CHANGING, OperationBuilder, READING, Route, SchemaRegistry, delete as deleted, draft, error, list as listed,
@@ -18,6 +18,7 @@ use crate::{
         replay::{DryRun, JobView, ReplayBody},
         resource::FullUrl,
         status::SubscriptionStatusView,
+        transform_test::TransformTestReport,
     },
 };
 
@@ -72,21 +73,35 @@ pub(in crate::admin) fn delivery_attributes(route: &Route, schemas: &mut SchemaR
 
 pub(in crate::admin) fn test_filter(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let filter = schemas.of::<subscription::FilterBody>();
-    let events = json!({"description": "One event, or a list of events, in the input schema of the topic"});
-    let asked = json!({
-        "description": "Filter and events to test; a body without these keys is an event or a list of events",
-        "type": "object",
-        "properties": {
-            "filter": {"description": "Filter to test instead of the stored one", "allOf": [filter]},
-            "events": events,
-            "last": {"description": "Number of stored events to test, newest first", "type": "integer", "minimum": 1, "maximum": 1000},
-        },
-    });
-    let body = json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]});
+    let body =
+        test_body("filter", json!({"description": "Filter to test instead of the stored one", "allOf": [filter]}));
     draft(route, "testFilter", "Test which events match a filter, and why others do not")
         .body(true, &body, json!({"last": 100}))
         .answer(200, "The result for each event", &schemas.of::<FilterTestReport>())
         .errors(&READING, &error())
+}
+
+pub(in crate::admin) fn test_transform(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let transform = schemas.of::<subscription::transform::TransformSchema>();
+    let transform = json!({"description": "Transformation to test instead of the stored one", "allOf": [transform]});
+    draft(route, "testTransform", "Test what a transformation makes of events")
+        .body(true, &test_body("transform", transform), json!({"last": 10, "transform": {"body": "data"}}))
+        .answer(200, "The result for each event", &schemas.of::<TransformTestReport>())
+        .errors(&READING, &error())
+}
+
+/// The body of a test with a draft at `key`.
+fn test_body(key: &str, draft: Value) -> Value {
+    let asked = json!({
+        "description": "Draft and events to test; a body without these keys is an event or a list of events",
+        "type": "object",
+        "properties": {
+            key: draft,
+            "events": {"description": "One event, or a list of events, in the input schema of the topic"},
+            "last": {"description": "Number of stored events to test, newest first", "type": "integer", "minimum": 1, "maximum": 1000},
+        },
+    });
+    json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]})
 }
 
 pub(in crate::admin) fn status(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {

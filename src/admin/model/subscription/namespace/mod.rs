@@ -261,6 +261,7 @@ fn record(
         resource,
         filter: filter(properties.filters_configuration.unwrap_or_default(), ranges)?,
         delivery_schema,
+        transform: None,
         retry: RetryPolicy {
             max_delivery_attempts: attempts.map_err(under)?,
             event_time_to_live_in_minutes: minutes.map_err(under)?,

@@ -1,0 +1,35 @@
+//! The results of a transformation test.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The results of a transformation for some events.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[schema(as = TransformReport)]
+pub struct TransformTestReport {
+    pub tested: usize,
+    pub failed: usize,
+    pub results: Vec<TransformTestLine>,
+}
+
+/// The result of a transformation for one event.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TransformReportLine)]
+pub struct TransformTestLine {
+    pub id: String,
+    /// JSON text that would be delivered instead of the event; missing if that is the event
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_suffix: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Reason why the event would be dead-lettered with `TransformationFailed`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

@@ -1,0 +1,254 @@
+//! Transformations: what a subscription sends instead of an event.
+//!
+//! A transformation is a set of JMESPath expressions. `body` makes the JSON value that takes the event's place; the others
+//! make parts of the request. Their input is the event as it would be delivered.
+//!
+//! Invariants:
+//! - The result depends on the event and the expressions only: there is no time, no randomness and no other input.
+//! - Time and memory are bounded before anything is evaluated: see [`bound`].
+//! - An event cannot leave its place in the request: segments of the path are percent-encoded, and none is `.` or `..`.
+
+mod bound;
+
+use std::{collections::BTreeMap, fmt};
+
+use bytes::Bytes;
+use jmespath::{Expression, JmespathError, Rcvar, Variable};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+
+use self::bound::Size;
+use crate::{
+    event::{Event, Schema, Transformed},
+    policy::property,
+};
+
+/// 16 KiB of each expression: longer programs belong into the endpoint.
+pub const SOURCE_BYTES_MAX: usize = 16 * 1024;
+
+/// 512 brackets and operators of an expression, which is evaluated recursively.
+const OPERATORS_MAX: usize = 512;
+
+/// 1 MiB of result, as much as an event.
+pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
+
+/// 32 MiB of what an expression could make of an event.
+const BOUND_BYTES_MAX: f64 = 32.0 * 1024.0 * 1024.0;
+
+/// An expression that could make too much of an event of 4 KiB is refused.
+const USUAL_EVENT_BYTES: f64 = 4096.0;
+
+/// 2 KiB of path, a quarter of what servers accept.
+const PATH_BYTES_MAX: usize = 2048;
+
+/// Methods that carry a body.
+const METHODS: [&str; 3] = ["PATCH", "POST", "PUT"];
+
+/// The characters of a segment that stay as they are in a path.
+const KEPT_IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const BODY: &str = "body";
+const PATH_SUFFIX: &str = "pathSuffix";
+
+/// A transformation as the subscription has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Transform {
+    /// Expression of the JSON value that takes the event's place. [`None`]: the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// The HTTP method. [`None`]: `POST`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Expression of the segments that are appended to the path of the endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_suffix: Option<String>,
+    /// Expressions of headers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Why a transformation is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at} {problem}")]
+pub struct InvalidTransform {
+    /// The key, such as `body` or `headers.x-order`.
+    pub at: String,
+    /// What is wrong with it, and what is allowed.
+    pub problem: String,
+}
+
+/// Why there is nothing to send for an event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("transform.{at}: {problem}")]
+pub struct TransformError {
+    at: String,
+    problem: String,
+}
+
+/// A checked transformation.
+pub struct Program {
+    source: Transform,
+    /// By the key of its part.
+    expressions: BTreeMap<String, (Expression<'static>, Size)>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Program {
+    /// Checks a transformation. `batched`: a request may have several events. `schema`: of delivered events.
+    ///
+    /// # Errors
+    /// The first part that is not allowed.
+    pub fn new(source: &Transform, batched: bool, schema: Schema) -> Result<Self, InvalidTransform> {
+        let refused = |at: &str, problem: String| InvalidTransform { at: at.to_owned(), problem };
+        if *source == Transform::default() {
+            let problem = "is empty; allowed are expressions in body, pathSuffix and headers, and a method";
+            return Err(refused("transform", problem.to_owned()));
+        }
+        if let Some(method) = source.method.as_deref().filter(|method| !METHODS.contains(method)) {
+            let problem = format!("is \"{}\"; allowed are {}", method.escape_debug(), METHODS.join(", "));
+            return Err(refused("method", problem));
+        }
+        if batched && (source.path_suffix.is_some() || !source.headers.is_empty()) {
+            let at = if source.path_suffix.is_some() { PATH_SUFFIX } else { "headers" };
+            let problem = "is set, but a request may have several events; allowed is it with a maxEventsPerBatch of 1";
+            return Err(refused(at, problem.to_owned()));
+        }
+        if source.headers.len() > property::PROPERTIES_MAX {
+            let problem = format!("has {} entries; allowed are {}", source.headers.len(), property::PROPERTIES_MAX);
+            return Err(refused("headers", problem));
+        }
+        for name in source.headers.keys() {
+            property::check_name(name, schema).map_err(|error| refused("headers", error.to_string()))?;
+        }
+        let mut expressions = BTreeMap::new();
+        for (at, text) in source.expressions() {
+            let compiled = compiled(text).map_err(|problem| refused(&at, problem))?;
+            expressions.insert(at, compiled);
+        }
+        Ok(Self { source: source.clone(), expressions })
+    }
+
+    /// The most bytes that an expression can make of an event of this length.
+    pub fn bound(&self, bytes: usize) -> f64 {
+        self.expressions.values().map(|(_, size)| size.of(bytes as f64)).fold(0.0, f64::max)
+    }
+
+    /// What is delivered instead of `event` in `schema`.
+    ///
+    /// # Errors
+    /// An expression fails, exceeds its bounds, or makes what cannot be sent.
+    pub fn apply(&self, event: &Event, schema: Schema) -> Result<Transformed, TransformError> {
+        let failed = |at: &str, problem: String| TransformError { at: at.to_owned(), problem };
+        let unreadable = |problem: &dyn fmt::Display| failed("event", format!("cannot be read: {problem}"));
+        let wire = event.delivered(schema).map_err(|error| unreadable(&error))?;
+        let input: Variable = serde_json::from_slice(&wire).map_err(|error| unreadable(&error))?;
+        let input = Rcvar::new(input);
+        let mut made = Transformed { method: self.source.method.clone(), ..Transformed::default() };
+        for (at, (expression, size)) in &self.expressions {
+            let bound = size.of(wire.len() as f64);
+            if bound > BOUND_BYTES_MAX {
+                let problem = format!("could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}");
+                return Err(failed(at, problem));
+            }
+            let mut context = jmespath::Context::new(expression.as_str(), &jmespath::DEFAULT_RUNTIME);
+            let result = jmespath::interpret(&input, expression.as_ast(), &mut context);
+            let result = result.map_err(|error| failed(at, place(&error)))?;
+            match at.as_str() {
+                BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
+                PATH_SUFFIX => made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?),
+                _ => {
+                    let value = text(&result).ok_or_else(|| failed(at, NO_TEXT.to_owned()))?;
+                    property::check_value(&value).map_err(|error| failed(at, error.to_string()))?;
+                    made.headers.push((at.trim_start_matches(HEADERS).to_owned(), value));
+                }
+            }
+        }
+        Ok(made)
+    }
+}
+
+impl Transform {
+    /// The expressions with their keys.
+    fn expressions(&self) -> impl Iterator<Item = (String, &str)> {
+        let parts = [(BODY, &self.body), (PATH_SUFFIX, &self.path_suffix)].into_iter();
+        let parts = parts.filter_map(|(at, text)| Some((at.to_owned(), text.as_deref()?)));
+        parts.chain(self.headers.iter().map(|(name, text)| (format!("{HEADERS}{name}"), text.as_str())))
+    }
+}
+
+const HEADERS: &str = "headers.";
+
+const NO_TEXT: &str = "the result is not a string, a number or a boolean";
+
+fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
+    if text.len() > SOURCE_BYTES_MAX {
+        return Err(format!("has {} bytes; allowed are {SOURCE_BYTES_MAX}", text.len()));
+    }
+    let operators = text.bytes().filter(|byte| b"!([{|&.*<>=".contains(byte)).count();
+    if operators > OPERATORS_MAX {
+        return Err(format!("has {operators} brackets and operators; allowed are {OPERATORS_MAX}"));
+    }
+    let expression = jmespath::compile(text).map_err(|error| place(&error))?;
+    let size = bound::size(expression.as_ast()).map_err(|(offset, problem)| {
+        let reason = jmespath::ErrorReason::Parse(problem);
+        place(&JmespathError::new(text, offset, reason))
+    })?;
+    let bound = size.of(USUAL_EVENT_BYTES);
+    if bound > BOUND_BYTES_MAX {
+        let problem = "could make too much of an event: each list, object and projection may repeat it";
+        return Err(format!("{problem}; {bound:.0} bytes of an event of 4096 bytes, allowed are {BOUND_BYTES_MAX}"));
+    }
+    Ok((expression, size))
+}
+
+/// The error with its place.
+fn place(error: &JmespathError) -> String {
+    let reason = error.reason.to_string();
+    let reason = reason.trim_start_matches("Parse error: ").trim_start_matches("Runtime error: ");
+    // Without the expression, which a parser repeats in further lines.
+    let reason = reason.lines().next().unwrap_or_default();
+    format!("line {}, column {}: {reason}", error.line + 1, error.column + 1)
+}
+
+fn body(result: &Variable) -> Result<Bytes, String> {
+    let body = serde_json::to_vec(result).map_err(|error| format!("the result is not JSON: {error}"))?;
+    if body.len() > RESULT_BYTES_MAX {
+        return Err(format!("the result has {} bytes; allowed are {RESULT_BYTES_MAX}", body.len()));
+    }
+    Ok(body.into())
+}
+
+/// The text of a scalar.
+fn text(result: &Variable) -> Option<String> {
+    match result {
+        Variable::String(text) => Some(text.clone()),
+        Variable::Number(number) => Some(number.to_string()),
+        Variable::Bool(value) => Some(value.to_string()),
+        Variable::Null | Variable::Array(_) | Variable::Object(_) | Variable::Expref(_) => None,
+    }
+}
+
+/// A path of one segment or of several.
+fn path(result: &Variable) -> Result<String, String> {
+    let segments = match result {
+        Variable::Array(segments) => segments.iter().map(|segment| text(segment)).collect(),
+        segment => text(segment).map(|segment| vec![segment]),
+    };
+    let segments: Vec<String> =
+        segments.ok_or("the result is not a string, a number or a boolean, or a list of these")?;
+    if segments.iter().any(|segment| matches!(segment.as_str(), "." | "..")) {
+        return Err("the result has a segment . or .., which would leave the path of the endpoint".to_owned());
+    }
+    let encoded = |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
+    let path: String = segments.iter().map(encoded).collect();
+    if path.len() > PATH_BYTES_MAX {
+        return Err(format!("the result has {} bytes; allowed are {PATH_BYTES_MAX}", path.len()));
+    }
+    Ok(path)
+}

@@ -1,0 +1,227 @@
+//! What a transformation makes of an event, what it refuses, and that it ends.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use gridhook::{
+    event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp, Transformed},
+    policy::{
+        SubscriptionSettings,
+        batch::BatchLimits,
+        outcome::{Failure, LastOutcome, Reason},
+        transform::{Program, RESULT_BYTES_MAX, SOURCE_BYTES_MAX, Transform},
+    },
+};
+use proptest::prelude::*;
+
+use super::{
+    driver::{Driver, answers, status},
+    plain,
+};
+
+const WIRE: &str = r#"{"id":"7","eventType":"Made","subject":"/a b/ü","data":{"n":3,"name":"O\"K","list":[1,2,null]}}"#;
+
+fn event(wire: &str) -> Event {
+    let whole = TextRange { start: 0, len: wire.len() as u32 };
+    let chunk = Bytes::copy_from_slice(wire.as_bytes());
+    Event::new(Seq(7), Timestamp(0), Schema::EventGrid, chunk, whole, EventRanges::default())
+}
+
+fn of_body(body: &str) -> Transform {
+    Transform { body: Some(body.to_owned()), ..Transform::default() }
+}
+
+fn applied(transform: &Transform) -> Result<Transformed, String> {
+    let program = Program::new(transform, false, Schema::EventGrid).map_err(|error| error.to_string())?;
+    program.apply(&event(WIRE), Schema::EventGrid).map_err(|error| error.to_string())
+}
+
+fn body(expression: &str) -> String {
+    match applied(&of_body(expression)) {
+        Ok(made) => String::from_utf8(made.body.expect("there is an expression").to_vec()).expect("UTF-8"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn a_body_is_the_json_that_its_expression_makes() {
+    for (expression, expected) in [
+        ("{text: subject, n: data.n}", r#"{"n":3,"text":"/a b/ü"}"#),
+        ("@", r#"{"data":{"list":[1,2,null],"n":3,"name":"O\"K"},"eventType":"Made","id":"7","subject":"/a b/ü"}"#),
+        ("join(' ', ['no', id, data.name])", r#""no 7 O\"K""#),
+        ("data.list[?@ > `1`]", "[2]"),
+        ("data.list[].[@, 'x']", r#"[[1,"x"],[2,"x"]]"#),
+        ("not_null(data.missing, 'none')", r#""none""#),
+        ("data.missing", "null"),
+        ("sort_by(data.list[?@], &@) | [-1]", "2"),
+        (
+            "join(', ', data.list)",
+            "transform.body: line 1, column 5: Argument 1 expects type array[string], given array",
+        ),
+    ] {
+        assert_eq!(body(expression), expected, "{expression}");
+    }
+}
+
+#[test]
+fn a_path_and_headers_take_values_without_leaving_their_place() {
+    let parts = |path: &str, header: &str| {
+        let headers = BTreeMap::from([("x-order".to_owned(), header.to_owned())]);
+        applied(&Transform { path_suffix: Some(path.to_owned()), headers, ..Transform::default() })
+    };
+    let made = parts("['orders', subject, data.n]", "data.name").expect("it can be sent");
+    assert_eq!(made.path_suffix.as_deref(), Some("/orders/%2Fa%20b%2F%C3%BC/3"));
+    assert_eq!((made.headers, made.body), (vec![("x-order".to_owned(), "O\"K".to_owned())], None));
+    assert_eq!(parts("'?a=../#'", "data.n").expect("it is encoded").path_suffix.as_deref(), Some("/%3Fa%3D..%2F%23"));
+    let dots = "transform.pathSuffix: the result has a segment . or .., which would leave the path of the endpoint";
+    for (path, header, expected) in [
+        ("['..', 'x']", "'1'", dots),
+        ("'.'", "'1'", dots),
+        ("data", "'1'", "transform.pathSuffix: the result is not a string, a number or a boolean, or a list of these"),
+        ("'x'", "data.list", "transform.headers.x-order: the result is not a string, a number or a boolean"),
+        (
+            "'x'",
+            "subject",
+            "transform.headers.x-order: has a character in it that a header cannot carry; allowed are printable ASCII characters, without a space at either end",
+        ),
+    ] {
+        assert_eq!(parts(path, header).expect_err("it is refused"), expected);
+    }
+}
+
+#[test]
+fn a_program_that_cannot_run_is_refused_with_its_place() {
+    let named = |name: &str| Transform {
+        headers: BTreeMap::from([(name.to_owned(), "id".to_owned())]),
+        ..Transform::default()
+    };
+    let by_get = Transform { method: Some("GET".to_owned()), ..Transform::default() };
+    for (transform, batched, expected) in [
+        (
+            Transform::default(),
+            false,
+            "transform is empty; allowed are expressions in body, pathSuffix and headers, and a method",
+        ),
+        (of_body("data.\n  list["), false, "body line 2, column 8: "),
+        (of_body("shout(id)"), false, "body line 1, column 6: the function shout is unknown"),
+        (
+            of_body("[&id]"),
+            false,
+            "body line 1, column 2: & is allowed only in arguments of map, sort_by, min_by and max_by",
+        ),
+        (of_body("join(id, data.list)"), false, "body line 1, column 5: the first argument of join is not a literal"),
+        (
+            of_body("data[::0]"),
+            false,
+            "body line 1, column 9: the step of the slice is 0; allowed are 1 to 1000000, or negative",
+        ),
+        (of_body(&"x".repeat(SOURCE_BYTES_MAX + 1)), false, "body has 16385 bytes; allowed are 16384"),
+        (of_body(&"!".repeat(513)), false, "body has 513 brackets and operators; allowed are 512"),
+        (by_get, false, r#"method is "GET"; allowed are PATCH, POST, PUT"#),
+        (
+            named("aeg-x"),
+            false,
+            r#"headers is "aeg-x", which is not allowed: names that begin with aeg- are Event Grid's own"#,
+        ),
+        (
+            named("x"),
+            true,
+            "headers is set, but a request may have several events; allowed is it with a maxEventsPerBatch of 1",
+        ),
+    ] {
+        let error = Program::new(&transform, batched, Schema::EventGrid).expect_err("it is refused").to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn time_memory_and_output_of_a_program_are_bounded() {
+    let doubled = ["[@, @]"; 60].join(" | ");
+    let flattened = ["[@, @][]"; 60].join(" | ");
+    let texts = ["join('', [@, @])"; 60].join(" | ");
+    let escaped = format!("{}data{}", "to_string(".repeat(60), ")".repeat(60));
+    let mapped = format!("{}data{}", "map(&[@, @, @], ".repeat(30), ")".repeat(30));
+    for expression in [doubled, flattened, texts, escaped, mapped] {
+        let error = Program::new(&of_body(&expression), false, Schema::EventGrid).expect_err("it is refused");
+        assert!(error.problem.starts_with("could make too much of an event"), "{error}");
+    }
+    // Deep, and nothing worse: the recursion has room.
+    for deep in ["!".repeat(511) + "id", format!("{}id{}", "(".repeat(500), ")".repeat(500)), ["@"; 512].join("|")] {
+        let program = Program::new(&of_body(&deep), false, Schema::EventGrid).expect("it is sound");
+        program.apply(&event(WIRE), Schema::EventGrid).expect("it is within the bounds");
+    }
+    // The largest event can be sent whole, and not thirty-two times.
+    let wire = format!(r#"{{"data":"{}"}}"#, "x".repeat(RESULT_BYTES_MAX - 100));
+    let of_largest = |expression: &str| {
+        let program = Program::new(&of_body(expression), false, Schema::EventGrid).expect("it is sound");
+        program.apply(&event(&wire), Schema::EventGrid).map_err(|error| error.to_string())
+    };
+    assert_eq!(of_largest("@").expect("it is within the bounds").body.expect("a body"), wire);
+    let twice = of_largest("[@, @]").expect_err("the result is too large");
+    assert_eq!(twice, format!("transform.body: the result has {} bytes; allowed are 1048576", 2 * wire.len() + 3));
+    let often = of_largest(&format!("length([{}])", ["@"; 40].join(","))).expect_err("it could be too large");
+    assert!(often.contains("bytes of this event; allowed are 33554432"), "{often}");
+}
+
+/// Expressions of all kinds of nodes.
+fn expressions() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("@".to_owned()),
+        Just("data".to_owned()),
+        Just("data.a".to_owned()),
+        Just("`[1, {\"a\": \"\\u0001\"}]`".to_owned()),
+        Just("'text'".to_owned()),
+        Just("[-1]".to_owned()),
+        Just("[::2]".to_owned()),
+    ];
+    leaf.prop_recursive(6, 40, 4, |inner| {
+        prop_oneof![
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a} | {b}")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a} || {b})")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("[{a}, {b}]")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{{key: {a}, \"other\": {b}}}")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a})[*].[{b}]")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("map(&{b}, to_array({a}))")),
+            inner.clone().prop_map(|a| format!("({a})[]")),
+            inner.clone().prop_map(|a| format!("values({{key: {a}}})")),
+            inner.clone().prop_map(|a| format!("to_string({a})")),
+            inner.prop_map(|a| format!("join('glue', to_array(to_string({a})))")),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_result_exceeds_the_bound_and_every_result_is_the_same_each_time(
+        expression in expressions(),
+        data in r#"(\[(0|\{\}|\[\]|"\\u0001"|\{"a":\[0,0,0\]\}){1}(,(0|\{\}|\[\]|""|\{"a":1\})){0,20}\]|\{"a":[0-9]{1,9}\}|null)"#,
+    ) {
+        let wire = format!(r#"{{"data":{data}}}"#);
+        if let Ok(program) = Program::new(&of_body(&expression), false, Schema::EventGrid) {
+            let [once, again] = [(); 2].map(|()| program.apply(&event(&wire), Schema::EventGrid));
+            prop_assert_eq!(&once, &again);
+            if let Ok(made) = once {
+                let (bound, body) = (program.bound(wire.len()), made.body.expect("there is an expression"));
+                prop_assert!(body.len() as f64 <= bound, "{} of {}: {} > {}", expression, wire, body.len(), bound);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_event_that_cannot_be_transformed_is_given_up_without_a_request() {
+    let program = Program::new(&of_body("id"), true, Schema::EventGrid).expect("it is sound");
+    let batch = BatchLimits { events_max: 10, ..plain().batch };
+    let settings = SubscriptionSettings { transform: Some(Arc::new(program)), batch, ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(200)]));
+    // These events are no JSON.
+    driver.publish(&[("yes", 10); 3]);
+    assert_eq!(driver.run(), ["0s TransformationFailed"; 3].join(" · "));
+    assert!(driver.order.is_empty(), "nothing is sent");
+    let failure = Failure::TransformationFailed;
+    for dead in driver.disk.dead.values() {
+        assert_eq!((dead.reason, dead.attempts), (Reason::Undeliverable(failure), 1));
+        assert_eq!(dead.outcome, LastOutcome::from(failure));
+    }
+    assert_eq!(driver.disk.dead.len(), 3);
+}
