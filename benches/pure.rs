@@ -136,6 +136,7 @@ fn settings() -> SubscriptionSettings {
         time_to_live: Duration::from_secs(24 * 60 * 60),
         batch: BatchLimits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
         grouping: Arc::new([]),
+        order: None,
         concurrency_max: 16,
         rate_max: None,
         backlog_min: 256,

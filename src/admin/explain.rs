@@ -31,6 +31,7 @@ impl StateView {
                 last_status: last.status,
                 last_attempt: last.tried.to_string(),
             },
+            EventState::HeldBack { attempts } => Self::HeldBack { attempts: *attempts },
             EventState::Locked { attempt, received, until, renewable } => Self::Locked {
                 delivery_count: *attempt,
                 received: received.to_string(),

@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     api::{
-        status::{BacklogView, CountersView, HealthView, JobView, PaceView, SubscriptionStatusView, TopicStatusView},
+        status::{
+            BacklogView, CountersView, HealthView, JobView, OrderStatusView, PaceView, SubscriptionStatusView,
+            TopicStatusView,
+        },
         supervision::IncarnationsView,
     },
     control::{
@@ -19,7 +22,7 @@ use crate::{
         registry::{self, SubscriptionStatus},
     },
     event::Timestamp,
-    policy::record::{Command, Counters, EndpointView, Health, Rate, job::Job},
+    policy::record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
 };
 
 impl JobView {
@@ -62,7 +65,8 @@ impl SubscriptionStatusView {
             backlog: *backlog,
             oldest_unread: oldest_unread.map(|appended| appended.to_string()),
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
-            next_due: cursor.next_due.map(|due| due.to_string()),
+            next_due: cursor.next_retry().map(|due| due.to_string()),
+            order: endpoint.order.map(OrderStatusView::new),
             in_flight: *in_flight,
             late_requests: *late_requests,
             actor: IncarnationsView::new(supervision, Some(quarantined)),
@@ -89,7 +93,7 @@ impl HealthView {
 
 impl PaceView {
     fn new(endpoint: EndpointView, webhook: &Webhook) -> Self {
-        let EndpointView { rate, healthy_rate, concurrency, events_max } = endpoint;
+        let EndpointView { rate, healthy_rate, concurrency, events_max, order: _ } = endpoint;
         Self {
             rate: rate.map(Rate::per_second),
             healthy_rate: healthy_rate.map(Rate::per_second),
@@ -97,6 +101,17 @@ impl PaceView {
             events_per_request: events_max,
             max_requests_per_second: webhook.max_requests_per_second.map(NonZeroU32::get),
             response_timeout_in_seconds: webhook.response_timeout_in_seconds.map(NonZeroU32::get),
+        }
+    }
+}
+
+impl OrderStatusView {
+    fn new(order: OrderView) -> Self {
+        Self {
+            blocked_keys: order.keys,
+            held_back_events: order.events,
+            ordered_events: order.tracked,
+            ordered_events_max: order.tracked_max,
         }
     }
 }

@@ -39,6 +39,10 @@ pub enum StateView {
         last_status: Option<u16>,
         last_attempt: String,
     },
+    /// Held back until an earlier event with the same `ordering.key` has ended
+    HeldBack {
+        attempts: u32,
+    },
     /// Locked by a pulling client
     #[serde(rename_all = "camelCase")]
     Locked {

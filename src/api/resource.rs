@@ -91,6 +91,7 @@ pub struct EventSubscriptionProperties {
     pub transform: Option<BTreeMap<String, Value>>,
     pub retry_policy: Option<RetryPolicy>,
     pub dead_letter_destination: Option<DeadLetterDestination>,
+    pub ordering: Option<Ordering>,
     /// Only of namespace topics
     pub delivery_configuration: Option<DeliveryConfiguration>,
     /// Only of namespace topics
@@ -140,6 +141,12 @@ pub struct SubscriptionFilter {
 pub struct RetryPolicy {
     pub max_delivery_attempts: Option<u64>,
     pub event_time_to_live_in_minutes: Option<u64>,
+}
+
+/// The order of events.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ordering {
+    pub key: String,
 }
 
 /// A destination of dead letters.

@@ -28,6 +28,9 @@ pub struct SubscriptionStatusView {
     pub oldest_unread: Option<String>,
     pub oldest_unread_age_seconds: Option<u64>,
     pub next_due: Option<String>,
+    /// Only with `ordering`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderStatusView>,
     pub in_flight: usize,
     pub late_requests: usize,
     pub actor: IncarnationsView,
@@ -53,6 +56,17 @@ pub enum HealthView {
         since: String,
         consecutive_suspensions: u32,
     },
+}
+
+/// What the order by key holds back.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = OrderStatus)]
+pub struct OrderStatusView {
+    pub blocked_keys: usize,
+    pub held_back_events: usize,
+    pub ordered_events: usize,
+    pub ordered_events_max: usize,
 }
 
 /// Present limits of requests to the endpoint. Rates are in requests a second.

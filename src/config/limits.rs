@@ -64,6 +64,9 @@ pub struct Limits {
     /// Events of one subscription that clients have received and not settled.
     #[serde(deserialize_with = "read::count::<_, _, 1, 65_000>")]
     pub leases_per_subscription: u32,
+    /// Events of one ordered subscription in flight, waiting for a retry or held back.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
+    pub ordered_events_per_subscription: u32,
     /// The size of events that subscriptions have read and not sent.
     #[serde(deserialize_with = "read::size::<_, _, { 8 << 20 }, { 64 << 30 }>")]
     pub read_bytes: usize,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::{
     event::{Event, Schema, Timestamp},
-    policy::{SendItem, outcome::LastOutcome, property::PropertyGroup, record::PendingDelivery},
+    policy::{SendItem, order::OrderHash, outcome::LastOutcome, property::PropertyGroup, record::PendingDelivery},
 };
 
 /// Limits of one request.
@@ -41,6 +41,19 @@ pub struct ReadyEvent {
     pub last: Option<LastAttempt>,
     /// Events of other groups are not in the same request.
     pub group: PropertyGroup,
+    /// Its order key; [`None`] if nothing orders it.
+    pub order: Option<OrderHash>,
+}
+
+/// Whether an event may be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It may.
+    Go,
+    /// It waits for an earlier event of its key, which is in flight.
+    Wait,
+    /// It waits for long: an earlier event of its key failed. It makes room for events of other keys.
+    SetAside,
 }
 
 /// The outcome of an attempt.
@@ -74,34 +87,53 @@ const LOOK_AHEAD: usize = 1024;
 /// has one `aeg-delivery-count`. They are of one lane, because a ledger entry is, and of one group, because a request
 /// has one set of headers. The first event is always included, so that none waits forever. Empty only if the queue is.
 pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
-    let Some(first) = queue.front() else { return Vec::new() };
-    let (lane, attempts) = (first.item.lane, first.item.attempts);
+    pick_in_turn(queue, limits, |_| Turn::Go).0
+}
+
+/// The same among the events whose turn it is, and the indexes of the events before the last of these that are to be
+/// set aside.
+pub fn pick_in_turn(
+    queue: &VecDeque<ReadyEvent>,
+    limits: BatchLimits,
+    mut turn: impl FnMut(&ReadyEvent) -> Turn,
+) -> (Vec<usize>, Vec<usize>) {
     let events_max = limits.events_max.max(1) as usize;
-    if events_max == 1 {
-        return vec![0];
-    }
+    let (mut places, mut aside): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut first: Option<&ReadyEvent> = None;
+    let mut left_out: Vec<OrderHash> = Vec::new();
     // The brackets of the array. Each event counts a comma; the last comma stands for the second bracket.
     let mut bytes = 1;
-    let mut places: Vec<usize> = queue
-        .iter()
-        .enumerate()
-        .take(LOOK_AHEAD.max(events_max))
-        .take_while(|(_, ready)| (ready.item.lane, ready.item.attempts) == (lane, attempts))
-        .filter(|(_, ready)| ready.group == first.group)
-        .take(events_max)
-        .take_while(|(_, ready)| {
-            // Without a limit no event is converted to measure it.
-            limits.bytes_preferred == u64::MAX || {
-                bytes += ready.event.delivered_len(limits.schema) as u64 + 1;
-                bytes <= limits.bytes_preferred
+    for (place, ready) in queue.iter().enumerate().take(LOOK_AHEAD.max(events_max)) {
+        match turn(ready) {
+            Turn::Go => {}
+            Turn::Wait => continue,
+            Turn::SetAside => {
+                aside.push(place);
+                continue;
             }
-        })
-        .map(|(place, _)| place)
-        .collect();
-    if places.is_empty() {
-        places.push(0);
+        }
+        let first = *first.get_or_insert(ready);
+        if (ready.item.lane, ready.item.attempts) != (first.item.lane, first.item.attempts) {
+            break;
+        }
+        if ready.group != first.group || ready.order.is_some_and(|key| left_out.contains(&key)) {
+            // Nothing behind it in the order of its key is in this request.
+            left_out.extend(ready.order);
+            continue;
+        }
+        // Without a limit no event is converted to measure it.
+        if limits.bytes_preferred != u64::MAX && events_max > 1 {
+            bytes += ready.event.delivered_len(limits.schema) as u64 + 1;
+            if bytes > limits.bytes_preferred && !places.is_empty() {
+                break;
+            }
+        }
+        places.push(place);
+        if places.len() == events_max {
+            break;
+        }
     }
-    places
+    (places, aside)
 }
 
 /// Removes the events at these ascending indexes.

@@ -141,7 +141,10 @@ fn is_under_way(state: &EventState) -> bool {
         EventState::InFlight { .. } | EventState::Pending { .. } | EventState::Open | EventState::DeadLetter { .. } => {
             true
         }
-        EventState::Locked { .. } | EventState::Released { .. } | EventState::Available { .. } => true,
+        EventState::HeldBack { .. }
+        | EventState::Locked { .. }
+        | EventState::Released { .. }
+        | EventState::Available { .. } => true,
         EventState::Unread { .. } | EventState::Filtered | EventState::Passed | EventState::Unpublished => false,
     }
 }

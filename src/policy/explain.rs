@@ -23,7 +23,9 @@ use crate::{
         batch::LastAttempt,
         endpoint,
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
-        record::{Cursor, DeadLetterRecord, EndpointView, Health, HeldBy, LaneCursor, PendingDelivery, Rate},
+        record::{
+            Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor, PendingDelivery, Rate,
+        },
         retry::{self, Failed, Jitter, RetryDecision},
     },
 };
@@ -105,6 +107,11 @@ pub enum EventState {
         attempts: u32,
         /// The outcome of the last attempt.
         last: LastAttempt,
+    },
+    /// An earlier event of its order key goes first.
+    HeldBack {
+        /// Attempts made.
+        attempts: u32,
     },
     /// A pull client holds its lock.
     Locked {
@@ -249,7 +256,10 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
         }
         EventState::Pending { due, attempts, .. } => Some(FirstStep::At { due: *due, attempts: *attempts }),
         EventState::Open | EventState::Unread { .. } => Some(FirstStep::At { due: facts.now, attempts: 0 }),
-        EventState::Locked { .. } | EventState::Released { .. } | EventState::Available { .. } => None,
+        EventState::HeldBack { .. }
+        | EventState::Locked { .. }
+        | EventState::Released { .. }
+        | EventState::Available { .. } => None,
         EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => None,
     };
     let obstacles = if next.is_some() { obstacles(&facts) } else { Vec::new() };
@@ -262,6 +272,9 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     let in_flight = requests.iter().find_map(|request| Some((request, request.items.iter().find(is_it)?)));
     if let Some((request, item)) = in_flight {
         return EventState::InFlight { attempt: item.attempts + 1, since: request.sent, deadline: request.deadline };
+    }
+    if let Some((_, pending)) = pending.filter(|(_, pending)| pending.due == HELD_BACK) {
+        return EventState::HeldBack { attempts: pending.attempts };
     }
     if let Some((_, pending)) = pending.filter(|_| settings.pull.is_some()) {
         return pulled::pending_state(pending, now);

@@ -13,8 +13,9 @@ use crate::{
     event::{Event, Lane, Seq},
     policy::{
         SendItem,
-        batch::{self, BatchLimits, ReadyEvent},
+        batch::{self, BatchLimits, ReadyEvent, Turn},
         filter::key::FilterKey,
+        order::OrderSettings,
         outcome::Reason,
         property::PropertyGroup,
         record::LaneCursor,
@@ -42,6 +43,8 @@ pub struct LaneReader {
     /// lane from which this one was cut.
     done: BTreeSet<Seq>,
     asked: bool,
+    /// Whether each ready event waits for an earlier one of its order key.
+    stalled: bool,
 }
 
 /// Why events of `lane` are given up without an attempt; [`None`] if they are sent.
@@ -67,6 +70,7 @@ impl LaneReader {
             open: cursor.open.iter().copied().collect(),
             done: cursor.done.iter().copied().collect(),
             asked: false,
+            stalled: false,
         }
     }
 
@@ -106,6 +110,21 @@ impl LaneReader {
         self.ready.len()
     }
 
+    /// Whether a ready event may be sent, as far as is known.
+    pub fn has_sendable(&self) -> bool {
+        !self.stalled && !self.ready.is_empty()
+    }
+
+    /// Whether each ready event waits for an earlier one of its order key.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// An order key may be free again.
+    pub fn unstall(&mut self) {
+        self.stalled = false;
+    }
+
     /// Bytes of ready events.
     pub fn ready_bytes(&self) -> usize {
         self.ready_bytes
@@ -132,12 +151,20 @@ impl LaneReader {
     }
 
     /// Takes the log's answer to a read from `from`: everything up to `upto`, of which `events` match. `total` counts
-    /// all. The answer to a withdrawn read is ignored. `grouping` lists the keys that separate batches.
-    pub fn answer(&mut self, from: Seq, upto: Seq, total: u64, events: Vec<Event>, grouping: &[FilterKey]) {
+    /// all. The answer to a withdrawn read is ignored. `grouping` lists the keys that separate batches, `order` the key
+    /// that orders events.
+    pub fn answer(
+        &mut self,
+        (from, upto): (Seq, Seq),
+        total: u64,
+        events: Vec<Event>,
+        grouping: &[FilterKey],
+        order: Option<&OrderSettings>,
+    ) {
         if !self.asked || from != self.head {
             return;
         }
-        self.asked = false;
+        (self.asked, self.stalled) = (false, false);
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
         for event in events {
@@ -160,8 +187,9 @@ impl LaneReader {
             };
             self.skipped.push_back(std::mem::take(&mut self.recent));
             let group = PropertyGroup::of(grouping, &event);
+            let order = order.and_then(|order| order.hash(&event));
             self.ready_bytes += event.wire_len();
-            self.ready.push_back(ReadyEvent { item, event, last: None, group });
+            self.ready.push_back(ReadyEvent { item, event, last: None, group, order });
         }
         self.recent.push(next, others);
         self.head = upto;
@@ -194,16 +222,27 @@ impl LaneReader {
         passed
     }
 
-    /// Takes the next batch; its events are open from now on.
-    pub fn take(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
-        let places = batch::pick(&self.ready, limits);
-        self.leave_skipped(&places);
-        let batch = batch::remove(&mut self.ready, &places);
-        for ready in &batch {
+    /// Takes the next batch among the events whose turn it is, and those that are to be set aside. All are open from now
+    /// on.
+    pub fn take(
+        &mut self,
+        limits: BatchLimits,
+        turn: impl FnMut(&ReadyEvent) -> Turn,
+    ) -> (Vec<ReadyEvent>, Vec<ReadyEvent>) {
+        let (places, aside) = batch::pick_in_turn(&self.ready, limits, turn);
+        self.stalled = places.is_empty() && aside.is_empty();
+        let mut all: Vec<usize> = places.iter().chain(&aside).copied().collect();
+        all.sort_unstable();
+        self.leave_skipped(&all);
+        let taken = batch::remove(&mut self.ready, &all);
+        for ready in &taken {
             self.ready_bytes -= ready.event.wire_len();
             self.open.insert(ready.item.seq);
         }
-        batch
+        let of_batch = |(place, _): &(usize, ReadyEvent)| places.binary_search(place).is_ok();
+        let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
+        let without_place = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
+        (without_place(batch), without_place(aside))
     }
 
     /// An event taken from behind others leaves its filtered events to the next ready one, so that events are passed in
@@ -250,6 +289,7 @@ impl LaneReader {
             open: BTreeSet::new(),
             done,
             asked: false,
+            stalled: false,
         }
     }
 
@@ -296,6 +336,6 @@ impl LaneReader {
         self.ready_bytes = 0;
         self.skipped.clear();
         self.recent = SeqRuns::default();
-        self.asked = false;
+        (self.asked, self.stalled) = (false, false);
     }
 }

@@ -23,6 +23,7 @@ pub mod endpoint;
 pub mod explain;
 pub mod filter;
 pub mod lane;
+pub mod order;
 pub mod outcome;
 pub mod property;
 pub mod record;

@@ -20,7 +20,7 @@ pub use self::{
     command::{Command, CommandRefused},
     counts::OutcomeCounts,
     cursor::{Counters, Cursor, FilteredOut, LaneCursor},
-    endpoint::{EndpointView, Health, HeldBy, PaceRecord, Rate},
+    endpoint::{EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},
     ledger::{Excerpt, ExcerptKey, LEDGER_BLOCK, LedgerEntry, LedgerEvent, LedgerLine},
-    pending::{DeadLetterRecord, DueKey, FetchedPending, PendingDelivery, Traffic},
+    pending::{DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic},
 };

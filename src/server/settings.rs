@@ -66,6 +66,7 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
         client_certificates: identities.clone(),
         places: config.dead_letter.places.clone(),
         leases_max: config.limits.leases_per_subscription,
+        ordered_events_max: config.limits.ordered_events_per_subscription,
         waits: Arc::default(),
         connections: connections(config),
     };

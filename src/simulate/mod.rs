@@ -115,6 +115,7 @@ impl SimulationPlan {
             time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
             batch,
             grouping: Arc::new([]),
+            order: None,
             concurrency_max: self.concurrency,
             rate_max: None,
             backlog_min: batch.backlog_min(),

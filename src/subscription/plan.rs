@@ -21,6 +21,7 @@ use crate::{
         dead_letter_store::{NamedStores, UnknownDestination},
         edition::{Edition, EndpointKind},
         filter::Filter,
+        order::OrderSettings,
         property,
         record::{Rate, job::JobKind},
         transform::{InvalidTransform, Program},
@@ -83,6 +84,8 @@ pub struct DeliveryContext {
     pub concurrency_max: u32,
     /// Maximum events of a subscription that clients hold.
     pub leases_max: u32,
+    /// Maximum events of an ordered subscription in flight, waiting for a retry or held back.
+    pub ordered_events_max: u32,
     /// The client certificates that a subscription may name.
     pub client_certificates: ClientCertificates,
     /// Destinations for dead letters.
@@ -205,6 +208,10 @@ impl DeliveryPlan {
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
             batch,
             grouping,
+            order: record
+                .order_key
+                .clone()
+                .map(|key| Arc::new(OrderSettings { key, tracked_max: delivery.ordered_events_max as usize })),
             concurrency_max: delivery.concurrency_max,
             rate_max: granted.into_iter().chain(limited).min(),
             backlog_min: batch.backlog_min(),

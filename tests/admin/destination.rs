@@ -82,6 +82,7 @@ fn served(given: &Value) -> (BatchLimits, String) {
         reconnect_wait: Duration::ZERO,
         concurrency_max: 1,
         leases_max: 100,
+        ordered_events_max: 100_000,
         connections: gridhook::deliver::resource::Connections::default(),
         client_certificates: gridhook::deliver::ClientCertificates::default(),
         places: NamedStores::default(),

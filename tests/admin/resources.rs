@@ -109,6 +109,7 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
         "deadLetterDestination": letters(),
         "labels": ["l"],
         "expirationTimeUtc": "2040-01-01T00:00:00Z",
+        "ordering": {"key": "subject"},
     }});
     put(&control, &path, body).await;
     let EventSubscription { id, name, properties } = get(&control, &path).await;
@@ -125,9 +126,11 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
         transform,
         retry_policy,
         dead_letter_destination,
+        ordering,
         delivery_configuration,
         filters_configuration,
     } = properties;
+    assert_eq!(ordering.map(|ordering| ordering.key).as_deref(), Some("subject"));
     assert_eq!((of.as_deref(), provisioning_state.as_str()), (Some(topic.as_str()), "Succeeded"));
     assert_eq!((event_delivery_schema.as_str(), transform.map(|parts| parts.len())), ("EventGridSchema", Some(1)));
     assert_eq!((labels.map(|labels| labels.len()), expiration_time_utc.is_some()), (Some(1), true));

@@ -67,7 +67,9 @@ fn readers_cannot_change_anything_or_see_a_secret() {
     let secret = ["listKeys", "regenerateKey", "getFullUrl", "getDeliveryAttributes"];
     for (path, method, access) in operations() {
         let last = path.rsplit('/').next().expect("a segment");
-        let shows = method == Method::GET || method == Method::HEAD || ["simulate", "testFilter", "testTransform"].contains(&last);
+        let shows = method == Method::GET
+            || method == Method::HEAD
+            || ["simulate", "testFilter", "testTransform"].contains(&last);
         // An endpoint has a token of its own in the query; a session has the role of the token it is started with.
         if let Some(needed) = [("validate", None), ("session", Some(Role::Read))].iter().find(|(of, _)| *of == last) {
             assert_eq!(access.0, needed.1, "{method} {path}");

@@ -357,10 +357,16 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(blob("StorageBlob", "/r", "a--b")),
         grid(with("deadLetterInProbation", json!(true))),
         grid(with("onGone", json!("delete"))),
+        grid(with("ordering", json!({"key": "id"}))),
+        grid(with("ordering", json!({"key": "source"}))),
+        (Schema::CloudEvents, with("ordering", json!({"key": "type"}))),
+        (Schema::Custom, with("ordering", json!({"key": "data..a"}))),
+        grid(with("ordering", json!({"key": "subject", "onFailure": "block"}))),
+        grid(with("ordering", json!({}))),
     ]);
     expect![[r#"
         name is "other"; allowed is the name in the path, "to-shop"
-        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
+        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
         properties.deliveryWithResourceIdentity is not supported yet (there are no managed identities, use destination): leave it out
         properties.deadLetterWithResourceIdentity is not supported yet (there are no managed identities, use deadLetterDestination): leave it out
         properties.expirationTimeUtc is "tomorrow"; allowed is a date and time such as 2030-01-31T12:00:00Z
@@ -389,7 +395,13 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.deadLetterDestination.properties.blobContainerName is "Abc"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
         properties.deadLetterDestination.properties.blobContainerName is "a--b"; allowed are 3 to 63 lower-case letters, digits and single hyphens between them
         properties.deadLetterInProbation is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination
-        properties.onGone is "delete"; allowed are retry and disable"#]].assert_eq(&text);
+        properties.onGone is "delete"; allowed are retry and disable
+        properties.ordering.key is "id"; allowed are subject, topic and data.<path>
+        properties.ordering.key is "source"; allowed are subject, topic and data.<path>
+        properties.ordering.key is "type"; allowed are subject, source, an extension attribute and data.<path>
+        properties.ordering.key is "data..a"; allowed are subject and data.<path>, or another path in the event
+        properties.ordering.onFailure is "block"; allowed is skip
+        properties.ordering cannot be read: missing field `key`"#]].assert_eq(&text);
 }
 
 #[test]
@@ -470,7 +482,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     .collect();
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
-        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `startsFrom`
+        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
         destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
@@ -493,6 +505,7 @@ fn the_properties_that_azure_has_no_word_for_are_told_where_they_are_used() {
     let mut body = full();
     body["properties"]["deadLetterInProbation"] = json!(true);
     body["properties"]["onGone"] = json!("disable");
+    body["properties"]["ordering"] = json!({"key": "data.Order.id"});
     let record = take(Schema::EventGrid, &body).expect("it is taken");
     assert!(record.dead_letter_in_probation && record.on_gone == OnGone::Disable);
     let topic = topic_record(Schema::EventGrid);
@@ -502,9 +515,13 @@ fn the_properties_that_azure_has_no_word_for_are_told_where_they_are_used() {
     };
     let used = shown(&record);
     assert_eq!((&used["deadLetterInProbation"], &used["onGone"]), (&json!(true), &json!("disable")));
+    assert_eq!(used["ordering"], json!({"key": "data.Order.id", "onFailure": "skip"}));
     let without = shown(&take(Schema::EventGrid, &full()).expect("it is taken"));
-    assert_eq!((without.get("deadLetterInProbation"), without.get("onGone")), (None, None));
-    let flat = br#"{"onGone": "retry", "deadLetterInProbation": false}"#;
+    assert_eq!(
+        (without.get("deadLetterInProbation"), without.get("onGone"), without.get("ordering")),
+        (None, None, None)
+    );
+    let flat = br#"{"onGone": "retry", "deadLetterInProbation": false, "ordering": null}"#;
     let back = patch(&record, &topic, &ranges(), flat).expect("it is taken");
-    assert!(!back.dead_letter_in_probation && back.on_gone == OnGone::Retry);
+    assert!(!back.dead_letter_in_probation && back.on_gone == OnGone::Retry && back.order_key.is_none());
 }

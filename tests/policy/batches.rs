@@ -265,7 +265,7 @@ fn stored(schema: Schema, count: u64, data: usize) -> Vec<ReadyEvent> {
         let event = Event::new(Seq(seq), Timestamp(0), schema, text.into(), wire, spans);
         let item =
             SendItem { lane: Lane::LIVE, seq: Seq(seq), appended: Timestamp(0), attempts: 0, due: None, since: None };
-        ReadyEvent { item, event, last: None, group: PropertyGroup::default() }
+        ReadyEvent { item, event, last: None, group: PropertyGroup::default(), order: None }
     };
     (1..=count).map(ready).collect()
 }

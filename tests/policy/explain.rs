@@ -43,6 +43,7 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
             let status = status.map_or(String::new(), |status| format!(" {status}"));
             format!("owed at {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
         }
+        EventState::HeldBack { attempts } => format!("held back after {attempts}"),
         EventState::Locked { attempt, received, until, renewable } => {
             format!("{attempt} received at {} until {}, renewed until {}", at(*received), at(*until), at(*renewable))
         }

@@ -71,6 +71,7 @@ fn plain() -> SubscriptionSettings {
         time_to_live: Duration::from_secs(24 * 60 * 60),
         batch: BatchLimits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
         grouping: Arc::new([]),
+        order: None,
         concurrency_max: 1,
         rate_max: None,
         backlog_min: 256,

@@ -6,6 +6,7 @@
 //! Then all faults end, and the state machine must finish with its own wake-ups alone. A failing seed is printed;
 //! `STORY=<seed>` runs only that one.
 
+pub(super) mod order;
 mod prefixes;
 
 use std::{
@@ -29,9 +30,10 @@ use gridhook::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
         edition::{Edition, StepOrigin},
         filter::{Filter, key::FilterKey},
+        order::OrderSettings,
         outcome::{Failure, Outcome, RequestResult},
         record::{
-            Command, Cursor, Health, LedgerEvent, Rate, RecordChange,
+            Command, Cursor, HELD_BACK, Health, LedgerEvent, Rate, RecordChange,
             job::{Job, JobCommand, JobKind, JobState},
         },
         retry::Jitter,
@@ -187,6 +189,7 @@ struct Scenario {
     /// The guarantees given after this number of writes.
     promised: Vec<(usize, Promised)>,
     saboteur: Arc<Saboteur>,
+    order: order::OrderCheck,
     /// A fenced incarnation that a bug keeps running.
     zombie: Option<Subscription>,
 }
@@ -209,6 +212,10 @@ fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Wr
 
 impl Scenario {
     fn begin(seed: u64, saboteur: &Arc<Saboteur>) -> Self {
+        Self::begin_with(seed, saboteur, None)
+    }
+
+    fn begin_with(seed: u64, saboteur: &Arc<Saboteur>, order: Option<Arc<OrderSettings>>) -> Self {
         let mut dice = Dice(seed);
         let dead_letter = dice.below(2) == 0;
         let settings = SubscriptionSettings {
@@ -230,6 +237,7 @@ impl Scenario {
             hold_after_failing: [None, Some(Duration::from_secs(600))][dice.below(2)],
             rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
             edition: [plain().edition, offsets()][dice.below(2)].clone(),
+            order: saboteur.order(order),
             ..plain()
         };
         let shelf = Arc::new(Shelf {
@@ -278,6 +286,7 @@ impl Scenario {
             healed: false,
             promised: Vec::new(),
             saboteur: Arc::clone(saboteur),
+            order: order::OrderCheck::default(),
             zombie: None,
         }
     }
@@ -331,6 +340,7 @@ impl Scenario {
             Ok(published) => {
                 for (index, matches) in matching.into_iter().enumerate() {
                     let seq = published.first.plus(index as u64);
+                    self.order.publish(seq, events[index].0);
                     assert!(
                         self.truth.insert((Lane::LIVE, seq), Truth { matches, ..Truth::default() }).is_none(),
                         "given twice"
@@ -480,12 +490,17 @@ impl Scenario {
                 Input::Position { before, at, appended }
             }
             Effect::ReadDue { of, from } => {
-                let (keys, all) =
+                let (mut keys, all) =
                     self.wait(reads.due_of(SUBSCRIPTION_KEY, of, from, few.div_ceil(50))).expect("readable");
+                if keys.iter().any(|key| key.due == HELD_BACK) && self.saboteur.does(Bug::LoseWhatIsHeldBack) {
+                    keys.retain(|key| key.due != HELD_BACK);
+                }
                 Input::DueRead { of, keys, all }
             }
             Effect::Fetch(keys) => {
-                Input::Fetched(self.wait(reads.fetch(SUBSCRIPTION_KEY, keys, few)).expect("readable"))
+                let mut fetched = self.wait(reads.fetch(SUBSCRIPTION_KEY, keys, few)).expect("readable");
+                self.saboteur.fetch(&mut fetched);
+                Input::Fetched(fetched)
             }
             Effect::ReadPending(keys) => {
                 Input::PendingRead(self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable"))
@@ -514,6 +529,9 @@ impl Scenario {
         let now = self.clock.now();
         let unanswered = self.slots.iter().find(|(_, shared)| shared.answer.is_none()).map(|(id, _)| *id);
         self.saboteur.hear(&mut input, unanswered);
+        if let Input::Late { request } = &input {
+            self.order.late(request);
+        }
         let mut refused = false;
         if let Input::Finished { request, answer } = &input
             && let Some(shared) = self.slots.get_mut(request)
@@ -605,7 +623,7 @@ impl Scenario {
             assert!(truth.matches, "{item:?} does not match");
             assert_eq!(truth.end, None, "{item:?} has ended");
             assert!(!in_flight.contains(&key(item)), "{item:?} is in another flight, or its outcome is not durable");
-            assert!(item.due.is_none_or(|due| due <= now), "{item:?} is early");
+            assert!(item.due.is_none_or(|due| due <= now || due == HELD_BACK), "{item:?} is early");
             assert_eq!(item.attempts, truth.attempts, "{item:?}");
             if truth.attempts == 0 {
                 truth.first = Some(now);
@@ -619,6 +637,10 @@ impl Scenario {
             }
             assert!(item.attempts < self.settings.attempts_max, "{item:?}");
             truth.attempts += 1;
+        }
+        if self.settings.order.is_some() || self.saboteur.is(Bug::KeepNoOrder) {
+            let in_flight = self.slots.values().filter(|slot| !slot.over).map(|slot| &*slot.request);
+            self.order.send(&request, in_flight);
         }
         assert_eq!(request.id, self.next_flight);
         self.next_flight = RequestId(request.id.0 + 1);
@@ -764,8 +786,11 @@ impl Scenario {
             requests.clear();
         }
         let (end, now) = (self.end().min(opened.end), self.clock.now());
-        let mut next =
-            Subscription::recover(self.settings.clone(), &opened.cursor, end, requests, self.next_flight, now);
+        let settings = SubscriptionSettings {
+            order: self.saboteur.next_order(self.settings.order.as_ref()),
+            ..self.settings.clone()
+        };
+        let mut next = Subscription::recover(settings, &opened.cursor, end, requests, self.next_flight, now);
         // A new process has no requests in flight, and none that are late.
         if self.slots.is_empty() && self.received.is_empty() && self.dice.below(2) == 0 {
             next.start(now);
@@ -821,6 +846,7 @@ impl Scenario {
         // The writer ends when its handle or its store is gone.
         self.writer = writer;
         self.slots.clear();
+        self.order.crash();
         self.lingering.clear();
         self.received.clear();
         self.write = None;
@@ -849,6 +875,17 @@ impl Scenario {
     }
 
     // --- the end ---
+
+    /// Runs to the end. Returns the lanes that were on disk.
+    fn run(mut self, steps: usize) -> BTreeSet<Lane> {
+        for _ in 0..steps {
+            self.step();
+        }
+        self.heal();
+        self.journal.close();
+        self.writer.join();
+        self.lanes
+    }
 
     /// Ends all faults. The state machine must now finish with its own wake-ups alone.
     fn heal(&mut self) {
@@ -955,14 +992,7 @@ fn tell(seed: u64, steps: usize) -> BTreeSet<Lane> {
 
 /// Runs a scenario with an injected bug.
 pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> BTreeSet<Lane> {
-    let mut story = Scenario::begin(seed, saboteur);
-    for _ in 0..steps {
-        story.step();
-    }
-    story.heal();
-    story.journal.close();
-    story.writer.join();
-    story.lanes
+    Scenario::begin(seed, saboteur).run(steps)
 }
 
 #[test]

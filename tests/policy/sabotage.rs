@@ -14,15 +14,25 @@ use std::{
 
 use gridhook::{
     event::{Event, RequestId, Seq},
-    policy::{Input, SubscriptionWrite, outcome::Outcome, record::RecordChange},
+    policy::{
+        Input, SubscriptionWrite,
+        order::OrderSettings,
+        outcome::Outcome,
+        record::{FetchedPending, RecordChange},
+    },
     store::{
         Batch, Family, Store, StoreError, WriteOp,
+        chunk::{Chunk, LogTail},
         keys::{self, MetaKind},
         records::{FloorRecord, StoredRecord},
     },
 };
 
-use super::{driver::status, model::tell_sabotaged};
+use super::{
+    driver::{START, status},
+    model::{order::tell_ordered, tell_sabotaged},
+    sealed,
+};
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
 /// An injected bug.
@@ -82,7 +92,19 @@ pub(super) enum Bug {
     ForgetTheFlights,
     /// A fenced incarnation writes next to the new one.
     TwoLivesWrite,
+    // --- order by key ---
+    /// Events are sent in any order.
+    KeepNoOrder,
+    /// A new incarnation keeps no order.
+    ForgetTheOrder,
+    /// A new incarnation does not learn what is held back.
+    LoseWhatIsHeldBack,
+    /// A new incarnation does not learn the keys of pending deliveries.
+    ForgetTheKeys,
 }
+
+/// Bugs of the order by key.
+const ORDER_BUGS: [Bug; 4] = [Bug::KeepNoOrder, Bug::ForgetTheOrder, Bug::LoseWhatIsHeldBack, Bug::ForgetTheKeys];
 
 const BUGS: [Bug; 25] = [
     Bug::AcknowledgeBeforeSync,
@@ -130,6 +152,34 @@ impl Saboteur {
             self.deeds.fetch_add(1, Ordering::SeqCst);
         }
         does
+    }
+
+    /// Whether this is the bug, without an injection.
+    pub(super) fn is(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// The order that a subscription begins with.
+    pub(super) fn order(&self, order: Option<Arc<OrderSettings>>) -> Option<Arc<OrderSettings>> {
+        order.filter(|_| !self.does(Bug::KeepNoOrder))
+    }
+
+    /// The order of a new incarnation.
+    pub(super) fn next_order(&self, order: Option<&Arc<OrderSettings>>) -> Option<Arc<OrderSettings>> {
+        order.cloned().filter(|_| !self.does(Bug::ForgetTheOrder))
+    }
+
+    /// Pending deliveries that are fetched.
+    pub(super) fn fetch(&self, fetched: &mut [FetchedPending]) {
+        if self.is(Bug::ForgetTheKeys) {
+            for fetched in fetched.iter_mut().filter(|fetched| fetched.pending.is_some()) {
+                self.does(Bug::ForgetTheKeys);
+                // The subject is the key.
+                let chunk = sealed(&[(&format!("other-{}", fetched.seq.0), 0)]).remove(0);
+                let chunk = Chunk::decode(fetched.seq, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
+                fetched.event = chunk.events().expect("sound events").into_iter().next();
+            }
+        }
     }
 
     /// The disk of a store.
@@ -255,7 +305,13 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
     let mut deeds = 0;
     for seed in 0..STORIES {
         let saboteur = Arc::new(Saboteur { bug: Some(bug), ..Saboteur::default() });
-        let reported = catch_unwind(AssertUnwindSafe(|| tell_sabotaged(seed, 400, &saboteur)));
+        let reported = catch_unwind(AssertUnwindSafe(|| {
+            if ORDER_BUGS.contains(&bug) {
+                tell_ordered(seed, 400, &saboteur);
+            } else {
+                tell_sabotaged(seed, 400, &saboteur);
+            }
+        }));
         deeds += saboteur.deeds.load(Ordering::SeqCst);
         if let Err(panic) = reported {
             let noticed = saboteur.noticed.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -268,7 +324,7 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
 #[test]
 fn the_model_notices_every_seeded_bug() {
     let mut missed = Vec::new();
-    for bug in BUGS {
+    for bug in BUGS.into_iter().chain(ORDER_BUGS) {
         match hunt(bug) {
             Ok((seed, deeds, message)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {message}"),
             Err(deeds) => {
@@ -277,6 +333,6 @@ fn the_model_notices_every_seeded_bug() {
             }
         }
     }
-    println!("caught {} of {}", BUGS.len() - missed.len(), BUGS.len());
+    println!("caught {} of {}", BUGS.len() + ORDER_BUGS.len() - missed.len(), BUGS.len() + ORDER_BUGS.len());
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }

@@ -36,6 +36,7 @@ mod late;
 mod memory;
 mod namespaces;
 mod operator;
+mod ordered;
 mod otlp;
 mod power;
 mod promises;

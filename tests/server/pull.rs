@@ -2,6 +2,7 @@
 //! at once, and thousands that wait.
 
 mod gone;
+mod ordered;
 mod vain;
 
 use std::{

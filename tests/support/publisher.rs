@@ -89,6 +89,7 @@ pub(crate) fn rules() -> RegistryRules {
             reconnect_wait: Duration::ZERO,
             concurrency_max: 16,
             leases_max: 100,
+            ordered_events_max: 100_000,
             connections: gridhook::deliver::resource::Connections::default(),
             client_certificates: gridhook::deliver::ClientCertificates::default(),
             places: config.dead_letter.places.clone(),

@@ -107,6 +107,7 @@ pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) ->
                 "response wait",
                 optional(webhook.response_timeout_in_seconds, |seconds| format::span(Duration::from_secs(seconds))),
             ),
+            ("order", optional(properties.ordering.as_ref(), |ordering| ordering.key.clone())),
             ("dead letters", destination.unwrap_or_else(|| "no destination".to_owned())),
             ("labels", optional(properties.labels.as_deref(), format::list)),
             ("expires", of(&properties.expiration_time_utc)),

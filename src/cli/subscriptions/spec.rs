@@ -56,6 +56,9 @@ pub(super) struct SubscriptionSpecArgs {
     /// Time within which the endpoint must begin its response, in whole seconds, such as 5s
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
     response_timeout: Option<u64>,
+    /// Key of the order: events with the same value are delivered one after the other, such as subject or data.order.id
+    #[arg(long, value_name = "KEY", help_heading = "Settings")]
+    ordering_key: Option<String>,
     /// Dead-letter destination: resource id of a storage account, or a URL such as s3://bucket/prefix
     #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
     dead_letters: Option<String>,
@@ -135,6 +138,7 @@ impl SubscriptionSpecArgs {
             ("deadLetterDestination.properties.blobContainerName".to_owned(), text(&self.container)),
             ("labels".to_owned(), list(&self.labels)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
+            ("ordering.key".to_owned(), text(&self.ordering_key)),
             ("startsFrom".to_owned(), text(&self.starts_from)),
         ]);
         Ok(properties)
@@ -213,6 +217,7 @@ impl SubscriptionSpecArgs {
             ("filtersConfiguration.includedEventTypes".to_owned(), list(&self.event_types)),
             ("filtersConfiguration.filters".to_owned(), (!filters.is_empty()).then(|| filters.into())),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
+            ("ordering.key".to_owned(), text(&self.ordering_key)),
             ("startsFrom".to_owned(), text(&self.starts_from)),
         ]);
         Ok(properties)

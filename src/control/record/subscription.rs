@@ -14,7 +14,12 @@ use crate::{
         resource::Resource,
     },
     event::{Name, Schema, SubscriptionId, Timestamp},
-    policy::{dead_letter_store, filter::Filter, property::DeliveryProperty, transform::Transform},
+    policy::{
+        dead_letter_store,
+        filter::{Filter, key::FilterKey},
+        property::DeliveryProperty,
+        transform::Transform,
+    },
 };
 
 /// An event subscription of a topic.
@@ -61,6 +66,9 @@ pub struct SubscriptionRecord {
     /// `onGone`, an extension.
     #[serde(default)]
     pub on_gone: OnGone,
+    /// `ordering`, an extension: events with the same value of this key are delivered one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order_key: Option<FilterKey>,
     /// `labels`, stored and returned.
     pub labels: Vec<String>,
     /// `startsFrom`, an extension: the subscription began with events that were published earlier.

@@ -78,7 +78,8 @@ impl TopicHandle {
             let (record, in_flight) = (Arc::clone(&child.shared.plan().record), child.shared.in_flight());
             child.shared.read_state(|state| {
                 let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
-                let Cursor { counters, health, held, next_due, .. } = state.cursor;
+                let next_due = state.cursor.next_retry();
+                let Cursor { counters, health, held, .. } = state.cursor;
                 let concurrency = state.endpoint.concurrency;
                 SubscriptionGlance { record, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
             })

@@ -35,8 +35,13 @@ pub use self::{
 use crate::{
     control::{
         record::{
-            audit::AuditRecord, filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
-            subscription::{RetryScheduleSpec, SubscriptionRecord}, token::TokenRecord, topic::TopicRecord,
+            audit::AuditRecord,
+            filter_version::FilterVersion,
+            namespace::NamespaceRecord,
+            proposal::Proposal,
+            subscription::{RetryScheduleSpec, SubscriptionRecord},
+            token::TokenRecord,
+            topic::TopicRecord,
         },
         tokens::Tokens,
         validation::EndpointValidator,

@@ -136,6 +136,7 @@ impl Endpoint {
             healthy_rate: self.healthy(),
             concurrency: self.limit.get(),
             events_max: self.batch_max(),
+            order: None,
         }
     }
 

@@ -62,6 +62,7 @@ fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
         EventState::Open | EventState::Unread { .. } | EventState::InFlight { .. } | EventState::Pending { .. } => {
             (0, now)
         }
+        EventState::HeldBack { .. } => return None,
         EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     event::{Lane, Seq, Timestamp},
-    policy::record::{Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, job::Job},
+    policy::record::{HELD_BACK, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, job::Job},
 };
 
 /// How far a subscription has come: one small record, written once per group of outcomes.
@@ -82,6 +82,11 @@ impl Cursor {
     /// The first event that any lane may still read.
     pub fn low(&self) -> Option<Seq> {
         self.lanes.iter().map(LaneCursor::low).min()
+    }
+
+    /// When the first retry is due. Events that are held back have no time.
+    pub fn next_retry(&self) -> Option<Timestamp> {
+        self.next_due.filter(|due| *due != HELD_BACK)
     }
 
     /// The lanes of published events: all but those of jobs.

@@ -104,4 +104,19 @@ pub struct EndpointView {
     pub concurrency: u32,
     /// Maximum events per request.
     pub events_max: u32,
+    /// What the order by key holds back; [`None`] without an order.
+    pub order: Option<OrderView>,
+}
+
+/// What a subscription holds back, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderView {
+    /// Keys that hold back events.
+    pub keys: usize,
+    /// Events that are held back.
+    pub events: usize,
+    /// Events in flight, waiting for a retry or held back.
+    pub tracked: usize,
+    /// Maximum of these.
+    pub tracked_max: usize,
 }

@@ -21,6 +21,10 @@ impl Traffic {
     }
 }
 
+/// The due time of a delivery that is held back behind an earlier event of its order key: later than any other. It is
+/// sent once that event has ended.
+pub const HELD_BACK: Timestamp = Timestamp(u64::MAX - 1);
+
 /// The pending record: an event that failed and will be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDelivery {

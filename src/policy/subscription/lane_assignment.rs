@@ -180,7 +180,8 @@ impl Subscription {
     pub(super) fn split_off_backlog(&mut self) {
         let least = u64::from(self.settings.backlog_min.max(1));
         let follows = lane_mut(&mut self.lanes, Lane::BACKLOG).map(|lane| lane.end());
-        let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE) else { return };
+        // New events of a key follow those of the backlog.
+        let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE).filter(|_| self.ordering.is_none()) else { return };
         let end = self.away.min(self.end);
         if end.0.saturating_sub(live.read().0) < least || follows.is_some_and(|end| end != Some(live.read())) {
             return;

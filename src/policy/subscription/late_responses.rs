@@ -83,8 +83,10 @@ impl Subscription {
 
     /// Whether only the disk knows the state of this delivery.
     fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
+        let held = !key.0.is_job() && self.ordering.as_ref().is_some_and(|ordering| ordering.due_of(key.1).is_some());
         let queue = self.queue(key.0);
-        let known = queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != WindowEntry::Nothing;
+        let known =
+            held || queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != WindowEntry::Nothing;
         !known && !self.requests.items().any(|item| item.key() == key)
     }
 
@@ -127,7 +129,12 @@ impl Subscription {
         if let Some(found) = queue.take_out(item) {
             return Some(found);
         }
-        let due = match queue.due.find(key) {
+        let held =
+            self.ordering.as_ref().filter(|_| !item.lane.is_job()).and_then(|ordering| ordering.due_of(item.seq));
+        if held.is_some() {
+            return Some(SendItem { due: held, ..item });
+        }
+        let due = match self.queue(item.lane).due.find(key) {
             WindowEntry::Pending(due) => Some(due),
             WindowEntry::Left => None,
             WindowEntry::Nothing => dues.get(&key).copied(),

@@ -127,7 +127,9 @@ impl Subscription {
     /// How many more events may be received for the first time.
     pub(super) fn room(&self) -> u32 {
         let Some(PullSettings { leases_max, .. }) = self.settings.pull else { return u32::MAX };
-        u32::try_from(u64::from(leases_max).saturating_sub(self.counters.pending)).unwrap_or(u32::MAX)
+        let held_back = self.ordering.as_ref().map_or(0, |ordering| ordering.held() as u64);
+        let leased = self.counters.pending.saturating_sub(held_back);
+        u32::try_from(u64::from(leases_max).saturating_sub(leased)).unwrap_or(u32::MAX)
     }
 
     pub(super) fn on_receive(&mut self, client: ReceiveId, events_max: u32) {

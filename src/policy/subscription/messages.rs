@@ -14,6 +14,7 @@ use crate::{
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
         filter::key::FilterKey,
+        order::OrderSettings,
         outcome::RequestResult,
         record::{
             Command, DueKey, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, Traffic,
@@ -43,6 +44,8 @@ pub struct SubscriptionSettings {
     pub batch: BatchLimits,
     /// Keys whose values all events of a request share.
     pub grouping: Arc<[FilterKey]>,
+    /// The order of events; [`None`] if there is none.
+    pub order: Option<Arc<OrderSettings>>,
     /// Maximum requests in flight.
     pub concurrency_max: u32,
     /// The maximum rate of requests: the smaller of what the endpoint granted and what the subscription sets.

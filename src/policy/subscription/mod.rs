@@ -13,6 +13,7 @@
 //! | `in_flight` | the requests in flight |
 //! | `jobs` | replays and other jobs |
 //! | `redrive` | dead letters that are sent again |
+//! | `ordering` | order by key: which events wait for an earlier one of their key |
 //! | `lease`, `idle` | pull delivery: leases, and due events that no client waits for |
 //! | `timers` | when to act if nothing happens before |
 //! | `settle` | the consequences of a request's outcome |
@@ -43,6 +44,7 @@ mod late_responses;
 mod lease;
 mod lookup;
 mod messages;
+mod ordering;
 mod pending_write;
 mod queue;
 mod redrive;
@@ -55,13 +57,14 @@ use std::{collections::HashSet, sync::Arc};
 use excerpt::ExcerptCache;
 use in_flight::InFlight;
 use jobs::Jobs;
-use lane_assignment::{ExpiryScan, is_sent};
+use lane_assignment::{ExpiryScan, is_own, is_sent};
 use late_responses::LateResponses;
 use lease::Leases;
 use lookup::Lookup;
 pub use messages::{
     CoreStep, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings, SubscriptionWrite,
 };
+use ordering::Ordering;
 use pending_write::PendingWrite;
 use queue::SendQueue;
 
@@ -71,7 +74,7 @@ use crate::{
         endpoint::Endpoint,
         lane::LaneReader,
         record::{
-            Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts, Traffic,
+            Command, CommandRefused, Counters, Cursor, EndpointView, HELD_BACK, Health, OutcomeCounts, Traffic,
             lease::RELEASED_FOR,
         },
         retry::{self, Jitter},
@@ -95,6 +98,7 @@ pub struct Subscription {
     replays: SendQueue,
     jobs: Jobs,
     requests: InFlight,
+    ordering: Option<Ordering>,
     /// Whether expiry is suspended because the clock is not trusted.
     expiry_held: bool,
     turn: usize,
@@ -138,23 +142,32 @@ impl Subscription {
             None => retry::longest_wait(&settings.edition, settings.destination),
             Some(pull) => RELEASED_FOR.max(pull.lock),
         };
+        let ordering = settings.order.as_ref().map(|order| {
+            let open = requests.iter().flat_map(|request| &request.items).map(SendItem::key);
+            let open = open.chain(lost.iter().copied()).filter(|(lane, _)| !lane.is_job());
+            Ordering::recover(order.tracked_max, settings.pull.is_some(), open, cursor.next_due.is_some())
+        });
+        // An event that is held back is not in the window, unless the order was removed.
+        let next_due = cursor.next_due.filter(|due| ordering.is_none() || *due != HELD_BACK);
         let due = match settings.pull {
-            None => RetryWindow::recover(cursor.next_due, longest_wait),
+            None => RetryWindow::recover(next_due, longest_wait),
             // The number of leased events is bounded, and due events are examined even if no client waits.
-            Some(_) => RetryWindow::recover_roomy(cursor.next_due, longest_wait),
+            Some(_) => RetryWindow::recover_roomy(next_due, longest_wait),
         };
         // Without a job no job delivery is pending.
-        let jobs_due = cursor.next_due.filter(|_| !cursor.jobs.is_empty());
+        let jobs_due = next_due.filter(|_| !cursor.jobs.is_empty());
+        let settings_ordered = ordering.is_some();
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
             aging: ExpiryScan::recover(cursor.health),
             away: end,
             settings,
             lanes,
-            own: SendQueue::new(due, lost_of(Traffic::Own)),
-            replays: SendQueue::new(RetryWindow::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs)),
+            own: SendQueue::new(due, lost_of(Traffic::Own), settings_ordered),
+            replays: SendQueue::new(RetryWindow::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs), false),
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             requests: InFlight::recover(requests, next_request),
+            ordering,
             expiry_held: false,
             turn: 0,
             end,
@@ -172,6 +185,28 @@ impl Subscription {
     /// Processes one input.
     pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         let mut effects = Vec::new();
+        if let Some(input) = self.recovers_order(input) {
+            self.on_input(input, &mut effects, now, jitter);
+        }
+        for postponed in self.take_postponed() {
+            self.on_input(postponed, &mut effects, now, jitter);
+        }
+        if self.is_recovering() {
+            self.ask_for_order(&mut effects);
+            return CoreStep { write: self.write(now), effects };
+        }
+        self.fail_overdue_requests(now, jitter);
+        self.settle_claims(now);
+        self.pump(&mut effects, now);
+        if self.connects(now).is_some_and(|due| due <= now) {
+            self.endpoint.connecting();
+            effects.push(Effect::Connect);
+        }
+        effects.extend([self.late.lookup(), self.leases.lookup()].into_iter().filter_map(Lookup::next_effect));
+        CoreStep { write: self.write(now), effects }
+    }
+
+    fn on_input(&mut self, input: Input, effects: &mut Vec<Effect>, now: Timestamp, jitter: Jitter) {
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
@@ -179,7 +214,8 @@ impl Subscription {
                 let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
                 self.leases.looked();
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
-                    lane.answer(from, upto, total, events, grouping);
+                    let order = self.settings.order.as_deref().filter(|_| is_own(lane.lane()));
+                    lane.answer((from, upto), total, events, grouping, order);
                 }
             }
             Input::Unreadable { lane, from, upto } => {
@@ -212,21 +248,13 @@ impl Subscription {
                 self.own.due.durable();
                 self.replays.due.durable();
                 self.jobs.durable();
-                effects = self.leases.durable();
+                effects.extend(self.leases.durable());
+                self.release_durable();
             }
             Input::Command(command) => self.on_command(command, now),
             Input::Redrive(page) => self.redrive_dead_letters(*page, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, jitter),
         }
-        self.fail_overdue_requests(now, jitter);
-        self.settle_claims(now);
-        self.pump(&mut effects, now);
-        if self.connects(now).is_some_and(|due| due <= now) {
-            self.endpoint.connecting();
-            effects.push(Effect::Connect);
-        }
-        effects.extend([self.late.lookup(), self.leases.lookup()].into_iter().filter_map(Lookup::next_effect));
-        CoreStep { write: self.write(now), effects }
     }
 
     /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at once, and the backlog
@@ -296,7 +324,7 @@ impl Subscription {
 
     /// The endpoint's state, for people.
     pub fn endpoint(&self, now: Timestamp) -> EndpointView {
-        self.endpoint.view(now)
+        EndpointView { order: self.ordering.as_ref().map(Ordering::view), ..self.endpoint.view(now) }
     }
 
     /// Why a command does not apply in the current state.
@@ -357,6 +385,9 @@ impl Subscription {
         let cursor = self.cursor();
         self.own.due.written();
         self.replays.due.written();
+        if let Some(ordering) = &mut self.ordering {
+            ordering.written();
+        }
         self.jobs.written();
         self.leases.written();
         Some(self.pending_write.take(cursor, now))

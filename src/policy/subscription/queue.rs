@@ -9,7 +9,7 @@ use crate::{
     policy::{
         SendItem,
         batch::{self, BatchLimits, ReadyEvent},
-        record::DueKey,
+        record::{DueKey, HELD_BACK},
         retry_window::RetryWindow,
     },
 };
@@ -37,6 +37,8 @@ pub(super) struct SendQueue {
     pub(super) due: RetryWindow,
     /// Open at recovery and not in flight: fetched and sent again.
     lost: VecDeque<(Lane, Seq)>,
+    /// No longer held back by an earlier event of their key. [`None`] if events have no order.
+    released: Option<VecDeque<(Lane, Seq)>>,
     fetching: Vec<WantedEvents>,
     /// Ready to be sent again.
     retries: VecDeque<ReadyEvent>,
@@ -45,19 +47,43 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn new(due: RetryWindow, lost: impl Iterator<Item = (Lane, Seq)>) -> Self {
-        Self { due, lost: lost.collect(), fetching: Vec::new(), retries: VecDeque::new(), idle: IdleLanes::default() }
+    pub(super) fn new(due: RetryWindow, lost: impl Iterator<Item = (Lane, Seq)>, ordered: bool) -> Self {
+        let released = ordered.then(VecDeque::new);
+        Self {
+            due,
+            lost: lost.collect(),
+            released,
+            fetching: Vec::new(),
+            retries: VecDeque::new(),
+            idle: IdleLanes::default(),
+        }
     }
 
     /// Keys that are being fetched, ready or idle.
     pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
-        self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys())
+        let released = self.released.iter().flatten().copied();
+        self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys()).chain(released)
+    }
+
+    /// An event is no longer held back; with its due time, if it has a pending record.
+    pub(super) fn release(&mut self, (lane, seq, due): (Lane, Seq, Option<Timestamp>)) {
+        self.put_back([WantedEvents { key: (lane, seq), due }]);
+    }
+
+    /// Whether the event was open at recovery.
+    pub(super) fn is_lost(&self, key: (Lane, Seq)) -> bool {
+        self.lost.contains(&key)
+    }
+
+    /// An event that was open at recovery is held back.
+    pub(super) fn forget_lost(&mut self, key: (Lane, Seq)) {
+        self.lost.retain(|lost| *lost != key);
     }
 
     /// Whether anything is to be sent at once.
     pub(super) fn waits(&self) -> bool {
-        !self.lost.is_empty() || !self.retries.is_empty()
+        !self.lost.is_empty() || !self.retries.is_empty() || self.released.iter().flatten().next().is_some()
     }
 
     /// Whether events of these lanes were open at recovery and are to be fetched.
@@ -108,9 +134,8 @@ impl SendQueue {
 
     /// Returns idle keys to the window: those that expired, or the first `max` if a client waits.
     pub(super) fn wake_idle(&mut self, expired_by: Timestamp, wanted: bool, max: usize) {
-        for key in self.idle.take(expired_by, wanted, max) {
-            self.due.put_back(key);
-        }
+        let woken = self.idle.take(expired_by, wanted, max);
+        self.put_back(woken.into_iter().map(WantedEvents::of_due));
     }
 
     /// When the first idle event expires.
@@ -127,7 +152,8 @@ impl SendQueue {
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
-        self.due.first().into_iter().chain(fetching).chain(ready).chain(self.idle.first_due()).min()
+        let released = self.released.iter().flatten().map(|_| HELD_BACK).next();
+        self.due.first().into_iter().chain(fetching).chain(ready).chain(self.idle.first_due()).chain(released).min()
     }
 
     /// Keys to fetch next, of the lanes that may send now. Empty while a fetch is in progress.
@@ -145,8 +171,15 @@ impl SendQueue {
             }
         }
         self.lost = left;
-        self.fetching
-            .extend(self.due.take(now, max - self.fetching.len(), may_go).into_iter().map(WantedEvents::of_due));
+        // Neither retries nor released events starve the others.
+        let room = max - self.fetching.len();
+        let released = self.released.iter().flatten().count().min(room.div_ceil(2));
+        self.fetching.extend(self.due.take(now, room - released, may_go).into_iter().map(WantedEvents::of_due));
+        if let Some(released) = &mut self.released {
+            let room = (max - self.fetching.len()).min(released.len());
+            let first = released.drain(..room);
+            self.fetching.extend(first.map(|key| WantedEvents { key, due: Some(HELD_BACK) }));
+        }
         self.fetching.iter().map(|wanted| wanted.key).collect()
     }
 
@@ -174,9 +207,10 @@ impl SendQueue {
 
     pub(super) fn put_back(&mut self, wanted: impl IntoIterator<Item = WantedEvents>) {
         for WantedEvents { key: (lane, seq), due } in wanted {
-            match due {
-                Some(due) => self.due.put_back(DueKey { due, lane, seq }),
-                None => self.lost.push_back((lane, seq)),
+            match (due, &mut self.released) {
+                (Some(HELD_BACK), Some(released)) => released.push_back((lane, seq)),
+                (Some(due), _) => self.due.put_back(DueKey { due, lane, seq }),
+                (None, _) => self.lost.push_back((lane, seq)),
             }
         }
     }
@@ -186,6 +220,12 @@ impl SendQueue {
         let key = item.key();
         if let Some(place) = self.retries.iter().position(|ready| ready.item.key() == key) {
             return self.retries.remove(place).map(|ready| ready.item);
+        }
+        if let Some(released) = &mut self.released
+            && let Some(place) = released.iter().position(|released| *released == key)
+        {
+            released.remove(place);
+            return Some(SendItem { due: Some(HELD_BACK), ..item });
         }
         let place = self.fetching.iter().position(|wanted| wanted.key == key)?;
         Some(SendItem { due: self.fetching.remove(place).due, ..item })
@@ -197,5 +237,8 @@ impl SendQueue {
         self.fetching.retain(|wanted| wanted.key != key);
         self.retries.retain(|ready| ready.item.key() != key);
         self.idle.drop_key(key);
+        if let Some(released) = &mut self.released {
+            released.retain(|released| *released != key);
+        }
     }
 }

@@ -13,17 +13,18 @@ use std::collections::HashSet;
 use super::{
     Subscription,
     lane_assignment::is_own,
+    ordering::{LANE_WAITING_MAX, WAITING_BYTES},
     queue::{SendQueue, WantedEvents},
 };
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
     policy::{
         Effect, SendItem,
-        batch::{BatchLimits, LastAttempt, ReadyEvent},
+        batch::{BatchLimits, LastAttempt, ReadyEvent, Turn},
         lane::LaneReader,
         outcome::Reason,
         property::PropertyGroup,
-        record::{DueKey, FetchedPending, Health, PendingDelivery, RecordChange, Traffic},
+        record::{DueKey, FetchedPending, HELD_BACK, Health, PendingDelivery, RecordChange, Traffic},
         retry_window::WindowEntry,
         runs::SeqRuns,
     },
@@ -204,7 +205,9 @@ impl Subscription {
             Traffic::Own => &mut self.own,
             Traffic::Jobs => &mut self.replays,
         };
-        queue.due.answer(keys, all, |key| engaged.contains(&(key.lane, key.seq)));
+        // Events that are held back are last, and known.
+        let due = if self.ordering.is_some() { keys.partition_point(|key| key.due < HELD_BACK) } else { keys.len() };
+        queue.due.answer(&keys[..due], all || due < keys.len(), |key| engaged.contains(&(key.lane, key.seq)));
     }
 
     pub(super) fn on_fetched(&mut self, fetched: Vec<FetchedPending>, now: Timestamp) {
@@ -217,11 +220,13 @@ impl Subscription {
                 // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
                 continue;
             }
-            if let Some(misdated) = pending.as_ref().filter(|pending| self.own.due.is_out_of_range(pending.due, now)) {
+            let is_misdated =
+                |pending: &&PendingDelivery| pending.due != HELD_BACK && self.own.due.is_out_of_range(pending.due, now);
+            if let Some(misdated) = pending.as_ref().filter(is_misdated) {
                 self.reschedule(lane, seq, misdated, now);
                 continue;
             }
-            if let Some(due) = due.filter(|due| *due > now) {
+            if let Some(due) = due.filter(|due| *due > now && *due != HELD_BACK) {
                 // Its due time was too far in the future when it was fetched, and no longer is.
                 let queue = self.queue(lane);
                 if queue.due.find((lane, seq)) == WindowEntry::Nothing {
@@ -239,7 +244,7 @@ impl Subscription {
             match event {
                 Some(event) => {
                     let group = PropertyGroup::of(&self.settings.grouping, &event);
-                    let ready = ReadyEvent { item, event, last, group };
+                    let ready = ReadyEvent { item, event, last, group, order: None };
                     if self.is_pulled() {
                         self.take_up(ready, now);
                     } else {
@@ -288,10 +293,14 @@ impl Subscription {
         let events_max = self.batch_max();
         let limits = BatchLimits { events_max, ..self.settings.batch };
         let turn = (self.turn + 1) % TURNS.len();
+        let first = self.first_lane();
         for share in TURNS[turn] {
             let lane = match share {
-                SendShare::Live => self.lane_ready(|lane| lane == Lane::LIVE),
-                SendShare::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_own(lane)),
+                SendShare::Live => {
+                    self.lane_ready(|lane| lane == Lane::LIVE && first.is_none_or(|first| lane == first))
+                }
+                SendShare::Backlog => self
+                    .lane_ready(|lane| lane != Lane::LIVE && is_own(lane) && first.is_none_or(|first| lane == first)),
                 SendShare::Retries if self.own.ready().is_empty() => None,
                 SendShare::Retries => {
                     self.turn = turn;
@@ -301,7 +310,10 @@ impl Subscription {
             if let Some(lane) = lane {
                 self.turn = turn;
                 let limits = BatchLimits { events_max: events_max.min(self.room()), ..limits };
-                return self.take(lane, limits, now);
+                let batch = self.take(lane, limits, now);
+                if !batch.is_empty() {
+                    return batch;
+                }
             }
         }
         Vec::new()
@@ -310,21 +322,42 @@ impl Subscription {
     /// The first such lane with something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
         let settled = !self.awaits_lane_assignment() && self.room() > 0;
-        self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.ready() > 0)
+        self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.has_sendable())
+    }
+
+    /// The only lane that may send if events have an order: the one with the oldest unread events.
+    fn first_lane(&self) -> Option<Lane> {
+        self.ordering.as_ref()?;
+        let behind = self.lanes.iter().filter(|lane| !lane.lane().is_job() && lane.is_behind(self.end));
+        behind.min_by_key(|lane| lane.read()).map(LaneReader::lane)
     }
 
     /// Takes a batch from a lane, which passes the filtered events before it.
     pub(super) fn take(&mut self, lane: usize, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
         let lane = &mut self.lanes[lane];
-        let batch = lane.take(limits);
-        let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len()));
+        let (batch, aside) = match &self.ordering {
+            Some(ordering) if is_own(lane.lane()) => {
+                let crowded = lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
+                lane.take(limits, ordering.turns(crowded))
+            }
+            Some(_) | None => lane.take(limits, |_| Turn::Go),
+        };
+        let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len() + aside.len()));
         self.count_skipped(name, skipped, now);
+        if let Some(ordering) = &mut self.ordering {
+            for (ready, key) in batch.iter().filter_map(|ready| Some((ready, ready.order?))) {
+                ordering.begin(ready.item.seq, key);
+            }
+        }
+        for ready in aside {
+            self.set_aside(ready, now);
+        }
         batch
     }
 
     /// Whether any event is ready, apart from jobs.
     pub(super) fn is_ready(&self) -> bool {
-        !self.own.ready().is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.ready() > 0)
+        !self.own.ready().is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.has_sendable())
     }
 
     fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
@@ -349,8 +382,18 @@ impl Subscription {
         let is_old = |lane: &LaneReader| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
         let old_only = probes && self.lanes.iter().any(is_old);
         let may_read = self.is_wanted() && self.room() > 0;
+        let first = self.first_lane();
+        let has_room = |lane: &LaneReader| {
+            // Events of keys in flight must not hide those of other keys.
+            lane.ready() < batch
+                || lane.is_stalled() && lane.ready() < LANE_WAITING_MAX && lane.ready_bytes() < WAITING_BYTES
+        };
         let wanting = |lane: &&mut LaneReader| {
-            !dividing && is_own(lane.lane()) && lane.ready() < batch && !(old_only && lane.lane() == Lane::LIVE)
+            !dividing
+                && is_own(lane.lane())
+                && has_room(lane)
+                && first.is_none_or(|first| lane.lane() == first)
+                && !(old_only && lane.lane() == Lane::LIVE)
         };
         for lane in self.lanes.iter_mut().filter(wanting).filter(|_| may_read) {
             if let Some((from, end)) = lane.next_read(self.end) {

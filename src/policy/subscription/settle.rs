@@ -18,7 +18,9 @@ use crate::{
         edition::StepOrigin,
         endpoint::RequestReport,
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
-        record::{DeadLetterRecord, DueKey, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
+        record::{
+            DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+        },
         retry::{self, Jitter, RetryDecision},
         runs::SeqRuns,
     },
@@ -230,6 +232,7 @@ impl Subscription {
     pub(super) fn defer(&mut self, item: SendItem, due: Timestamp, last: LastAttempt) {
         let LastAttempt { outcome: last, status, tried } = last;
         let SendItem { lane, seq, attempts, due: was_due, .. } = item;
+        let due = if self.is_behind_in_order((lane, seq)) { HELD_BACK } else { due };
         if was_due.is_none() {
             if !self.first_outcome(item) {
                 return;
@@ -242,21 +245,26 @@ impl Subscription {
         let pending = PendingDelivery { attempts, due, last, status, tried, received };
         self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due });
         self.invalidate_lookups((lane, seq));
-        if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
+        if let Some(was_due) = was_due.filter(|was_due| *was_due != due && !self.is_held_back(*was_due)) {
             self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
         }
-        self.queue(lane).due.insert(DueKey { due, lane, seq });
+        if !self.is_held_back(due) {
+            self.queue(lane).due.insert(DueKey { due, lane, seq });
+        }
     }
 
     /// Ends the pending delivery. Returns false if its end has been written already.
     pub(super) fn leave(&mut self, item: SendItem) -> bool {
+        self.end_of_turn(item.key());
         let Some(was_due) = item.due else { return self.first_outcome(item) };
         let SendItem { lane, seq, .. } = item;
         self.invalidate_lookups((lane, seq));
         self.leases.end((lane, seq));
         self.count(lane, |counters| counters.pending = counters.pending.saturating_sub(1));
         self.pending_write.change(RecordChange::Settle { lane, seq, was_due });
-        self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
+        if !self.is_held_back(was_due) {
+            self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
+        }
         true
     }
 

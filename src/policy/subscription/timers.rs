@@ -4,11 +4,17 @@
 //! returned, because that input wakes the state machine.
 
 use super::Subscription;
-use crate::{event::Timestamp, policy::record::Health};
+use crate::{
+    event::Timestamp,
+    policy::record::{HELD_BACK, Health},
+};
 
 impl Subscription {
     /// When to absorb an [`Input::Tick`](crate::policy::Input::Tick) if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.is_recovering() {
+            return None;
+        }
         let request = self.requests.oldest().map(|(_, deadline)| deadline);
         [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
     }
@@ -65,6 +71,8 @@ impl Subscription {
     /// When the first pending delivery is due, wherever it is.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.requests.items().filter_map(|item| item.due);
-        self.own.first_due().into_iter().chain(self.replays.first_due()).chain(in_flight).min()
+        let held = self.ordering.as_ref().filter(|ordering| ordering.holds_any()).map(|_| HELD_BACK);
+        let pending = self.own.first_due().into_iter().chain(self.replays.first_due());
+        pending.chain(in_flight).chain(held).min()
     }
 }

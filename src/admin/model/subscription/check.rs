@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 
 use url::Url;
 
-use super::{BlobBody, DeadLetterBody, FilterBody, advanced};
+use super::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, advanced};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name},
     control::record::subscription::{
         OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience, Webhook,
     },
     event::{Schema, Timestamp},
-    policy::filter::Filter,
+    policy::filter::{Filter, key::FilterKey},
 };
 
 /// Checks an endpoint URL. Errors never contain it, because it may have a secret.
@@ -248,6 +248,49 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
         OnGone::Retry => "retry",
         OnGone::Disable => "disable",
     }
+}
+
+/// `onFailure` of `ordering`.
+pub(super) const SKIP: &str = "skip";
+
+/// Names that differ between the events of a key, or never differ.
+const NO_ORDER_KEYS: [&str; 10] = [
+    "id",
+    "type",
+    "eventtype",
+    "time",
+    "eventtime",
+    "data",
+    "dataversion",
+    "specversion",
+    "datacontenttype",
+    "dataschema",
+];
+
+/// Reads `ordering` for events in schema `input`.
+pub(super) fn ordering(given: Option<OrderingBody>, input: Schema) -> Result<Option<FilterKey>, InvalidRequest> {
+    let Some(OrderingBody { key: given, on_failure }) = given else { return Ok(None) };
+    if let Some(other) = on_failure.filter(|given| given != SKIP) {
+        let problem = format!("is \"{}\"; allowed is {SKIP}", other.escape_debug());
+        return Err(InvalidRequest::new("ordering.onFailure", problem));
+    }
+    let key = FilterKey::from(given.clone());
+    let is_useless = NO_ORDER_KEYS.contains(&given.to_lowercase().as_str());
+    if is_useless || key.check(input).is_err() {
+        let allowed = match input {
+            Schema::EventGrid => "subject, topic and data.<path>",
+            Schema::CloudEvents => "subject, source, an extension attribute and data.<path>",
+            Schema::Custom => "subject and data.<path>, or another path in the event",
+        };
+        let problem = format!("is \"{}\"; allowed are {allowed}", given.escape_debug());
+        return Err(InvalidRequest::new("ordering.key", problem));
+    }
+    Ok(Some(key))
+}
+
+/// The body of `ordering`.
+pub(super) fn ordering_body(key: Option<&FilterKey>) -> Option<OrderingBody> {
+    key.map(|key| OrderingBody { key: key.as_str().to_owned(), on_failure: Some(SKIP.to_owned()) })
 }
 
 /// Reads `expirationTimeUtc`; the caller checks that it is in the future.

@@ -56,13 +56,14 @@ const UNSUPPORTED: [UnsupportedProperty; 2] = [
     },
 ];
 
-const ENUMERATIONS: [Enumeration; 6] = [
+const ENUMERATIONS: [Enumeration; 7] = [
     ("destination.endpointType", Resource::ENDPOINT_TYPES),
     ("destination.properties.deliveryAttributeMappings.[].type", &attribute::TYPES),
     ("filter.advancedFilters.[].operatorType", &advanced::OPERATORS),
     ("eventDeliverySchema", &DELIVERY_SCHEMAS),
     ("deadLetterDestination.endpointType", &[STORAGE_BLOB]),
     ("onGone", &["retry", "disable"]),
+    ("ordering.onFailure", &[check::SKIP]),
 ];
 
 /// The `endpointType` of a destination.
@@ -108,6 +109,8 @@ pub(in crate::admin) struct SubscriptionBodyProperties {
     dead_letter_in_probation: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_gone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ordering: Option<OrderingBody>,
     /// For a new event subscription: time of the first stored event to deliver, such as `2026-01-01T00:00:00Z`
     #[serde(skip_serializing_if = "Option::is_none")]
     starts_from: Option<String>,
@@ -127,6 +130,21 @@ pub(in crate::admin) struct FilterBody {
     advanced_filters: Option<Vec<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enable_advanced_filtering_on_arrays: Option<bool>,
+}
+
+/// Order of events, an extension.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = Ordering)]
+pub(in crate::admin) struct OrderingBody {
+    /// Events with the same value of this key are delivered one after the other: `subject`, `source`, `topic`, an
+    /// extension attribute or a path such as `data.order.id`
+    #[schema(example = "subject")]
+    key: String,
+    /// What follows a dead letter: `skip` goes on with the next event of the key
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "skip")]
+    on_failure: Option<String>,
 }
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
@@ -273,6 +291,7 @@ fn record(
         retry_schedule: retry.schedule,
         dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
+        order_key: check::ordering(properties.ordering, topic.input_schema)?,
         dead_letter,
         identities: ManagedIdentities::default(),
         labels: properties.labels.unwrap_or_default(),
@@ -311,6 +330,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         identities: _,
         dead_letter_in_probation,
         on_gone,
+        order_key,
         starts_from,
         labels,
         expires,
@@ -338,6 +358,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
+        ordering: check::ordering_body(order_key.as_ref()),
         starts_from: starts_from.map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DeadLetterBody, FilterBody, RetryBody, destination, namespace, settable};
+use super::{DeadLetterBody, FilterBody, OrderingBody, RetryBody, destination, namespace, settable};
 use crate::{
     admin::model::{drop_read_only, merge, system_data, value_of},
     control::record::{
@@ -56,6 +56,7 @@ struct SubscriptionViewSchema {
     event_delivery_schema: String,
     retry_policy: RetryBody,
     dead_letter_destination: Option<DeadLetterBody>,
+    ordering: Option<OrderingBody>,
     expiration_time_utc: Option<String>,
 }
 

@@ -17,6 +17,9 @@ use crate::{
 impl Subscription {
     /// When the endpoint has room for a job's request; [`None`] if only an outcome can make room.
     fn spares_jobs(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.ordering.is_some() && self.requests.count_of_jobs() > 0 {
+            return None;
+        }
         self.endpoint.jobs_open(self.requests.count_of_jobs(), self.jobs.left, now)
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{DestinationBody, DestinationSchema, dead_letter};
-use crate::admin::model::subscription::advanced;
+use crate::admin::model::subscription::{OrderingBody, advanced};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +28,8 @@ pub(in crate::admin) struct NamespaceSubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub(super) expiration_time_utc: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ordering: Option<OrderingBody>,
     /// For a new event subscription: time of the first stored event to deliver
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) starts_from: Option<String>,

@@ -15,8 +15,7 @@ use super::{
 use crate::{
     admin::model::{
         EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
-        drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take,
-        value_of,
+        drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, take, value_of,
     },
     control::record::{
         subscription::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
@@ -43,7 +42,7 @@ const LOCK_SECONDS: ValueRange = ValueRange {
 /// Key of a destination with an identity.
 const IDENTIFIED: &str = "deliveryWithResourceIdentity";
 
-const ENUMERATIONS: [Enumeration; 14] = [
+const ENUMERATIONS: [Enumeration; 15] = [
     ("properties.deliveryConfiguration.deliveryMode", &[PUSH, QUEUE]),
     ("properties.deliveryConfiguration.push.destination.endpointType", Resource::ENDPOINT_TYPES),
     (
@@ -76,6 +75,7 @@ const ENUMERATIONS: [Enumeration; 14] = [
     ),
     ("properties.filtersConfiguration.filters.[].operatorType", &advanced::OPERATORS),
     ("properties.eventDeliverySchema", &DELIVERY_SCHEMAS),
+    ("properties.ordering.onFailure", &[check::SKIP]),
 ];
 
 /// Values of `identity.type` of an event subscription.
@@ -271,6 +271,7 @@ fn record(
         identities: ManagedIdentities { delivery: None, dead_letter: of_dead_letters.flatten() },
         dead_letter_in_probation: false,
         on_gone: OnGone::default(),
+        order_key: check::ordering(properties.ordering, topic.input_schema)?,
         labels: Vec::new(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
@@ -330,6 +331,7 @@ pub(super) fn settable(record: &SubscriptionRecord) -> Value {
             filters: (!filters.is_empty()).then(|| filters.iter().map(value_of).collect()),
         }),
         expiration_time_utc: record.expires.map(|expires| expires.to_string()),
+        ordering: check::ordering_body(record.order_key.as_ref()),
         starts_from: record.starts_from.map(|starts| starts.at.to_string()),
     };
     let mut value = value_of(&properties);

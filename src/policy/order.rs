@@ -1,0 +1,32 @@
+//! Order by key: what a subscription sets. The state is part of the state machine of the subscription.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::{
+    event::Event,
+    policy::filter::{key::FilterKey, view::EventView},
+};
+
+/// The settings of an ordered subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderSettings {
+    /// Events with the same value here are delivered one after the other.
+    pub key: FilterKey,
+    /// Maximum events in flight, waiting for a retry or held back. At the limit nothing is sent for the first time.
+    pub tracked_max: usize,
+}
+
+/// The hash of an order key, only in memory. Two keys with the same hash share one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderHash(pub u64);
+
+impl OrderSettings {
+    /// The order key of an event. [`None`] if it has no text, number or boolean there: nothing orders it.
+    pub fn hash(&self, event: &Event) -> Option<OrderHash> {
+        let view = EventView::new(event);
+        let value = view.text(&self.key)?;
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Some(OrderHash(hasher.finish()))
+    }
+}

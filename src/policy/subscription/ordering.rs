@@ -1,0 +1,391 @@
+//! Order by key: an event is sent only once the one before it with the same key has ended.
+//!
+//! An event of a free key is sent from its lane. If it fails, the events behind it in its key are held back: each gets a
+//! pending record that is due at [`HELD_BACK`], and the lane passes it, so that other keys go on. When an event ends,
+//! the first one held back behind it is released. A key in flight holds back nothing at first: its next events stay in
+//! the lane, unless they are so many that other keys would not be read.
+//!
+//! Invariants:
+//! - Of a key either one request is in flight, or one event waits for a retry or is released. All others are held back
+//!   or unread. The first in the order of the log goes first.
+//! - Only keys with an event in flight, pending or held back are in memory, and their number is bounded: at the bound
+//!   no event is sent for the first time.
+//! - A released event is fetched only once its record is durable.
+//! - Recovery reads all pending deliveries, because only their events tell their keys. Meanwhile nothing is sent, and
+//!   outcomes wait.
+//!
+//! What it does not do: jobs keep no order by key. They send one request at a time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use super::Subscription;
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::{
+        Effect, Input, SendItem,
+        batch::{LastAttempt, ReadyEvent, Turn},
+        lane::LaneReader,
+        order::OrderHash,
+        outcome::Outcome,
+        record::{DueKey, FetchedPending, HELD_BACK, OrderView, PendingDelivery, RecordChange, Traffic},
+    },
+};
+
+/// Events that wait in a lane for events in flight. Above this they are held back, so that other keys are read.
+pub(super) const LANE_WAITING_MAX: usize = 256;
+
+/// The same in bytes.
+pub(super) const WAITING_BYTES: usize = 1024 * 1024;
+
+/// Pending deliveries that recovery fetches at once.
+const FETCH: usize = 256;
+
+/// An event that is held back.
+#[derive(Clone, Copy, Debug)]
+struct HeldBack {
+    lane: Lane,
+    /// [`HELD_BACK`], or [`None`] for an event that was open at recovery and has no pending record.
+    due: Option<Timestamp>,
+    /// The write that makes it durable.
+    write: u64,
+}
+
+/// The events of a key that have not ended, apart from those in the lane.
+#[derive(Debug, Default)]
+struct KeyState {
+    /// In one request, or waiting for a retry, or released.
+    going: BTreeSet<Seq>,
+    held: BTreeMap<Seq, HeldBack>,
+    /// Whether an event of the key failed and has not ended.
+    failed: bool,
+}
+
+/// The order of a subscription.
+#[derive(Debug)]
+pub(super) struct Ordering {
+    tracked_max: usize,
+    keys: HashMap<OrderHash, KeyState>,
+    tracked: HashMap<Seq, OrderHash>,
+    /// Events that are held back.
+    held: usize,
+    /// Keys with such events.
+    holding: usize,
+    /// Released, but their record is not durable.
+    released: Vec<(Seq, HeldBack)>,
+    /// The number of the next write, of the write in progress, and of the last durable one.
+    writes: (u64, u64, u64),
+    recovery: Option<Recovery>,
+    one_of_a_key: bool,
+}
+
+/// What recovery has read so far.
+#[derive(Debug)]
+struct Recovery {
+    /// The next due key to read; [`None`] if all are read.
+    from: Option<DueKey>,
+    wanted: VecDeque<(Lane, Seq)>,
+    found: BTreeMap<Seq, (Lane, Option<OrderHash>, Option<PendingDelivery>)>,
+    asked: bool,
+    is_any_due: bool,
+    /// What arrived meanwhile and needs the order.
+    inputs: Vec<Input>,
+}
+
+impl Ordering {
+    /// Nothing is known yet of the events with these keys and of those in the order of due times.
+    pub(super) fn recover(
+        tracked_max: usize,
+        one_of_a_key: bool,
+        open: impl Iterator<Item = (Lane, Seq)>,
+        is_any_due: bool,
+    ) -> Self {
+        let wanted: VecDeque<(Lane, Seq)> = open.collect();
+        let from = is_any_due.then(|| DueKey::at(Timestamp::default()));
+        let needed = is_any_due || !wanted.is_empty();
+        let recovery = Recovery { from, wanted, found: BTreeMap::new(), asked: false, is_any_due, inputs: Vec::new() };
+        Self {
+            tracked_max,
+            keys: HashMap::new(),
+            tracked: HashMap::new(),
+            held: 0,
+            holding: 0,
+            released: Vec::new(),
+            writes: (1, 0, 0),
+            recovery: needed.then_some(recovery),
+            one_of_a_key,
+        }
+    }
+
+    pub(super) fn view(&self) -> OrderView {
+        let Self { holding: keys, held: events, tracked_max, .. } = *self;
+        OrderView { keys, events, tracked: self.tracked.len(), tracked_max }
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(super) fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// Whether an event may be held back on disk that is nowhere else in memory.
+    pub(super) fn holds_any(&self) -> bool {
+        self.held > 0 || !self.released.is_empty() || self.recovery.as_ref().is_some_and(|recovery| recovery.is_any_due)
+    }
+
+    /// Tells the turn of events of a lane. `crowded` tells that the lane has no room for those of other keys.
+    pub(super) fn turns(&self, crowded: bool) -> impl FnMut(&ReadyEvent) -> Turn + '_ {
+        let mut room = self.tracked_max.saturating_sub(self.tracked.len());
+        let mut taken: HashSet<OrderHash> = HashSet::new();
+        move |ready| {
+            let Some(key) = ready.order else { return Turn::Go };
+            if room == 0 {
+                return Turn::Wait;
+            }
+            let turn = match self.keys.get(&key) {
+                None if self.one_of_a_key && !taken.insert(key) => return Turn::Wait,
+                None => Turn::Go,
+                Some(state) if state.failed || crowded => Turn::SetAside,
+                Some(_) => return Turn::Wait,
+            };
+            room -= 1;
+            turn
+        }
+    }
+
+    /// An event leaves its lane for a request.
+    pub(super) fn begin(&mut self, seq: Seq, key: OrderHash) {
+        self.tracked.insert(seq, key);
+        self.keys.entry(key).or_default().going.insert(seq);
+    }
+
+    /// An event leaves its lane and is held back by the next write.
+    fn hold(&mut self, key: OrderHash, lane: Lane, seq: Seq, due: Option<Timestamp>) {
+        self.tracked.insert(seq, key);
+        let state = self.keys.entry(key).or_default();
+        state.going.remove(&seq);
+        self.holding += usize::from(state.held.is_empty());
+        self.held += usize::from(state.held.insert(seq, HeldBack { lane, due, write: self.writes.0 }).is_none());
+    }
+
+    /// An event is to be tried again. Returns true if it is to be held back: an earlier one of its key goes first.
+    pub(super) fn fails(&mut self, lane: Lane, seq: Seq) -> bool {
+        let Some(key) = self.tracked.get(&seq).copied() else { return false };
+        let state = self.keys.entry(key).or_default();
+        state.failed = true;
+        let waits = state.going.first().is_some_and(|first| *first < seq);
+        if waits {
+            self.hold(key, lane, seq, Some(HELD_BACK));
+        }
+        waits
+    }
+
+    /// An event has ended. Returns the event that is released and durable.
+    pub(super) fn end(&mut self, seq: Seq) -> Option<(Lane, Seq, Option<Timestamp>)> {
+        let key = self.tracked.remove(&seq)?;
+        let state = self.keys.get_mut(&key)?;
+        state.going.remove(&seq);
+        if state.held.remove(&seq).is_some() {
+            self.held -= 1;
+            self.holding -= usize::from(state.held.is_empty());
+        }
+        self.released.retain(|(released, _)| *released != seq);
+        if !state.going.is_empty() {
+            return None;
+        }
+        let Some((next, held)) = state.held.pop_first() else {
+            self.keys.remove(&key);
+            return None;
+        };
+        self.held -= 1;
+        self.holding -= usize::from(state.held.is_empty());
+        state.going.insert(next);
+        state.failed = !state.held.is_empty();
+        if held.write > self.writes.2 {
+            self.released.push((next, held));
+            return None;
+        }
+        Some((held.lane, next, held.due))
+    }
+
+    /// The due time of an event that is held back, or released and not durable.
+    pub(super) fn due_of(&self, seq: Seq) -> Option<Timestamp> {
+        let key = self.tracked.get(&seq)?;
+        let held = self.keys.get(key).and_then(|state| state.held.get(&seq));
+        let released = || self.released.iter().find(|(released, _)| *released == seq).map(|(_, held)| held);
+        held.or_else(released)?.due
+    }
+
+    /// Notes that all changes are in the write in progress.
+    pub(super) fn written(&mut self) {
+        self.writes.1 = self.writes.0;
+        self.writes.0 += 1;
+    }
+
+    /// Notes that the write in progress is durable; returns the released events that waited for it.
+    pub(super) fn durable(&mut self) -> Vec<(Lane, Seq, Option<Timestamp>)> {
+        self.writes.2 = self.writes.1;
+        let durable = self.writes.2;
+        let released = self.released.extract_if(.., |(_, held)| held.write <= durable);
+        released.map(|(seq, held)| (held.lane, seq, held.due)).collect()
+    }
+}
+
+impl Subscription {
+    /// Whether the order is not recovered yet.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.ordering.as_ref().is_some_and(Ordering::is_recovering)
+    }
+
+    /// Whether this is the due time of an event that is held back.
+    pub(super) fn is_held_back(&self, due: Timestamp) -> bool {
+        self.ordering.is_some() && due == HELD_BACK
+    }
+
+    /// Holds back an event that left its lane.
+    pub(super) fn set_aside(&mut self, ready: ReadyEvent, now: Timestamp) {
+        let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else { return };
+        let SendItem { lane, seq, .. } = ready.item;
+        ordering.hold(key, lane, seq, Some(HELD_BACK));
+        self.defer(ready.item, HELD_BACK, LastAttempt::of_client(Outcome::Aborted, now));
+    }
+
+    /// An event is to be tried again. Returns true if it is held back instead.
+    pub(super) fn is_behind_in_order(&mut self, (lane, seq): (Lane, Seq)) -> bool {
+        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else { return false };
+        // Events behind it in its lane can be set aside now.
+        self.lanes.iter_mut().for_each(LaneReader::unstall);
+        ordering.fails(lane, seq)
+    }
+
+    /// An event of a published lane has ended.
+    pub(super) fn end_of_turn(&mut self, (lane, seq): (Lane, Seq)) {
+        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else { return };
+        if let Some(next) = ordering.end(seq) {
+            self.own.release(next);
+        }
+        self.lanes.iter_mut().for_each(LaneReader::unstall);
+    }
+
+    /// The write in progress is durable.
+    pub(super) fn release_durable(&mut self) {
+        let Some(ordering) = &mut self.ordering else { return };
+        for next in ordering.durable() {
+            self.own.release(next);
+        }
+    }
+
+    // --- recovery ---
+
+    /// Whether the input is absorbed by the recovery of the order, or waits for its end.
+    pub(super) fn recovers_order(&mut self, input: Input) -> Option<Input> {
+        let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else {
+            return Some(input);
+        };
+        match input {
+            Input::DueRead { of: Traffic::Own, keys, all } if recovery.asked => {
+                recovery.asked = false;
+                recovery.from = if all { None } else { keys.last().map(|last| last.next()).or(recovery.from) };
+                recovery.wanted.extend(keys.iter().map(|key| (key.lane, key.seq)));
+            }
+            Input::Fetched(fetched) if recovery.asked => {
+                recovery.asked = false;
+                let order = self.settings.order.as_deref();
+                for FetchedPending { lane, seq, pending, event } in fetched {
+                    let Some(place) = recovery.wanted.iter().take(FETCH).position(|wanted| *wanted == (lane, seq))
+                    else {
+                        continue;
+                    };
+                    recovery.wanted.remove(place);
+                    let hash = event.as_ref().and_then(|event| order.and_then(|order| order.hash(event)));
+                    recovery.found.insert(seq, (lane, hash, pending));
+                }
+            }
+            Input::Finished { .. } | Input::Late { .. } | Input::Claim(_) | Input::Quarantine(_) => {
+                recovery.inputs.push(input);
+            }
+            other => return Some(other),
+        }
+        self.finish_recovery();
+        None
+    }
+
+    /// What recovery asks next.
+    pub(super) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
+        let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else { return };
+        if recovery.asked {
+            return;
+        }
+        recovery.asked = true;
+        match recovery.from {
+            Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue { of: Traffic::Own, from }),
+            _ => effects.push(Effect::Fetch(recovery.wanted.iter().take(FETCH).copied().collect())),
+        }
+    }
+
+    /// What waited for the end of the recovery, once it has ended.
+    pub(super) fn take_postponed(&mut self) -> Vec<Input> {
+        let Some(ordering) = &mut self.ordering else { return Vec::new() };
+        let done = |recovery: &Recovery| recovery.from.is_none() && recovery.wanted.is_empty() && !recovery.asked;
+        match ordering.recovery.take_if(|recovery| done(recovery)) {
+            Some(recovery) => recovery.inputs,
+            None => Vec::new(),
+        }
+    }
+
+    fn finish_recovery(&mut self) {
+        let in_flight: HashSet<Seq> =
+            self.requests.items().filter(|item| !item.lane.is_job()).map(|item| item.seq).collect();
+        let Some(ordering) = &mut self.ordering else { return };
+        let Some(recovery) = &mut ordering.recovery else { return };
+        if recovery.asked || recovery.from.is_some() || !recovery.wanted.is_empty() {
+            return;
+        }
+        let found = std::mem::take(&mut recovery.found);
+        for (seq, (_, key, _)) in &found {
+            if let Some(key) = key.filter(|_| in_flight.contains(seq)) {
+                ordering.begin(*seq, key);
+            }
+        }
+        for (seq, (lane, key, pending)) in found {
+            let is_lost = self.own.is_lost((lane, seq));
+            let due = pending.as_ref().map(|pending| pending.due);
+            if in_flight.contains(&seq) || !is_lost && due.is_none() {
+                continue;
+            }
+            let held = due == Some(HELD_BACK);
+            let Some(key) = key else {
+                if held {
+                    self.own.release((lane, seq, due));
+                }
+                continue;
+            };
+            let state = ordering.keys.entry(key).or_default();
+            state.failed = true;
+            if state.going.is_empty() {
+                ordering.begin(seq, key);
+                if held {
+                    self.own.release((lane, seq, due));
+                }
+                continue;
+            }
+            ordering.hold(key, lane, seq, due.map(|_| HELD_BACK));
+            match pending {
+                Some(pending) if !held => {
+                    // It was pending before the subscription had an order, or had another one.
+                    let was_due = pending.due;
+                    self.own.due.leave(DueKey { due: was_due, lane, seq });
+                    let pending = PendingDelivery { due: HELD_BACK, ..pending };
+                    self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
+                }
+                Some(_) | None => {
+                    if let Some(held) = ordering.keys.get_mut(&key).and_then(|state| state.held.get_mut(&seq)) {
+                        held.write = 0;
+                    }
+                    self.own.forget_lost((lane, seq));
+                }
+            }
+        }
+    }
+}
