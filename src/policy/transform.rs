@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - The result depends on the event and the expressions only: there is no time, no randomness and no other input.
-//! - Time and memory are bounded before anything is evaluated: see [`bound`].
+//! - Time and memory are bounded before anything is evaluated: see `bound`.
 //! - An event cannot leave its place in the request: segments of the path are percent-encoded, and none is `.` or `..`.
 
 mod bound;
