@@ -66,26 +66,39 @@ pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
     needed >= Role::Operate && !is_what_if()
 }
 
-/// Records the outcome of a request.
-pub(super) async fn record(control: &Control, request: &HttpRequest, caller: Option<&AdminCaller>, status: StatusCode) {
-    let Some(trail) = &control.audit else { return };
+/// Records the outcome of a request. The record of a fault is not waited for: the fault may hold up its write.
+pub(super) async fn record(
+    control: &web::Data<Control>,
+    request: &HttpRequest,
+    caller: Option<&AdminCaller>,
+    status: StatusCode,
+) {
     let identity = caller.map(AdminCaller::identity);
     let changed = request.extensions().get::<AuditedChanges>().cloned().unwrap_or_default().0;
     let id = request_id::current().map(|id| id.to_string()).unwrap_or_default();
-    trail
-        .record(AuditRecord {
-            at: control.clock.now(),
-            operator: identity.map(|(name, _)| name.to_owned()),
-            identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
-            from: control.failed_auth.client(request).map(|address| address.to_string()),
-            method: request.method().to_string(),
-            path: request.path().chars().take(PATH_CHARS).collect(),
-            status: status.as_u16(),
-            request_id: id,
-            changes: changed.into_iter().take(CHANGES_MAX).map(bounded).collect(),
-            suppressed: 0,
-        })
-        .await;
+    let record = AuditRecord {
+        at: control.clock.now(),
+        operator: identity.map(|(name, _)| name.to_owned()),
+        identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
+        from: control.failed_auth.client(request).map(|address| address.to_string()),
+        method: request.method().to_string(),
+        path: request.path().chars().take(PATH_CHARS).collect(),
+        status: status.as_u16(),
+        request_id: id,
+        changes: changed.into_iter().take(CHANGES_MAX).map(bounded).collect(),
+        suppressed: 0,
+    };
+    let control = control.clone();
+    let stored = async move {
+        if let Some(trail) = &control.audit {
+            trail.record(record).await;
+        }
+    };
+    if request.path().starts_with("/chaos/") {
+        actix_web::rt::spawn(stored);
+    } else {
+        stored.await;
+    }
 }
 
 /// The change with values of bounded length.

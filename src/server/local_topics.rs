@@ -1,9 +1,9 @@
 //! Topics of namespaces as destinations: what an event subscription delivers to one is published there.
 
-use actix_web::web;
+use std::sync::{Arc, Weak};
+
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use std::sync::Arc;
 
 use crate::{
     control::{
@@ -14,10 +14,11 @@ use crate::{
     publish::{Refusal, http::Publisher},
 };
 
-/// The topics of this server.
+/// The topics of this server. The registry has the senders, which have this: it must not keep them alive, or the store would
+/// never be released.
 pub(super) struct NamespaceTopics {
-    pub(super) registry: Arc<Registry>,
-    pub(super) publisher: web::Data<Publisher>,
+    pub(super) registry: Weak<Registry>,
+    pub(super) publisher: Weak<Publisher>,
 }
 
 impl NamespaceTopics {
@@ -25,7 +26,7 @@ impl NamespaceTopics {
     fn find(&self, resource_id: &str) -> Option<Arc<TopicHandle>> {
         let mut parts = resource_id.rsplit('/');
         let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
-        let found = self.registry.topic(&key_in_namespace(namespace, topic))?;
+        let found = self.registry.upgrade()?.topic(&key_in_namespace(namespace, topic))?;
         found.record().resource_id().eq_ignore_ascii_case(resource_id).then_some(found)
     }
 }
@@ -33,12 +34,15 @@ impl NamespaceTopics {
 impl LocalTopics for NamespaceTopics {
     fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>> {
         Box::pin(async move {
+            let Some(publisher) = self.publisher.upgrade() else {
+                return Err(PublishFailure { status: 503, reason: "the server is stopping".to_owned() });
+            };
             let Some(topic) = self.find(resource_id) else {
                 return Err(PublishFailure { status: 404, reason: format!("there is no topic {resource_id}") });
             };
             let failure =
                 |refusal: Refusal| PublishFailure { status: refusal.status().0.as_u16(), reason: refusal.to_string() };
-            self.publisher.forward(&topic, &events).await.map_err(failure)
+            publisher.forward(&topic, &events).await.map_err(failure)
         })
     }
 

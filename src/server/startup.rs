@@ -246,8 +246,9 @@ pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web
 
 /// Lets event subscriptions deliver to the topics of namespaces.
 pub(super) fn attach_topics(core: &Core, client: &ClientOptions, publisher: &web::Data<Publisher>) {
-    let registry = Arc::clone(&core.registry);
-    client.topics.get_or_init(|| Arc::new(NamespaceTopics { registry, publisher: publisher.clone() }));
+    let registry = Arc::downgrade(&core.registry);
+    let publisher = Arc::downgrade(&publisher.clone().into_inner());
+    client.topics.get_or_init(|| Arc::new(NamespaceTopics { registry, publisher }));
 }
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.

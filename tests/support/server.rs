@@ -297,6 +297,7 @@ impl Server {
         self.signal_term();
         let code = self.wait(Duration::from_secs(90));
         assert_eq!(code, Some(0), "it ends well");
+        assert!(!self.logs().contains("the store is still in use"), "somebody keeps the store open: {}", self.logs());
         clock.now().since(asked)
     }
 
