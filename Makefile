@@ -3,9 +3,6 @@
 # Build results live outside of the working copy, so that copies share them and nothing in here grows.
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
-# Most tests wait for real servers and clocks, so two processors can run more of them side by side.
-export RUST_TEST_THREADS ?= 4
-
 CARGO := .ci/with-tools cargo
 TEST := .ci/with-tools --tests .ci/account cargo test --release --locked
 
