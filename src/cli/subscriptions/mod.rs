@@ -90,13 +90,7 @@ enum SubscriptionsCommand {
     /// Test the filter on events without sending them
     TestFilter {
         #[command(flatten)]
-        target: SubscriptionArgs,
-        /// Test this number of the newest events of the topic [default: 100]
-        #[arg(long, value_name = "N", conflicts_with = "events")]
-        last: Option<u64>,
-        /// File with events in the topic's input schema: a JSON object or array; - is standard input
-        #[arg(long, value_name = "FILE")]
-        events: Option<PathBuf>,
+        test: TestArgs,
         /// File with a draft filter in JSON, to test instead
         #[arg(long, value_name = "FILE")]
         filter: Option<PathBuf>,
@@ -104,13 +98,7 @@ enum SubscriptionsCommand {
     /// Test the transformation on events without sending them
     TestTransform {
         #[command(flatten)]
-        target: SubscriptionArgs,
-        /// Test this number of the newest events of the topic [default: 100]
-        #[arg(long, value_name = "N", conflicts_with = "events")]
-        last: Option<u64>,
-        /// File with events in the topic's input schema: a JSON object or array; - is standard input
-        #[arg(long, value_name = "FILE")]
-        events: Option<PathBuf>,
+        test: TestArgs,
         /// File with a draft transformation in JSON, to test instead
         #[arg(long, value_name = "FILE")]
         transform: Option<PathBuf>,
@@ -127,7 +115,20 @@ struct SubscriptionArgs {
     client: ClientArgs,
 }
 
-/// The default number of events for a filter test.
+/// The events of a test, and the event subscription that is tested.
+#[derive(Debug, Args)]
+struct TestArgs {
+    #[command(flatten)]
+    target: SubscriptionArgs,
+    /// Test this number of the newest events of the topic [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "events")]
+    last: Option<u64>,
+    /// File with events in the topic's input schema: a JSON object or array; - is standard input
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+}
+
+/// The default number of events for a test.
 const LAST_DEFAULT: u64 = 100;
 
 impl Subscriptions {
@@ -161,11 +162,11 @@ impl Subscriptions {
             SubscriptionsCommand::Resume(target) => target.run_action("resume", clock).await,
             SubscriptionsCommand::Probe(target) => target.run_action("probe", clock).await,
             SubscriptionsCommand::Release(target) => target.run_action("release", clock).await,
-            SubscriptionsCommand::TestFilter { target, last, events, filter } => {
-                target.test("testFilter", ("filter", filter), last, events, format::tested).await
+            SubscriptionsCommand::TestFilter { test, filter } => {
+                test.run("testFilter", ("filter", filter), format::tested).await
             }
-            SubscriptionsCommand::TestTransform { target, last, events, transform } => {
-                target.test("testTransform", ("transform", transform), last, events, format::transformed).await
+            SubscriptionsCommand::TestTransform { test, transform } => {
+                test.run("testTransform", ("transform", transform), format::transformed).await
             }
         }
     }
@@ -263,16 +264,17 @@ impl SubscriptionArgs {
         let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), None::<&Value>).await?;
         self.client.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
     }
+}
 
-    /// Tests what the event subscription, or a draft in a file, makes of events.
-    async fn test<R: DeserializeOwned>(
-        &self,
+impl TestArgs {
+    /// Tests what the event subscription, or a draft in a file, makes of the events.
+    async fn run<R: DeserializeOwned>(
+        self,
         action: &str,
         (key, draft): (&str, Option<PathBuf>),
-        last: Option<u64>,
-        events: Option<PathBuf>,
         format: impl Fn(&R) -> String,
     ) -> Result<String, ClientError> {
+        let Self { target, last, events } = self;
         let mut body = json!({});
         if let Some(path) = &draft {
             body[key] = body_of(Some(path))?;
@@ -281,7 +283,8 @@ impl SubscriptionArgs {
             Some(path) => body["events"] = read_input(path)?,
             None => body["last"] = last.unwrap_or(LAST_DEFAULT).into(),
         }
-        let report: Value = self.client.control.session()?.post(&self.path(&format!("/{action}")), &body).await?;
-        self.client.print(&report, format)
+        let path = target.path(&format!("/{action}"));
+        let report: Value = target.client.control.session()?.post(&path, &body).await?;
+        target.client.print(&report, format)
     }
 }
