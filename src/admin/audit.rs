@@ -20,7 +20,10 @@ use crate::{
         audit::{AuditEntry, AuditPageView},
         what_if::{Difference, ValueChange},
     },
-    control::record::audit::{AuditChange, AuditRecord},
+    control::{
+        audit::AuditFilter,
+        record::audit::{AuditChange, AuditRecord},
+    },
 };
 
 /// Maximum length of a recorded path.
@@ -116,11 +119,15 @@ struct AuditQuery {
     top: Option<String>,
     r#continue: Option<String>,
     operator: Option<String>,
+    search: Option<String>,
+    #[serde(default)]
+    refused: bool,
 }
 
 /// `GET /audit`.
 pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let query: AuditQuery = query::read(request.query_string(), "top, continue and operator")?;
+    let query: AuditQuery =
+        query::read(request.query_string(), "top, continue, operator, search and refused: true or false")?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "operations")?;
     let before = match query.r#continue.as_deref() {
         None => None,
@@ -129,7 +136,8 @@ pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> R
     let Some(trail) = &control.audit else {
         return Ok(HttpResponse::Ok().json(AuditPageView { value: Vec::new(), r#continue: None }));
     };
-    let page = trail.page(top, before, query.operator.as_deref()).await?;
+    let filter = AuditFilter { operator: query.operator, search: query.search, is_refused: query.refused };
+    let page = trail.page(top, before, &filter).await?;
     let value = page.records.into_iter().map(|(number, record)| view(number, record)).collect();
     Ok(HttpResponse::Ok().json(AuditPageView { value, r#continue: page.next.map(|next| next.to_string()) }))
 }

@@ -15,11 +15,18 @@ use crate::api::audit::{AuditEntry, AuditPageView};
 #[command(after_help = "Examples:
   gridhook audit
   gridhook audit --operator shop-team --limit 20
+  gridhook audit --search topics/orders --refused
   gridhook audit --output json")]
 pub struct Audit {
     /// Only operations of this operator: admin, the name of a token, or the name in an access token
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
+    /// Only operations with this text in their method and path, or in the id of the request
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// Only refused operations
+    #[arg(long)]
+    refused: bool,
     /// Maximum number of operations, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -38,10 +45,13 @@ impl Audit {
         loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair("top", &(most - entries.len()).min(1_000).to_string());
-            for (name, value) in [("operator", &self.operator), ("continue", &next)] {
+            for (name, value) in [("operator", &self.operator), ("search", &self.search), ("continue", &next)] {
                 if let Some(value) = value {
                     query.append_pair(name, value);
                 }
+            }
+            if self.refused {
+                query.append_pair("refused", "true");
             }
             let page: Value = session.get(&format!("/audit?{}", query.finish())).await?;
             next = read::<AuditPageView>(&page)?.r#continue;

@@ -96,6 +96,30 @@ impl AuditIndex {
     }
 }
 
+/// Which records are listed.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Name of the operator.
+    pub operator: Option<String>,
+    /// Part of the method and path, or of the id of the request, compared without case.
+    pub search: Option<String>,
+    /// Whether only refused operations are listed.
+    pub is_refused: bool,
+}
+
+impl AuditFilter {
+    fn matches(&self, record: &AuditRecord) -> bool {
+        let AuditRecord { operator, method, path, status, request_id, .. } = record;
+        let is_found = |search: &String| {
+            let text = format!("{method} {path} {request_id}").to_lowercase();
+            text.contains(&search.to_lowercase())
+        };
+        self.operator.as_ref().is_none_or(|wanted| operator.as_ref() == Some(wanted))
+            && self.search.as_ref().is_none_or(is_found)
+            && (!self.is_refused || *status >= 400)
+    }
+}
+
 /// A part of the trail, newest first.
 pub struct AuditPage {
     /// The records and their numbers.
@@ -146,11 +170,11 @@ impl AuditTrail {
         }
     }
 
-    /// The newest records below the number `before`, of this operator if one is given.
+    /// The newest records below the number `before` that match. A page may have fewer records than there are.
     ///
     /// # Errors
     /// If a record cannot be read.
-    pub async fn page(&self, top: usize, before: Option<u64>, operator: Option<&str>) -> Result<AuditPage, Error> {
+    pub async fn page(&self, top: usize, before: Option<u64>, filter: &AuditFilter) -> Result<AuditPage, Error> {
         let numbers: Vec<u64> = {
             let index = self.index();
             let numbers = index.entries.iter().rev().map(|entry| entry.number);
@@ -165,7 +189,7 @@ impl AuditTrail {
             // Without a value it was trimmed meanwhile.
             let Some(value) = self.journal.reads().meta(MetaKind::Audit, name(number)).await? else { continue };
             let record: AuditRecord = parse(&name(number), &value)?;
-            if operator.is_none_or(|operator| record.operator.as_deref() == Some(operator)) {
+            if filter.matches(&record) {
                 page.records.push((number, record));
             }
         }

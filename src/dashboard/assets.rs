@@ -31,6 +31,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/tail.js",
     "js/ui.js",
     "js/views/attempts.js",
+    "js/views/audit.js",
     "js/views/browse.js",
     "js/views/chaos.js",
     "js/views/configuration.js",

@@ -111,6 +111,25 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
     assert_eq!([lines(&rest), lines(&first)].concat(), expected);
     assert!(rest.get("continue").is_none());
     assert_eq!(lines(&trail(&server, "?operator=reader")), ["reader DELETE orders 403"]);
+    // By what was done, and whether it was refused.
+    for (query, expected) in [
+        (
+            "search=delete%20/SUBSCRIPTIONS",
+            vec!["reader DELETE orders 403", "- DELETE orders 401", "admin DELETE billing 204"],
+        ),
+        ("search=regenerateKey", vec!["admin POST regenerateKey 200"]),
+        ("refused=true", vec!["reader DELETE orders 403", "- DELETE orders 401", "admin PUT orders 400"]),
+        ("refused=true&operator=admin&search=put", vec!["admin PUT orders 400"]),
+        ("search=nothing", Vec::new()),
+    ] {
+        assert_eq!(lines(&trail(&server, &format!("?{query}"))), expected, "{query}");
+    }
+    let id = entry("regenerateKey")["requestId"].as_str().expect("an id").to_owned();
+    assert_eq!(lines(&trail(&server, &format!("?search={id}"))), ["admin POST regenerateKey 200"]);
+    assert_eq!(server.admin("GET", "/audit?refused=maybe", &Value::Null).status, 400);
+    let printed =
+        operator(&server, &["audit", "--refused", "--search", "orders", "--operator", "reader"]).expect("a table");
+    assert!(printed.contains("403") && printed.lines().count() == 2, "{printed}");
     assert_eq!(server.admin("GET", "/audit?top=0", &Value::Null).status, 400);
     let printed = operator(&server, &["audit", "--operator", "admin", "--limit", "3"]).expect("a table");
     assert!(printed.contains("DELETE") && printed.lines().count() == 4, "{printed}");

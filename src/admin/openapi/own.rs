@@ -271,6 +271,8 @@ pub(in crate::admin) fn audit(schemas: &mut SchemaRegistry) -> OperationBuilder 
         .query("top", "Maximum operations: 1 to 1,000; default 100", &json!({"type": "integer"}))
         .query("continue", "Value of `continue` in the last page", &text)
         .query("operator", "Name of the only operator", &text)
+        .query("search", "Part of the method and path, or of the id of the request, compared without case", &text)
+        .query("refused", "Whether to list refused operations only", &json!({"type": "boolean"}))
         .answer(200, "The operations, newest first", &schemas.of::<AuditPageView>())
         .errors(&TOP, &error())
 }

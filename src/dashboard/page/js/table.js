@@ -1,5 +1,6 @@
 // Tables: sorted by the server or here, rows that open, rows that are selected, and windows on long lists.
 import { html, useEffect, useRef, useState } from './html.js';
+import { useParam } from './state.js';
 
 /** Height of a row in a window on a long list, as app.css has it. */
 const ROW = 33;
@@ -91,6 +92,15 @@ export function Table({ name, columns: wanted, rows, id, sort, onSort, selected,
         ${isWindowed && to < total && html`<tr key="after" class="spacer" aria-hidden="true"><td colspan=${width} style=${{ height: `${(total - to) * ROW}px` }}></td></tr>`}
       </tbody>
     </table>
+  </div>`;
+}
+
+/** The ways to the first and to the next page of a list; `after` of the address has the place. */
+export function Pages({ next }) {
+  const [place, go] = useParam('after');
+  return (place || next) && html`<div class="toolbar">
+    <button type="button" disabled=${!place} onClick=${() => go('')}>First page</button>
+    <button type="button" disabled=${!next} onClick=${() => go(next)}>Next page</button>
   </div>`;
 }
 

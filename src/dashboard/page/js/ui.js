@@ -96,6 +96,13 @@ export const Facts = ({ rows }) => html`<dl class="facts">
   ${rows.filter(Boolean).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value ?? html`<span class="faint">–</span>`}</dd></div>`)}
 </dl>`;
 
+const shown = (value) => (value === undefined || value === null ? '' : JSON.stringify(value));
+
+/** Changes, field by field. */
+export const Diff = ({ changes }) => html`<dl class="facts diff">
+  ${changes.map((one) => html`<div key=${one.at}><dt>${one.at}</dt><dd>${shown(one.before) && html`<del>${shown(one.before)}</del> `}${shown(one.after) && html`<ins>${shown(one.after)}</ins>`}</dd></div>`)}
+</dl>`;
+
 /** Tabs that are in the address. */
 export function Tabs({ tabs, value, onChange, name }) {
   const list = useRef(null);

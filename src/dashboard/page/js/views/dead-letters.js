@@ -8,7 +8,7 @@ import { changed, useChanges, usePoll } from '../poll.js';
 import { top } from '../resources.js';
 import { run } from '../actions.js';
 import { go, link, setParams, useParam, useParams } from '../state.js';
-import { Opener, Table } from '../table.js';
+import { Opener, Pages, Table } from '../table.js';
 import { Badge, Command, Facts, Failed, Field, Head, Loaded, Loading, Payload, Search, Select, Time, ask, tell } from '../ui.js';
 import { Range, instant } from './attempts.js';
 
@@ -51,7 +51,7 @@ export function DeadLettersOf({ id }) {
   const [from, setFrom] = useParam('from');
   const [to, setTo] = useParam('to');
   const [opened, open] = useParam('open');
-  const [place, setPlace] = useParam('after');
+  const [place] = useParam('after');
   const [selected, select] = useState(/** @type {Set<string>} */ (new Set()));
   const filter = clean({ reason, stage, id: event, from: instant(from), to: instant(to) });
   const path = withQuery(`${pathOf(id)}/deadLetters`, { ...filter, $top: 100, $skipToken: place });
@@ -61,7 +61,6 @@ export function DeadLettersOf({ id }) {
     setParams({ after: '', open: '' });
     set(value);
   };
-  const next = (link) => new URL(link, location.href).searchParams.get('$skipToken');
   return html`
     <div class="filters">
       <${Search} label="Event id" value=${event} onChange=${choose(setEvent)} />
@@ -89,10 +88,7 @@ export function DeadLettersOf({ id }) {
           { key: 'published', name: 'Published', cell: (row) => html`<${Time} at=${row.publishTime} />` },
           { key: 'stage', name: 'Stage', cell: (row) => html`<${Badge}>${row.stage}<//>` },
         ])} />
-      <div class="toolbar">
-        <button type="button" disabled=${!place} onClick=${() => setPlace('')}>First page</button>
-        <button type="button" disabled=${!page.nextLink} onClick=${() => setPlace(next(page.nextLink))}>Next page</button>
-      </div>`}
+      <${Pages} next=${page.nextLink && new URL(page.nextLink, location.href).searchParams.get('$skipToken')} />`}
     <//>
     <${Command} line=${line('list', id, { filter })} parts=${[]} />
   `;

@@ -5,7 +5,7 @@ import { command, duration, shortName, splitId, subscriptionId, topicArgument } 
 import { html, useEffect, useRef, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { go, link, useParams } from '../state.js';
-import { Command, Failed, Field, Head, Loaded, Select } from '../ui.js';
+import { Command, Diff, Failed, Field, Head, Loaded, Select } from '../ui.js';
 import { Bench } from './filter.js';
 
 export default function Edit() {
@@ -190,13 +190,6 @@ const FIELDS = [
   'endpointUrl', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes', 'maxDeliveryAttempts', 'eventTimeToLiveInMinutes',
   'resourceId', 'blobContainerName', 'includedEventTypes', 'subjectBeginsWith', 'subjectEndsWith',
 ];
-
-const shown = (value) => (value === undefined || value === null ? '' : JSON.stringify(value));
-
-/** Changes, field by field. */
-export const Diff = ({ changes }) => html`<dl class="facts diff">
-  ${changes.map((one) => html`<div key=${one.at}><dt>${one.at}</dt><dd>${shown(one.before) && html`<del>${shown(one.before)}</del> `}${shown(one.after) && html`<ins>${shown(one.after)}</ins>`}</dd></div>`)}
-</dl>`;
 
 function Handshake({ since }) {
   const [, tick] = useState(0);

@@ -8,11 +8,12 @@ import { usePoll } from '../poll.js';
 import { readiness } from '../resources.js';
 import { useParam } from '../state.js';
 import { Table } from '../table.js';
+import { Audit } from './audit.js';
 import { Badge, Command, Facts, Failed, Field, Head, Loaded, Tabs, Time } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision']];
+const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision'], ['audit', 'Audit trail']];
 
 export default function Server() {
   const [tab, setTab] = useParam('tab', 'state');
@@ -23,6 +24,7 @@ export default function Server() {
     ${tab === 'settings' && html`<${Settings} />`}
     ${tab === 'store' && html`<${Store} />`}
     ${tab === 'supervision' && html`<${Supervision} />`}
+    ${tab === 'audit' && html`<${Audit} />`}
   `;
 }
 
