@@ -62,7 +62,7 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let _rows = crate::spec::shows(&["S000-021", "S002-007", "S003-041"]);
+    let _rows = crate::spec::shows(&["S000-021", "S000-036", "S002-007", "S002-020", "S003-041", "S003-056"]);
     let Config {
         server,
         log,
@@ -88,6 +88,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((publish.events_per_second, publish.bytes_per_second), (0, 0));
     assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
     assert_eq!((delivery.response_wait, delivery.concurrency), (Duration::from_secs(30), 16));
+    assert_eq!(delivery.late_wait, Duration::from_secs(180));
     assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));

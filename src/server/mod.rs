@@ -30,6 +30,7 @@ use std::{collections::BTreeMap, io, path::PathBuf, rc::Rc, sync::Arc, time::Dur
 use actix::{Arbiter, ArbiterHandle};
 use actix_web::web;
 
+pub use self::settings::editions;
 use self::{
     descriptors::DescriptorBudget,
     listener::{HttpListener, ListenerContext},

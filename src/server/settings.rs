@@ -140,7 +140,7 @@ pub(super) fn changed(sources: &config::SettingSources) -> Vec<SettingView> {
 }
 
 /// What the control plane must know of the editions.
-pub(super) fn editions(config: &Config) -> model::Editions {
+pub fn editions(config: &Config) -> model::Editions {
     let range =
         |range: edition::SettingRange| model::ValueRange { min: range.min, max: range.max, default: range.default };
     let config::Delivery { batch_events, batch_kilobytes, .. } = config.delivery;

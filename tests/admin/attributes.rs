@@ -88,9 +88,9 @@ fn secrets_are_kept_and_not_told() {
 
 #[test]
 fn ten_properties_are_taken_and_no_more() {
-    let _rows = crate::spec::shows(&["S000-218"]);
     let many = |count: usize| -> Value { (0..count).map(|number| fixed(&format!("X-{number}"), "v", false)).collect() };
-    take("EventGridSchema", &many(10)).expect("it is taken");
+    let most = (1..20).filter(|count| take("EventGridSchema", &many(*count)).is_ok()).max();
+    crate::spec::fact("S000-218", &json!({"max": most}));
     expect!["properties.destination.properties.deliveryAttributeMappings has 11 entries; allowed are at most 10"]
         .assert_eq(&take("EventGridSchema", &many(11)).expect_err("one too many"));
 }

@@ -35,6 +35,7 @@ use std::collections::BTreeMap;
 
 use gridhook::{
     admin::model::{EditionRanges, Editions, ValueRange},
+    config::{Config, SettingSources},
     control::record::{
         ingress::IngressSettings,
         topic::{AccessKeys, ArmScope, StoredTopicProperties, TopicRecord},
@@ -42,35 +43,24 @@ use gridhook::{
     event::{Name, Schema},
 };
 
-/// The numbers of the current edition.
+/// The limits of an edition as a server with default settings has them.
+fn ranges_of(edition: &str) -> EditionRanges {
+    let config = Config::load(&SettingSources::default()).expect("the default settings");
+    *gridhook::server::editions(&config).ranges(edition).expect("an edition of the server")
+}
+
+/// The limits of the current edition.
 fn ranges() -> EditionRanges {
-    EditionRanges {
-        attempts: ValueRange { min: 1, max: 30, default: 30 },
-        time_to_live_minutes: ValueRange { min: 1, max: 1440, default: 1440 },
-        events_per_batch: ValueRange { min: 1, max: 5000, default: 1 },
-        events_where_only_kilobytes: 5000,
-        kilobytes_per_batch: ValueRange { min: 1, max: 1024, default: 64 },
-        filter_text_max: 512,
-        event_types_max: 25,
-        advanced_filters_max: 25,
-        advanced_values_max: 25,
-        retry_period_days_max: 0,
-    }
+    ranges_of("current")
 }
 
 fn editions() -> Editions {
     let short = EditionRanges { attempts: ValueRange { min: 1, max: 5, default: 5 }, ..ranges() };
-    let namespace = EditionRanges {
-        attempts: ValueRange { min: 1, max: 10, default: 10 },
-        time_to_live_minutes: ValueRange { min: 1, max: 10_080, default: 1440 },
-        retry_period_days_max: 2,
-        ..ranges()
-    };
     Editions {
         default: "current".to_owned(),
         known: BTreeMap::from([
             ("current".to_owned(), ranges()),
-            ("namespace".to_owned(), namespace),
+            ("namespace".to_owned(), ranges_of("namespace")),
             ("short".to_owned(), short),
         ]),
     }

@@ -4,6 +4,7 @@ use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
 use super::control::{Answer, ControlFixture, RG};
+use crate::spec::fact;
 
 fn place(name: &str) -> String {
     format!("{RG}/namespaces/plant/topics/heat/eventSubscriptions/{name}")
@@ -110,7 +111,7 @@ async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
 
 #[actix_web::test]
 async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have_it() {
-    let _rows = crate::spec::shows(&["S001-003", "S001-121", "S001-123", "S001-124", "S001-131"]);
+    let _rows = crate::spec::shows(&["S001-003", "S001-100", "S001-121", "S001-124", "S001-131"]);
     let control = control().await;
     let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
         "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});
@@ -121,10 +122,15 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {key: letters()}}}});
     let answer = control.call("PATCH", &place("one"), patch).await;
     let reported = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
-    assert_eq!(reported["deadLetterDestination"]["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
+    let stored = &reported["deadLetterDestination"];
+    assert_eq!(stored["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
+    fact("S001-125", &json!({"blobContainerName": stored["properties"]["blobContainerName"]}));
+    fact("S001-123", &json!({"endpointType": stored["endpointType"]}));
+    fact("S001-122", &json!({"deliveryRetryPeriodInDays": reported["deliveryRetryPeriodInDays"]}));
     let at = |below: &str| format!("properties.deliveryConfiguration.push.{key}.{below}");
     for (change, below, says) in [
         (json!({"endpointType": "ServiceBus"}), "endpointType", "StorageBlob"),
+        (json!({"retryIntervals": ["PT1S"]}), "retryIntervals", "unknown field"),
         (json!({"deliveryRetryPeriodInDays": 3}), "deliveryRetryPeriodInDays", "1 to 2"),
         (json!({"StorageBlob": {"resourceId": "/r"}}), "StorageBlob.blobContainerName", "is missing"),
         (

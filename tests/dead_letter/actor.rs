@@ -1,7 +1,7 @@
 use std::{fs, time::Duration};
 
 use gridhook::{
-    dead_letter::{DeadLetterTotals, totals::FileInProgress},
+    dead_letter::{DeadLetterTarget, DeadLetterTotals, totals::FileInProgress},
     event::{Lane, Seq},
     journal::{DeadKey, DeadLetterWrite},
     policy::record::RecordChange,
@@ -154,6 +154,31 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
         world.until(subscription_key(1), written(4)).await;
         let name = begun.in_progress.expect("it is begun").name;
         assert!(folder.path().join(name).is_file(), "the name that was in the journal is the file's");
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
+    let _rows = crate::spec::shows(&["S001-111", "S001-112"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        let _actor = world.actor();
+        fs::write(folder.path().join("broken"), b"").expect("written");
+        world.add_dead_letters(subscription_key(1), 2, START).await;
+        let patient = DeadLetterTarget { outage_window: Duration::from_secs(48 * 3600), ..target("broken") };
+        world.notice(subscription_key(1), patient, START);
+        world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
+        // Its four hours are long over, and nearly its two days.
+        for hours in [5, 42] {
+            world.hand.advance(Duration::from_secs(hours * 3600));
+            actix_rt::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(world.waiting(subscription_key(1)).await, 2);
+        }
+        fs::remove_file(folder.path().join("broken")).expect("removed");
+        let totals = world.until(subscription_key(1), written(2)).await;
+        assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 0));
         world.stop().await;
     });
 }

@@ -9,9 +9,12 @@ use gridhook::{
 use url::Url;
 
 use super::{AMPLE, options, post_to, with_names};
-use crate::support::{
-    endpoint::{Endpoint, answer},
-    port::ReservedPort,
+use crate::{
+    spec::fact,
+    support::{
+        endpoint::{Endpoint, answer},
+        port::ReservedPort,
+    },
 };
 
 /// One address of every refused network.
@@ -145,10 +148,10 @@ async fn the_second_address_is_called_if_the_first_refuses() {
 
 #[actix_rt::test]
 async fn a_name_without_an_address_is_a_resolution_error() {
-    let _rows = crate::spec::shows(&["S000-150"]);
     let unknown = WebhookClient::new(with_names(|_, _| Some(Err(io::Error::other("no such host")))));
     let answer = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::ResolutionError));
+    fact("S000-150", &answer.outcome.to_string().into());
     assert!(answer.detail.contains("cannot resolve the name nowhere.test: no such host"), "{}", answer.detail);
     let empty = WebhookClient::new(with_names(|_, _| Some(Ok(Vec::new()))));
     assert_eq!(post_to(&empty, "http://nowhere.test/", AMPLE).await.outcome, Outcome::Failed(Failure::ResolutionError));

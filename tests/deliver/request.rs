@@ -35,9 +35,7 @@ fn header<'a>(outgoing: &'a OutgoingRequest, name: &str) -> Option<&'a str> {
 #[test]
 fn a_single_event_is_an_array_with_its_headers() {
     let _rows = crate::spec::shows(&[
-        "S000-006", "S000-007", "S000-054", "S000-076", "S000-119", "S000-120", "S000-121", "S000-122", "S000-123",
-        "S000-124", "S000-125", "S002-005", "S002-006", "S003-006", "S003-007", "S003-095", "S003-096", "S003-097",
-        "S003-098", "S003-099", "S003-100", "S003-101",
+        "S000-006", "S000-007", "S000-054", "S000-076", "S002-005", "S002-006", "S003-006", "S003-007",
     ]);
     let event = event(EventGrid, WIRE, "a-1", "2.0");
     let made = build(&destination(EventGrid, EventGrid, false), &[event], 3).expect("readable");
@@ -72,7 +70,6 @@ fn a_custom_event_is_an_array_too() {
 
 #[test]
 fn a_cloud_event_is_an_object_unless_the_subscription_is_batched() {
-    let _rows = crate::spec::shows(&["S000-171", "S000-172", "S000-173", "S003-112", "S003-114", "S003-115"]);
     let one = [event(CloudEvents, CLOUD, "c-1", "")];
     let alone = build(&destination(CloudEvents, CloudEvents, false), &one, 0).expect("readable");
     assert_eq!(alone.body, CLOUD);

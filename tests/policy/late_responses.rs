@@ -15,8 +15,12 @@ use gridhook::{
 
 use super::{
     driver::{Driver, Endpoint, START, status},
+    editions::edition,
     plain,
 };
+
+/// The editions whose documents have late responses.
+const EDITIONS: [&str; 4] = ["2020", "2021", "2023", "current"];
 
 /// The response wait.
 const WAIT: Duration = Duration::from_secs(30);
@@ -52,13 +56,16 @@ fn check(script: Vec<Option<u16>>, settings: SubscriptionSettings, at: u64, requ
 #[test]
 fn a_late_success_delivers_events_that_are_still_pending() {
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
-    let driver = check(vec![None, Some(200)], plain(), 35, 1, expect!["0s x · 35s late"]);
-    let counters = driver.disk.cursor.counters;
-    assert_eq!((counters.delivered, counters.requests, counters.requests_failed), (1, 1, 1));
-    assert_eq!(
-        driver.reads, 2,
-        "the log was asked from where on it is young enough, and read; where it fell due was known"
-    );
+    for name in EDITIONS {
+        let settings = SubscriptionSettings { edition: edition(name), ..plain() };
+        let driver = check(vec![None, Some(200)], settings, 35, 1, expect!["0s x · 35s late"]);
+        let counters = driver.disk.cursor.counters;
+        assert_eq!((counters.delivered, counters.requests, counters.requests_failed), (1, 1, 1), "{name}");
+        assert_eq!(
+            driver.reads, 2,
+            "the log was asked from where on it is young enough, and read; where it fell due was known"
+        );
+    }
 }
 
 #[test]
@@ -86,8 +93,11 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
 #[test]
 fn a_success_that_comes_behind_a_faster_one_is_only_counted() {
     let _rows = crate::spec::shows(&["S000-037", "S002-021", "S003-057"]);
-    let driver = check(vec![None, Some(200)], plain(), 60, 1, expect!["0s x · 40s ok · 1m late for nothing"]);
-    assert_eq!(driver.disk.cursor.counters.delivered, 1);
+    for name in EDITIONS {
+        let settings = SubscriptionSettings { edition: edition(name), ..plain() };
+        let driver = check(vec![None, Some(200)], settings, 60, 1, expect!["0s x · 40s ok · 1m late for nothing"]);
+        assert_eq!(driver.disk.cursor.counters.delivered, 1, "{name}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ type Expected = HashMap<String, HashMap<String, u64>>;
 
 #[test]
 fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
-    let _rows = crate::spec::shows(&["S000-003", "S002-002", "S003-002"]);
+    let _rows = crate::spec::shows(&["S000-003", "S000-058", "S000-068", "S002-002", "S003-002", "S003-019"]);
     let (server, sink) = (Server::start(&[]), Sink::start());
     let mut expected = Expected::new();
     let count = many(100_000, 1_000_000) / 2;
@@ -49,9 +49,13 @@ fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
             assert_eq!(counter("filtered"), (count - expected.len()) as u64, "{path}");
             assert_eq!(counter("requestsFailed"), 0, "{path}");
         }
-        let path = path(topic, "by-subject");
-        let largest = sink.look(&path, |ledger| ledger.values().flatten().map(|arrival| arrival.batch).max());
-        assert!((2..=100).contains(&largest.unwrap_or_default()), "{path}: batches of up to {largest:?}");
+        let largest = |subscription| {
+            let path = path(topic, subscription);
+            sink.look(&path, |ledger| ledger.values().flatten().map(|arrival| arrival.batch).max()).unwrap_or_default()
+        };
+        assert_eq!(largest("by-type"), 1, "{topic}: each subscription has its own setting");
+        let batched = largest("by-subject");
+        assert!((2..=100).contains(&batched), "{topic}: batches of up to {batched}");
     }
 }
 

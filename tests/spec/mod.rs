@@ -75,11 +75,15 @@ impl Drop for Shown {
     }
 }
 
+/// The value of a row, for a test that compares a part of it, or more than one.
+pub(crate) fn stated(id: &str) -> &'static Value {
+    &ROWS.get(id).unwrap_or_else(|| panic!("{id} is no row")).value
+}
+
 /// What was found is what the row says.
 #[track_caller]
 pub(crate) fn fact(id: &str, found: &Value) {
-    let row = ROWS.get(id).unwrap_or_else(|| panic!("{id} is no row"));
-    assert_eq!(*found, row.value, "{id}: {}", row.statement);
+    assert_eq!(found, stated(id), "{id}: {}", ROWS[id].statement);
     note(id);
 }
 
