@@ -276,11 +276,21 @@ fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
         Some(place) if place == used.later.len() => Verdict::Harmless,
         Some(_) => Verdict::Tail,
         None => {
-            let missing = expected.keys().filter(|key| !records.contains_key(*key)).count();
-            let strange = records.iter().filter(|(key, value)| expected.get(*key) != Some(*value)).count();
-            Verdict::Lost(format!("{missing} of {} missing, {strange} strange", expected.len()))
+            let missing = of_families(expected.keys().filter(|key| !records.contains_key(*key)));
+            let strange = records.iter().filter(|(key, value)| expected.get(*key) != Some(*value));
+            let strange = of_families(strange.map(|(key, _)| key));
+            Verdict::Lost(format!("of {} records are missing {missing:?}, strange {strange:?}", expected.len()))
         }
     }
+}
+
+/// How many records of each family these are.
+fn of_families<'a>(keys: impl Iterator<Item = &'a (Family, Vec<u8>)>) -> BTreeMap<Family, usize> {
+    let mut counts = BTreeMap::new();
+    for (family, _) in keys {
+        *counts.entry(*family).or_default() += 1;
+    }
+    counts
 }
 
 /// The files of a kind, sorted.
@@ -321,7 +331,8 @@ fn damage(used: &Used, rounds: u64, kinds: &[FileKind], read: Reader) -> BTreeMa
             }
             let name = file.file_name().expect("a name").to_string_lossy().into_owned();
             let verdict = judge(used, folder.path(), read);
-            verdicts.entry(kind).or_default().count(verdict, &format!("{damage:?} of {name}, round {round}"));
+            let names: Vec<_> = files.iter().map(|file| file.file_name().expect("a name")).collect();
+            verdicts.entry(kind).or_default().count(verdict, &format!("{damage:?} of {name} of {names:?}, round {round}"));
         }
     }
     verdicts
