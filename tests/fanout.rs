@@ -7,7 +7,7 @@ use std::{
 
 use gridhook::{
     control::{
-        record::subscription::SubscriptionRecord,
+        record::subscription::{StartsFrom, SubscriptionRecord},
         registry::{ChaosVictim, Registry, TopicHandle},
     },
     event::{Schema, SubscriptionKey},
@@ -147,6 +147,22 @@ async fn commands_outlive_the_actor_that_took_them() {
     first.expect("its write was in the journal");
     second.expect("the next actor takes it");
     third.await.expect("it arrived after the change");
+}
+
+#[actix_web::test]
+async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {
+    let (registry, journal, clock, _hand) = journaled_registry(&MemoryStore::new(), LONG);
+    let topic = put(&registry).await;
+    let start = clock.wall();
+    journal.publish(topic.partition(), sealed(&[("yes", 10), ("yes", 10)]), None).await.expect("published");
+    let record = SubscriptionRecord {
+        starts_from: Some(StartsFrom { at: start, made: start }),
+        ..subscription("http://127.0.0.1:9/")
+    };
+    registry.put_subscription("orders", record).await.expect("a subscription");
+    let shared = topic.shared("audit").expect("it is there");
+    assert!(shared.has_no_actor(), "nothing was awaited since");
+    assert_eq!(topic.glances()[0].backlog, 2);
 }
 
 #[actix_web::test]

@@ -332,7 +332,10 @@ fn damage(used: &Used, rounds: u64, kinds: &[FileKind], read: Reader) -> BTreeMa
             let name = file.file_name().expect("a name").to_string_lossy().into_owned();
             let verdict = judge(used, folder.path(), read);
             let names: Vec<_> = files.iter().map(|file| file.file_name().expect("a name")).collect();
-            verdicts.entry(kind).or_default().count(verdict, &format!("{damage:?} of {name} of {names:?}, round {round}"));
+            verdicts
+                .entry(kind)
+                .or_default()
+                .count(verdict, &format!("{damage:?} of {name} of {names:?}, round {round}"));
         }
     }
     verdicts

@@ -216,7 +216,8 @@ impl Registry {
         }
         match before {
             Some(child) => child.shared.set_plan(plan),
-            None => topic.add_child(plan, None),
+            // Without its cursor, which the journal has just written, it would have no backlog until its actor runs.
+            None => topic.add_child(plan, self.journal.reads().cursor(subscription_key).await.ok()),
         }
         topic.changed();
         if record.expires.is_some() {

@@ -283,8 +283,8 @@ impl TopicHandle {
         let subscription_key = SubscriptionKey { partition: self.partition, subscription: plan.record.number };
         let end = match &cursor {
             Some(_) => self.log_end().unwrap_or(Seq::FIRST),
-            // The journal's writer put the cursor behind the newest event of that moment, and more events may follow.
-            // Until its actor runs, the subscription counts as behind, so that the actor is started.
+            // The cursor could not be read. Until its actor runs, the subscription counts as behind, so that the actor is
+            // started and reads it.
             None => Seq::FIRST,
         };
         let child = Arc::new(SubscriptionHandle::new(SharedState::new(

@@ -33,12 +33,21 @@ impl ReaderPool {
     pub fn event_records(&self, subscription_key: SubscriptionKey, seq: Seq) -> PendingResult<EventRecords> {
         self.run(move |store| read(store, subscription_key, seq))
     }
+
+    /// Reads the cursor of a subscription. [`Error::Unknown`] if there is no such subscription.
+    pub fn cursor(&self, subscription_key: SubscriptionKey) -> PendingResult<Cursor> {
+        self.run(move |store| read_cursor(store, subscription_key))
+    }
+}
+
+fn read_cursor(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Cursor, Error> {
+    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key))?.ok_or(Error::Unknown)?;
+    Ok(Cursor::decode(&cursor).map_err(StoreError::damaged)?)
 }
 
 fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Result<EventRecords, Error> {
     let SubscriptionKey { partition, subscription } = subscription_key;
-    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key))?.ok_or(Error::Unknown)?;
-    let cursor = Cursor::decode(&cursor).map_err(StoreError::damaged)?;
+    let cursor = read_cursor(store, subscription_key)?;
     let lanes = [Lane(0), Lane(u16::MAX)];
     let mut pending = Vec::new();
     let mut bad = None;
