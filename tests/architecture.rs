@@ -70,7 +70,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "escape", ours: &[], crates: Only(&[]) },
     Rule { module: "metrics", ours: &[], crates: Only(&[]) },
     Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
-    Rule { module: "policy", ours: &["event"], crates: Only(&["aho_corasick", "bytes", "jmespath", "percent_encoding", "serde", "serde_json", "humantime_serde", "thiserror"]) },
+    Rule { module: "policy", ours: &["event"], crates: Only(&["aho_corasick", "bytes", "jmespath", "percent_encoding", "serde", "serde_json", "humantime", "humantime_serde", "thiserror"]) },
     Rule { module: "simulate", ours: &["event", "policy"], crates: Only(&["bytes", "fastrand", "humantime_serde", "plotters", "serde", "thiserror", "utoipa"]) },
     Rule { module: "declared", ours: &["policy::filter"], crates: Only(&["percent_encoding", "serde_json", "thiserror", "toml"]) },
     Rule { module: "api", ours: &[], crates: Only(&["serde", "serde_json", "utoipa"]) },
@@ -81,7 +81,7 @@ const TABLE: &[Rule] = &[
     // The disk.
     Rule { module: "store", ours: &["event", "policy::record", "policy::outcome", "clock", "metrics"], crates: NO_ACTORS },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "store", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "repair", ours: &["event", "policy::record", "policy::outcome", "store", "clock"], crates: NO_ACTORS },
+    Rule { module: "repair", ours: &["event", "policy::backup", "policy::record", "policy::outcome", "dead_letter::sink", "store", "clock"], crates: NO_ACTORS },
     // The way of an event.
     Rule { module: "publish", ours: &["event", "control", "fanout::meter", "journal", "store::chunk", "telemetry", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "fanout", ours: &["event", "control::registry", "subscription", "supervision", "policy::filter", "journal", "store::chunk", "chaos", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
@@ -96,7 +96,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "insight", ours: &["event", "policy", "journal", "store::chunk", "subscription::shared_state", "control::record"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "dashboard", ours: &["event", "cli::manual::chapter"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "admin", ours: &["api", "event", "control", "dashboard", "fanout::meter", "subscription", "supervision", "insight", "dead_letter", "deliver::resource", "declared", "policy::delivery_history", "policy::dead_letter_store", "policy::edition", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::retry", "policy::transform", "simulate", "journal", "store", "repair", "publish", "pull", "chaos", "clock", "escape", "metrics"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "cli", ours: &["api", "config", "event", "clock", "store", "repair", "dead_letter", "declared", "escape", "simulate", "control::registry::check_record"], crates: Not(&["actix", "rocksdb"]) },
+    Rule { module: "cli", ours: &["api", "config", "event", "clock", "policy::backup", "policy::dead_letter_store", "store", "repair", "dead_letter", "declared", "escape", "simulate", "control::registry::check_record"], crates: Not(&["actix", "rocksdb"]) },
     Rule { module: "server", ours: ALL, crates: Not(&[]) },
     Rule { module: "main", ours: ALL, crates: Not(&[]) },
 ];
@@ -327,7 +327,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "policy/retry.rs",
         "fn now() { tokio::time::sleep(x); super::super::clock::now(); }",
         expect_test::expect![[r#"
-            src/policy/retry.rs:1: policy imports tokio::time::sleep; it may import no crates but std, aho_corasick, bytes, jmespath, percent_encoding, serde, serde_json, humantime_serde, thiserror
+            src/policy/retry.rs:1: policy imports tokio::time::sleep; it may import no crates but std, aho_corasick, bytes, jmespath, percent_encoding, serde, serde_json, humantime, humantime_serde, thiserror
             src/policy/retry.rs:1: policy imports crate::clock::now; it may import event"#]],
     );
     check(

@@ -72,6 +72,7 @@ fn the_defaults_are_those_of_the_design() {
         journal,
         topic,
         dead_letter,
+        backup,
         policy,
         chaos,
         telemetry,
@@ -79,6 +80,8 @@ fn the_defaults_are_those_of_the_design() {
         metrics,
         clock,
     } = defaults();
+    assert!(backup.store.is_none() && backup.schedule.is_none() && backup.key_file.is_none());
+    assert_eq!((backup.keep, backup.keep_for), (7, Duration::from_secs(30 * 24 * 3_600)));
     assert_eq!((clock.jump_max, clock.hold_wait), (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600)));
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());

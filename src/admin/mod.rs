@@ -166,8 +166,8 @@ impl Control {
 
     /// Adds check and backup of the store.
     #[must_use]
-    pub fn with_backups(self, backups: Backups) -> Self {
-        Self { backups: Some(Arc::new(backups)), ..self }
+    pub fn with_backups(self, backups: Arc<Backups>) -> Self {
+        Self { backups: Some(backups), ..self }
     }
 
     /// Shares the limiter of failed authentication with other endpoints.

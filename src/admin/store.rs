@@ -56,19 +56,23 @@ pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, A
 pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
     let backups = backups(&control)?;
-    let folder = PathBuf::from(body.folder);
+    let folder = body.folder.map(PathBuf::from);
     let permit = backups.turn().map_err(refused)?;
     let (checker, target) = (Arc::clone(&backups), folder.clone());
-    let checked = web::block(move || checker.check_target(&target)).await;
+    let checked = web::block(move || checker.check_target(target.as_deref())).await;
     checked.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?.map_err(refused)?;
-    info!(folder = %folder.display(), "backup started");
+    info!(?folder, "backup started");
     Ok(work(control.clock.clone(), move |watch| {
-        let made = backups.make(&permit, &folder, watch)?;
+        let made = match &folder {
+            Some(folder) => backups.make(&permit, folder, watch)?,
+            None => backups.make_at_destination(&permit, watch)?,
+        };
         log_end(permit, made.report.is_sound(), "backup ended");
         let backup = BackupView {
-            folder: folder.display().to_string(),
+            folder: made.at,
             files: made.manifest.files.len(),
             bytes: made.manifest.bytes(),
+            written: made.written,
             sequence: made.manifest.sequence,
             made: made.manifest.made,
         };
@@ -89,7 +93,7 @@ fn log_end(permit: BackupPermit, is_sound: bool, message: &'static str) {
 fn refused(error: backup::BackupError) -> AdminError {
     match error {
         backup::BackupError::Busy => AdminError::Conflict(error.to_string()),
-        backup::BackupError::Target { .. } | backup::BackupError::Io { .. } => {
+        backup::BackupError::Target { .. } | backup::BackupError::NoDestination | backup::BackupError::Io { .. } => {
             InvalidRequest::new("folder", error.to_string()).into()
         }
         backup::BackupError::Closed

@@ -5,12 +5,14 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 /// The folder of a backup.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
 pub struct BackupBody {
-    /// Absolute path on the server of a folder that is empty or does not exist.
-    pub folder: String,
+    /// Absolute path on the server of a folder that is empty or does not exist. Without it, the backup goes to the destination
+    /// of the settings (`backup.store`) and shares the pieces of earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
 }
 
 /// A line of the response.
@@ -35,7 +37,7 @@ pub struct ProgressLine {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = StoreBackup)]
 pub struct BackupView {
-    /// Path of the folder on the server
+    /// Path of the folder on the server, or address of the backup
     pub folder: String,
     /// Time at which the backup was made
     pub made: String,
@@ -45,4 +47,7 @@ pub struct BackupView {
     pub files: usize,
     /// Size of the files in bytes
     pub bytes: u64,
+    /// Bytes that were written; the rest was there
+    #[serde(default)]
+    pub written: u64,
 }

@@ -1,10 +1,12 @@
 //! `gridhook backup` and `gridhook restore`.
 //!
-//! The server writes the backup, to a folder of its own machine. A restore runs without a server.
+//! The server writes the backup, to a folder of its own machine or to the destination of its settings. Lists, rehearsals and
+//! restores run without a server.
 
 use std::{
     ops::ControlFlow,
     path::{self, PathBuf},
+    time::Duration,
 };
 
 use rustix::{fs::Mode, process::umask};
@@ -14,47 +16,95 @@ use super::{
     Serve,
     client::ServerArgs,
     control_records::control_records,
+    destination::destination,
     fsck::{accounts, store_options},
-    output::{CommandOutcome, OutputArgs, read},
+    output::{CommandOutcome, OutputArgs, TextTable, read},
     spinner::Spinner,
     stream::{self, follow},
 };
 use crate::{
-    api::store::{BackupView, ProgressLine},
+    api::store::{BackupBody, BackupView, ProgressLine},
     clock::Clock,
     config::{self, Config},
+    policy::dead_letter_store::is_address,
     repair::{
-        backup,
+        backup::{self, Repository, StoredBackup},
         fsck::CheckReport,
         salvage::{self, SalvageResult},
     },
+    store::watermark::{self, WatermarkValue},
 };
 
 /// The flags of `backup`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: gridhook backup /srv/backups/monday\nThe exit status is 1 if the check of the backup finds damage."
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  gridhook backup /srv/backups/monday\n  gridhook backup list --config gridhook.toml\nThe exit \
+                  status is 1 if the check of the backup finds damage."
 )]
 pub struct Backup {
-    /// Empty or new folder on the server's machine
+    #[command(subcommand)]
+    offline: Option<OfflineBackup>,
+    /// Empty or new folder on the server's machine [default: the destination of the settings, backup.store]
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    folder: Option<PathBuf>,
     #[command(flatten)]
     control: ServerArgs,
     #[command(flatten)]
     printed: OutputArgs,
 }
 
+/// What needs no server.
+#[derive(Debug, clap::Subcommand)]
+pub enum OfflineBackup {
+    /// List the backups of a destination
+    List(DestinationArgs),
+    /// Restore a backup to a temporary folder, check it, and say what a restore would lose
+    Rehearse(Rehearse),
+}
+
+/// The flags that name a destination.
+#[derive(Debug, clap::Args)]
+pub struct DestinationArgs {
+    /// Address of the destination [default: backup.store.url]
+    #[arg(value_name = "URL")]
+    url: Option<String>,
+    /// Settings file with credentials and key [default: none, the default settings apply]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    printed: OutputArgs,
+}
+
+/// The flags of `backup rehearse`.
+#[derive(Debug, clap::Args)]
+pub struct Rehearse {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Name of the backup [default: the newest sound one]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Folder with enough space for the store [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Data folder of the present store, to count what would be lost (server.data_dir)
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+}
+
 /// The flags of `restore`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: gridhook restore /srv/backups/monday --data-dir data\nThe exit status is 1 if the check of \
-                        the store finds damage."
+    after_help = "Examples:\n  gridhook restore /srv/backups/monday --data-dir data\n  gridhook restore s3://bucket/prefix \
+                  --data-dir data\nThe exit status is 1 if the check of the store finds damage."
 )]
 pub struct Restore {
-    /// Folder written by gridhook backup
+    /// Folder written by gridhook backup, or address of a destination with backups
     #[arg(value_name = "BACKUP")]
     backup: PathBuf,
+    /// Name of the backup at that address [default: the newest sound one]
+    #[arg(long, value_name = "NAME", conflicts_with = "accept_loss")]
+    name: Option<String>,
     /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -80,6 +130,9 @@ pub enum BackupCommandError {
     /// The restore failed.
     #[error(transparent)]
     Store(#[from] backup::BackupError),
+    /// The destination cannot be used.
+    #[error("{0}")]
+    Destination(String),
 }
 
 /// The printed result, and whether the store has no damage.
@@ -98,20 +151,105 @@ impl From<Outcome> for CommandOutcome {
 }
 
 impl Backup {
+    /// The part that needs no server, if it is asked for. It must run outside of an asynchronous runtime.
+    pub fn offline(&self) -> Option<&OfflineBackup> {
+        self.offline.as_ref()
+    }
+
     /// Requests a backup. Needs a running actix system.
     pub async fn run(&self) -> Result<Outcome, BackupCommandError> {
         // A relative path is resolved here, because the server has another working directory.
-        let folder = path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        let folder = self.folder.as_ref().map(|folder| path::absolute(folder).unwrap_or_else(|_| folder.clone()));
+        let folder = folder.map(|folder| folder.display().to_string());
         let session = self.control.session().map_err(stream::StreamError::from)?;
-        let view = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
+        let view = follow(&session, "/store/backup", &json!(BackupBody { folder })).await?;
         let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
         let text = |line: &ProgressLine| {
-            let made = line.backup.as_ref().map(|BackupView { folder, files, bytes, .. }| {
-                format!("\nbacked up to {folder}: {files} files, {bytes} bytes")
+            let made = line.backup.as_ref().map(|BackupView { folder, files, bytes, written, .. }| {
+                format!("\nbacked up to {folder}: {files} files, {bytes} bytes, {written} written")
             });
             format!("{report}{}", made.unwrap_or_default())
         };
         let text = self.printed.response(&view, text).map_err(stream::StreamError::from)?;
+        Ok(Outcome { text, is_sound: report.is_sound() })
+    }
+}
+
+/// Opens a destination to read from it.
+fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, BackupCommandError> {
+    let found = destination(backup, url).map_err(BackupCommandError::Destination)?;
+    let missing = || BackupCommandError::Destination("no address was given, and backup.store.url has none".to_owned());
+    Ok(Repository::open(&found.ok_or_else(missing)?, false)?)
+}
+
+impl OfflineBackup {
+    /// Lists or rehearses.
+    pub fn run(&self) -> Result<Outcome, BackupCommandError> {
+        match self {
+            Self::List(arguments) => arguments.list(),
+            Self::Rehearse(arguments) => arguments.run(),
+        }
+    }
+}
+
+impl DestinationArgs {
+    fn list(&self) -> Result<Outcome, BackupCommandError> {
+        let config = Config::load(&Serve::of(self.config.clone(), None).sources())?;
+        let found = open(&config.backup, self.url.as_deref())?.backups()?;
+        let json: Vec<_> = found
+            .iter()
+            .map(|StoredBackup { name, is_sealed, manifest }| {
+                let (made, bytes) = (&manifest.made, manifest.bytes());
+                json!({"name": name, "made": made, "sound": manifest.sound, "encrypted": is_sealed, "bytes": bytes})
+            })
+            .collect();
+        let text = self.printed.format(&json, |_| {
+            let mut table = TextTable::new(["NAME", "MADE", "STORE", "ENCRYPTED", "BYTES"]);
+            for StoredBackup { name, is_sealed, manifest } in &found {
+                let state = if manifest.sound { "sound" } else { "damaged" };
+                let encrypted = if *is_sealed { "yes" } else { "no" };
+                let bytes = manifest.bytes().to_string();
+                table.line([name.clone(), manifest.made.clone(), state.to_owned(), encrypted.to_owned(), bytes]);
+            }
+            table.to_string()
+        });
+        Ok(Outcome { text, is_sound: true })
+    }
+}
+
+impl Rehearse {
+    fn run(&self) -> Result<Outcome, BackupCommandError> {
+        umask(Mode::from_raw_mode(0o077));
+        let DestinationArgs { url, config, printed } = &self.destination;
+        let config = Config::load(&Serve::of(config.clone(), self.data_dir.clone()).sources())?;
+        let repository = open(&config.backup, url.as_deref())?;
+        let stored = repository.find(self.name.as_deref())?;
+        let (options, scratch) = (store_options(&config.journal), self.scratch.clone());
+        let scratch = scratch.unwrap_or_else(std::env::temp_dir);
+        let spinner = Spinner::new();
+        let mut watch = |progress: backup::BackupProgress| {
+            spinner.set_message(progress.to_string());
+            ControlFlow::Continue(())
+        };
+        let rehearsed = backup::rehearse((&repository, &stored), &scratch, &options, accounts(), &mut watch)?;
+        drop(spinner);
+        let backup::RestoreReport { manifest, report } = rehearsed;
+        // The server may run: its watermark is read without a lock, and is a few seconds old.
+        let present = match watermark::read(&config.server.data_dir.join("watermark")) {
+            Ok(WatermarkValue::Whole(sequence)) => Some(sequence),
+            Ok(WatermarkValue::Missing | WatermarkValue::Damaged) | Err(_) => None,
+        };
+        let lost = present.map(|present| present.saturating_sub(manifest.sequence));
+        let json = json!({"backup": stored.name, "made": manifest.made, "report": report, "lostChanges": lost});
+        let text = printed.format(&json, |_| {
+            let age = Clock::system().now().since(manifest.begun());
+            let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
+            let changes = match lost {
+                Some(lost) => format!("{lost} changes of {}", config.server.data_dir.display()),
+                None => "every change since then".to_owned(),
+            };
+            format!("{report}\nrehearsed {}: a restore would lose {changes}; the backup is {age} old", stored.name)
+        });
         Ok(Outcome { text, is_sound: report.is_sound() })
     }
 }
@@ -135,7 +273,14 @@ impl Restore {
             drop(spinner);
             return Ok(self.salvaged(&salvaged, &data_dir));
         }
-        let restored = backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?;
+        let restored = match self.backup.to_str().filter(|text| is_address(text)) {
+            Some(url) => {
+                let repository = open(&config.backup, Some(url))?;
+                let stored = repository.find(self.name.as_deref())?;
+                backup::restore_stored((&repository, &stored), &data_dir, &options, accounts(), &mut watch)?
+            }
+            None => backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?,
+        };
         drop(spinner);
         let backup::RestoreReport { manifest, report } = restored;
         let text = self.printed.format(&json!({"report": report, "backup": manifest}), |_| {

@@ -15,6 +15,7 @@ pub mod config;
 pub mod context;
 pub mod control_records;
 pub mod dead_letters;
+pub mod destination;
 pub mod explain;
 mod format;
 pub mod fsck;
@@ -128,8 +129,11 @@ commands! {
     Ledger(ledger::Ledger) => |command, _| block_on(command.run()),
     /// Check a store for damage, offline or in the running server
     Fsck(fsck::Fsck) => |command, _| block_on(command.run()),
-    /// Back up the store of the running server to a folder
-    Backup(backup::Backup) => |command, _| block_on(command.run()),
+    /// Back up the store of the running server, list and rehearse backups
+    Backup(backup::Backup) => |command, _| match command.offline() {
+        Some(offline) => Ok(offline.run()?.into()),
+        None => block_on(command.run()),
+    },
     /// Restore a backup into a data folder without a store
     Restore(backup::Restore) => |command, _| Ok(command.run()?.into()),
     /// Show actor restarts, their causes and recovery times

@@ -9,6 +9,7 @@
 //! On SIGHUP `server` loads the settings again and applies a few of them. The others need a restart, which takes seconds.
 
 mod auth;
+mod backup;
 mod clock;
 mod dead_letter;
 mod delivery;
@@ -17,6 +18,7 @@ mod error;
 mod layers;
 mod limits;
 mod metrics;
+mod object_store;
 mod read;
 mod resources;
 mod tables;
@@ -28,17 +30,19 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
 use serde::Deserialize;
 
-use self::{auth::RawAuth, dead_letter::RawDeadLetter, delivery::RawDelivery, layers::Layers};
+use self::{auth::RawAuth, backup::RawBackup, dead_letter::RawDeadLetter, delivery::RawDelivery, layers::Layers};
 pub use self::{
     auth::{AuthConfig, IssuerConfig, KeySource},
+    backup::Backup,
     clock::Clock,
-    dead_letter::{DeadLetter, DeadLetterStore},
+    dead_letter::DeadLetter,
     delivery::{Delivery, IdentityConfig},
     editions::Editions,
     error::Error,
     layers::{Setting, SettingFlag, SettingOrigin, SettingSources},
     limits::Limits,
     metrics::Metrics,
+    object_store::ObjectStoreConfig,
     resources::ResourceConfig,
     telemetry::Telemetry,
     values::{TlsVersion, TrustRoots, ValidationMode},
@@ -66,6 +70,8 @@ pub struct Config {
     pub topic: Topic,
     /// The dead-letter stores.
     pub dead_letter: DeadLetter,
+    /// The backups at a destination.
+    pub backup: Backup,
     /// The editions.
     pub policy: Policy,
     /// Fault injection.
@@ -92,6 +98,7 @@ struct RawConfig {
     journal: Journal,
     topic: Topic,
     dead_letter: RawDeadLetter,
+    backup: RawBackup,
     policy: RawPolicy,
     chaos: ChaosConfig,
     telemetry: Telemetry,
@@ -333,6 +340,7 @@ impl Config {
             journal,
             topic,
             dead_letter,
+            backup,
             policy,
             chaos,
             telemetry,
@@ -379,6 +387,7 @@ impl Config {
             layers.refuse(&["policy.edition"], format!("one of {}", names.join(", ")));
         }
         let dead_letter = dead_letter.resolve(&server.data_dir, &mut layers);
+        let backup = backup.resolve(&mut layers);
         let delivery = delivery.resolve(&server, &mut layers);
         let policy = Policy { edition: policy.edition, editions };
         layers.finish(Self {
@@ -390,6 +399,7 @@ impl Config {
             journal,
             topic,
             dead_letter,
+            backup,
             policy,
             chaos,
             telemetry,

@@ -1,19 +1,37 @@
-//! Sections with a table for each name (`[dead_letter.stores.NAME]`), whose keys are not among the defaults. A credential is
+//! Sections with a table for each name (`[dead_letter.stores.NAME]`), and the table `[backup.store]`, whose keys are not among the defaults. A credential is
 //! a value, or the name of a file with it (`…_file`), and is never shown.
 
 use std::{fs, path::Path};
 
-use super::{dead_letter, resources};
+use super::{backup, dead_letter, object_store, resources};
 
 struct Section {
+    /// It ends with a dot. A table without a name of its own is the section itself.
     prefix: &'static str,
-    plain: &'static [&'static str],
+    is_named: bool,
+    plain: &'static [&'static [&'static str]],
     credentials: fn() -> Vec<&'static str>,
 }
 
-const SECTIONS: [Section; 2] = [
-    Section { prefix: dead_letter::STORES, plain: &dead_letter::PLAIN, credentials: dead_letter::credentials },
-    Section { prefix: resources::RESOURCES, plain: &resources::PLAIN, credentials: || resources::CREDENTIALS.to_vec() },
+const SECTIONS: [Section; 3] = [
+    Section {
+        prefix: dead_letter::STORES,
+        is_named: true,
+        plain: &[&dead_letter::PLAIN, &object_store::PLAIN],
+        credentials: object_store::credentials,
+    },
+    Section {
+        prefix: backup::STORE,
+        is_named: false,
+        plain: &[&object_store::PLAIN],
+        credentials: object_store::credentials,
+    },
+    Section {
+        prefix: resources::RESOURCES,
+        is_named: true,
+        plain: &[&resources::PLAIN],
+        credentials: || resources::CREDENTIALS.to_vec(),
+    },
 ];
 
 impl Section {
@@ -21,14 +39,18 @@ impl Section {
     fn of(key: &str) -> Option<(&'static Self, &str, &str)> {
         SECTIONS.iter().find_map(|section| {
             let rest = key.strip_prefix(section.prefix)?;
-            let (name, key) = rest.split_once('.').unwrap_or((rest, ""));
+            let (name, key) = if section.is_named { rest.split_once('.').unwrap_or((rest, "")) } else { ("", rest) };
             Some((section, name, key))
         })
     }
 
+    fn plain(&self) -> impl Iterator<Item = &'static str> {
+        self.plain.iter().flat_map(|keys| keys.iter().copied())
+    }
+
     fn keys(&self) -> Vec<String> {
         let credentials = (self.credentials)().into_iter();
-        let mut keys: Vec<String> = self.plain.iter().map(|key| (*key).to_owned()).collect();
+        let mut keys: Vec<String> = self.plain().map(str::to_owned).collect();
         keys.extend(credentials.flat_map(|key| [key.to_owned(), format!("{key}_file")]));
         keys.sort();
         keys.dedup();
@@ -43,13 +65,15 @@ pub(super) fn is_key(key: &str) -> bool {
 
 /// Whether the value of `key` is secret.
 pub(super) fn is_secret(key: &str) -> bool {
-    Section::of(key).is_some_and(|(section, _, key)| !section.plain.contains(&key) && !key.ends_with("_file"))
+    Section::of(key)
+        .is_some_and(|(section, _, key)| !section.plain().any(|plain| plain == key) && !key.ends_with("_file"))
 }
 
 /// The keys of the table that `key` is in.
 pub(super) fn neighbours(key: &str) -> Option<String> {
     let (section, name, _) = Section::of(key)?;
-    Some(section.keys().iter().map(|key| format!("{}{name}.{key}", section.prefix)).collect::<Vec<_>>().join(", "))
+    let prefix = if section.is_named { format!("{}{name}.", section.prefix) } else { section.prefix.to_owned() };
+    Some(section.keys().iter().map(|key| format!("{prefix}{key}")).collect::<Vec<_>>().join(", "))
 }
 
 /// Reads a credential from a file.

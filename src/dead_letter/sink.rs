@@ -23,7 +23,7 @@ use crate::{event::Timestamp, policy::dead_letter_store::check_part};
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     /// The root folder cannot be created or synced.
-    #[error("cannot use the dead-letter folder {folder}: {source}")]
+    #[error("cannot use the folder {folder}: {source}")]
     Root {
         /// The folder.
         folder: PathBuf,
@@ -35,7 +35,7 @@ pub enum SinkError {
     #[error("{0}")]
     Name(String),
     /// The store failed. After a failed put, the file may still be stored.
-    #[error("the dead-letter store failed: {0}")]
+    #[error("the store of files failed: {0}")]
     Store(#[from] object_store::Error),
     /// The file is too long to be read.
     #[error("it has {bytes} bytes; at most {bytes_max} are read")]
@@ -46,7 +46,7 @@ pub enum SinkError {
         bytes_max: u64,
     },
     /// The file is stored, but may be lost in a power loss.
-    #[error("cannot sync a folder of dead letters: {0}")]
+    #[error("cannot sync a folder of files: {0}")]
     Sync(#[source] io::Error),
 }
 

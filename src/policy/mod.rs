@@ -15,6 +15,7 @@
 //! What it does not do: it sends no requests, writes no records and keeps no events beyond a bounded read-ahead. The
 //! actor in `crate::subscription` executes the returned writes and effects.
 
+pub mod backup;
 pub mod batch;
 pub mod dead_letter_store;
 pub mod delivery_history;

@@ -8,10 +8,9 @@
 //! ```
 //!
 //! A backup is a RocksDB checkpoint, made with hard links next to the store ([`RocksStore::freeze`]) and then *copied*:
-//! a hard link would share its sectors, and their damage, with the store. RocksDB's own backup engine would save space
-//! by sharing files between generations, but nothing else can read its folders, and a damaged shared file is damaged in
-//! all generations. A backup here is a complete store that `gridhook fsck` can read. Tools with generations (restic,
-//! snapshots of a file system) recognize unchanged files, because RocksDB never modifies a file.
+//! a hard link would share its sectors, and their damage, with the store. A copy in a folder is a complete store that
+//! `gridhook fsck` can read. At the destination of the settings, backups share their unchanged parts ([`repository`]).
+//! RocksDB's own backup engine would do that in local folders only, and without encryption.
 //!
 //! Invariants:
 //! - A backup is a single point in time: it contains every write that was acknowledged before it began, and every write
@@ -26,9 +25,13 @@
 
 mod copy;
 mod damaged;
+mod figures;
 mod folders;
+mod manifest;
 mod pace;
+mod repository;
 mod restore;
+mod seal;
 
 use std::{
     fmt, io,
@@ -40,16 +43,19 @@ use std::{
     },
 };
 
-use serde::{Deserialize, Serialize};
-
 pub(super) use self::damaged::copy_damaged;
 pub use self::{
     copy::CopiedFile,
-    restore::{RestoreReport, restore},
+    figures::{BackupCounts, BackupFigures},
+    manifest::Manifest,
+    repository::{BackupDestination, OpenSink, Repository, StoredBackup},
+    restore::{RestoreReport, rehearse, restore, restore_stored},
+    seal::SealKey,
 };
 use self::{folders::TemporaryFolder, pace::CopyPace};
 use crate::{
     clock::Clock,
+    event::Timestamp,
     repair::fsck::{self, CheckReport, DeadLetterAccounts},
     store::{
         rocks::{FROZEN, OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
@@ -59,9 +65,6 @@ use crate::{
 
 /// The manifest, written last.
 const MANIFEST: &str = "backup.json";
-
-/// The version of the manifest that this program writes and reads.
-const FORM: u32 = 1;
 
 /// The watermark file, in a data folder and in a backup.
 const WATERMARK: &str = "watermark";
@@ -95,31 +98,6 @@ impl fmt::Display for BackupProgress {
 /// Receives the progress and decides whether to continue.
 pub type BackupObserver<'a> = dyn FnMut(BackupProgress) -> ControlFlow<()> + 'a;
 
-/// The manifest of a backup.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Manifest {
-    /// Its version.
-    pub form: u32,
-    /// The version of gridhook that made it.
-    pub gridhook: String,
-    /// When it was begun.
-    pub made: String,
-    /// The last sequence number of RocksDB in it.
-    pub sequence: u64,
-    /// Whether the store was sound. A store with problems is backed up too.
-    pub sound: bool,
-    /// Its files.
-    pub files: Vec<CopiedFile>,
-}
-
-impl Manifest {
-    /// The bytes of all files.
-    pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
-    }
-}
-
 /// Why a store was not checked, copied or restored. Unfinished copies were removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -137,7 +115,10 @@ pub enum BackupError {
         /// What is wrong with it, and what is allowed.
         problem: String,
     },
-    /// The folder is not a backup, or it is damaged.
+    /// The settings name no destination.
+    #[error("no folder was given, and backup.store.url names no destination")]
+    NoDestination,
+    /// The folder is not a backup, or it is damaged; or a destination cannot be used.
     #[error("{} {problem}", backup.display())]
     Backup {
         /// Which.
@@ -186,6 +167,9 @@ pub struct Backups {
     accounts: DeadLetterAccounts,
     clock: Clock,
     busy: Arc<AtomicBool>,
+    destination: Option<BackupDestination>,
+    figures: BackupFigures,
+    is_stopping: AtomicBool,
 }
 
 /// A permit for a check or a backup. There is only one at a time.
@@ -205,6 +189,10 @@ pub struct BackupMade {
     pub manifest: Manifest,
     /// The report of its check.
     pub report: CheckReport,
+    /// Its folder, or its address and name.
+    pub at: String,
+    /// The bytes that were written for it.
+    pub written: u64,
 }
 
 impl Backups {
@@ -216,7 +204,34 @@ impl Backups {
         accounts: DeadLetterAccounts,
         clock: Clock,
     ) -> Self {
-        Self { store, data_dir, options, accounts, clock, busy: Arc::default() }
+        Self {
+            store,
+            data_dir,
+            options,
+            accounts,
+            clock,
+            busy: Arc::default(),
+            destination: None,
+            figures: BackupFigures::default(),
+            is_stopping: AtomicBool::default(),
+        }
+    }
+
+    /// Adds the destination of the settings.
+    #[must_use]
+    pub fn with_destination(self, destination: Option<BackupDestination>) -> Self {
+        Self { destination, ..self }
+    }
+
+    /// The figures of the destination, if there is one.
+    pub fn figures(&self) -> Option<BackupCounts> {
+        self.destination.as_ref().map(|_| self.figures.counts())
+    }
+
+    /// Ends what runs at its next step. Returns whether it has ended.
+    pub fn stop(&self) -> bool {
+        self.is_stopping.store(true, Ordering::Release);
+        !self.busy.load(Ordering::Acquire)
     }
 
     /// Returns the permit, if it is free.
@@ -227,9 +242,13 @@ impl Backups {
         }
     }
 
-    /// Checks whether a backup can be made in `folder`.
-    pub fn check_target(&self, folder: &Path) -> Result<(), BackupError> {
-        folders::check_target(folder, &self.data_dir)
+    /// Checks whether a backup can be made in `folder`, or, without one, whether the settings name a destination.
+    pub fn check_target(&self, folder: Option<&Path>) -> Result<(), BackupError> {
+        match (folder, &self.destination) {
+            (Some(folder), _) => folders::check_target(folder, &self.data_dir),
+            (None, Some(_)) => Ok(()),
+            (None, None) => Err(BackupError::NoDestination),
+        }
     }
 
     /// Checks the store as it is now. Blocks for a long time.
@@ -245,7 +264,7 @@ impl Backups {
         folder: &Path,
         watch: &mut BackupObserver<'_>,
     ) -> Result<BackupMade, BackupError> {
-        self.check_target(folder)?;
+        self.check_target(Some(folder))?;
         let made = self.clock.now();
         let (frozen, guard) = self.freeze()?;
         let sequence = frozen.sequence();
@@ -257,17 +276,110 @@ impl Backups {
         drop(guard);
         Watermark::create(&target.own(WATERMARK), sequence).map_err(of_io(folder))?;
         files.push(copy::measure(folder, WATERMARK)?);
-        let token = self.data_dir.join(TOKEN);
-        if token.try_exists().map_err(of_io(&token))? {
+        if let Some(token) = self.token()? {
             files.push(copy::one(&token, &target.own(TOKEN), TOKEN, &mut |_| ControlFlow::Continue(()))?);
         }
         // Check the backup's own files.
         let report = self.report(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
-        let (gridhook, made) = (env!("CARGO_PKG_VERSION").to_owned(), made.to_string());
-        let manifest = Manifest { form: FORM, gridhook, made, sequence, sound: report.is_sound(), files };
-        manifest.write(&target.own(MANIFEST)).map_err(of_io(folder))?;
+        let manifest = Manifest::new(made, sequence, report.is_sound(), files);
+        folders::write_whole(&target.own(MANIFEST), &manifest.to_bytes()?).map_err(of_io(folder))?;
         target.keep()?;
-        Ok(BackupMade { manifest, report })
+        let (at, written) = (folder.display().to_string(), manifest.bytes());
+        Ok(BackupMade { manifest, report, at, written })
+    }
+
+    /// Makes a backup at the destination, and removes expired ones. Blocks for a long time, so it must not run on a thread
+    /// of an asynchronous runtime.
+    pub fn make_at_destination(
+        &self,
+        _: &BackupPermit,
+        watch: &mut BackupObserver<'_>,
+    ) -> Result<BackupMade, BackupError> {
+        let destination = self.destination.as_ref().ok_or(BackupError::NoDestination)?;
+        let begun = self.clock.now();
+        let made = self.store_backup(destination, begun, watch);
+        match &made {
+            Ok(BackupMade { manifest, written, report, .. }) => {
+                self.figures.note_made(self.clock.now().since(begun), manifest.bytes(), *written);
+                match report.is_sound() {
+                    true => self.figures.note_success(begun),
+                    false => self.figures.note_failure(),
+                }
+            }
+            Err(BackupError::Stop(fsck::CheckStop::Canceled)) => {}
+            Err(_) => self.figures.note_failure(),
+        }
+        made
+    }
+
+    /// When the newest sound backup at the destination was begun. Blocks like [`Backups::make_at_destination`].
+    pub fn newest(&self) -> Result<Option<Timestamp>, BackupError> {
+        let destination = self.destination.as_ref().ok_or(BackupError::NoDestination)?;
+        let found = Repository::open(destination, true).and_then(|repository| repository.backups());
+        let found = found.inspect_err(|_| self.figures.note_failure())?;
+        let newest = found.iter().rfind(|backup| backup.manifest.sound).map(|backup| backup.manifest.begun());
+        newest.into_iter().for_each(|newest| self.figures.note_success(newest));
+        Ok(newest)
+    }
+
+    fn store_backup(
+        &self,
+        destination: &BackupDestination,
+        begun: Timestamp,
+        watch: &mut BackupObserver<'_>,
+    ) -> Result<BackupMade, BackupError> {
+        let repository = Repository::open(destination, true)?;
+        let mut known = repository.pieces()?;
+        let (frozen, guard) = self.freeze()?;
+        let sequence = frozen.sequence();
+        // The check reads the same files whose hashes name what is written.
+        let report = self.report(&frozen, watch)?;
+        drop(frozen);
+        let mut named = Vec::new();
+        for (path, bytes) in copy::files_in(&guard.0)? {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            named.push((path.clone(), format!("{STORE}/{name}"), bytes));
+        }
+        let watermark = guard.0.join(WATERMARK);
+        Watermark::create(&watermark, sequence).map_err(of_io(&watermark))?;
+        named.push((watermark, WATERMARK.to_owned(), 0));
+        named.extend(self.token()?.map(|token| (token, TOKEN.to_owned(), 0)));
+        let (mut done, mut written, of) = (0, 0, named.iter().map(|(.., bytes)| bytes).sum());
+        let (mut pace, mut files) = (CopyPace::new(&self.clock), Vec::new());
+        for (path, name, _) in &named {
+            let mut piece = |read, wrote| {
+                (done, written) = (done + read, written + wrote);
+                pace.pause();
+                self.watched(watch, BackupProgress::Copying { bytes: done, of })
+            };
+            files.push(repository.store(path, name, &mut known, &mut piece)?);
+        }
+        drop(guard);
+        let manifest = Manifest::new(begun, sequence, report.is_sound(), files);
+        let at = format!("{}/backups/{}", destination.address, repository.finish(&manifest)?);
+        match repository.remove_expired(self.clock.now()) {
+            Ok(removed) => tracing::info!(backup = at, written, removed, "backup stored"),
+            Err(error) => {
+                // The backup itself is made.
+                self.figures.note_failure();
+                tracing::warn!(%error, "could not remove expired backups");
+            }
+        }
+        Ok(BackupMade { manifest, report, at, written })
+    }
+
+    /// The file of the admin token, if there is one.
+    fn token(&self) -> Result<Option<PathBuf>, BackupError> {
+        let token = self.data_dir.join(TOKEN);
+        Ok(token.try_exists().map_err(of_io(&token))?.then_some(token))
+    }
+
+    /// Reports the progress, unless the server is stopping.
+    fn watched(&self, watch: &mut BackupObserver<'_>, progress: BackupProgress) -> ControlFlow<()> {
+        if self.is_stopping.load(Ordering::Acquire) {
+            return ControlFlow::Break(());
+        }
+        watch(progress)
     }
 
     /// Makes a checkpoint of the store, and a guard that removes it.
@@ -283,7 +395,7 @@ impl Backups {
         let mut pace = CopyPace::new(&self.clock);
         let mut watch = |progress| {
             pace.pause();
-            watch(BackupProgress::Checking(progress))
+            self.watched(watch, BackupProgress::Checking(progress))
         };
         Ok(fsck::check(frozen, self.accounts, &mut watch)?)
     }
@@ -297,31 +409,5 @@ impl Drop for FolderGuard {
         if let Err(error) = folders::remove(&self.0) {
             tracing::warn!(%error, "could not remove a checkpoint of the store");
         }
-    }
-}
-
-impl Manifest {
-    /// Reads the manifest of the backup in `folder`.
-    pub fn read(folder: &Path) -> Result<Self, BackupError> {
-        let refuse = |problem| BackupError::Backup { backup: folder.to_owned(), problem };
-        let bytes = match std::fs::read(folder.join(MANIFEST)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(refuse(format!("has no {MANIFEST}: it is not a backup, or an unfinished one")));
-            }
-            Err(source) => return Err(of_io(&folder.join(MANIFEST))(source)),
-        };
-        let manifest: Self = serde_json::from_slice(&bytes)
-            .map_err(|error| refuse(format!("is damaged: {MANIFEST} cannot be read: {error}")))?;
-        if manifest.form > FORM {
-            let form = manifest.form;
-            return Err(refuse(format!("has version {form}, and this program knows versions up to {FORM}")));
-        }
-        Ok(manifest)
-    }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
-        folders::write_whole(path, &bytes)
     }
 }

@@ -5,6 +5,7 @@
 //! served for up to one second and then refused; requests in flight finish within `server.shutdown_wait`; the journal is
 //! flushed. A second signal ends the process at once.
 
+mod backup_schedule;
 mod blob_notifier;
 mod chaos;
 mod dead_letter_routing;
@@ -40,6 +41,7 @@ use self::{
 };
 use crate::{
     admin::{self, ChaosTargets, health},
+    cli::destination,
     config::{self, Config},
     control::registry::{self, Registry},
     dead_letter,
@@ -114,6 +116,9 @@ pub enum ServerError {
         /// The minimum.
         least: bytesize::ByteSize,
     },
+    /// The key of backups cannot be used.
+    #[error("{0}")]
+    Backup(String),
     /// The certificates cannot be loaded.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::TrustError),
@@ -168,6 +173,7 @@ pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + S
     let budget = descriptors::take(cores())?;
     settings::client(config, &[], &budget)?;
     issuer::check(config)?;
+    destination::destination(&config.backup, None)?;
     Ok(())
 }
 
@@ -215,7 +221,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let (clock, timekeeper) = startup::start_clock(&config, &targets);
     let started = clock.now();
     let token = startup::admin_token(&config)?;
-    let backups = startup::backups(&config, &budget, &store, &clock);
+    let backups = startup::backups(&config, &budget, &store, &clock)?;
     let registry_cell = Arc::default();
     let (journal, writer) = startup::start_journal(&config, store, &targets, &clock, &registry_cell)?;
     let _scrub = journal.scrub(config.journal.scrub);
@@ -243,12 +249,12 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     startup::attach_topics(&core, &client, &publisher);
     startup::attach_journal(&health, &core.journal);
     let redrives = startup::resume_redrives(&core, &stores)?;
-    let sources_of_metrics = startup::metric_sources(&core, &publisher, &listener, &client, &health, tracer);
+    let sources_of_metrics = startup::metric_sources(&core, &publisher, &listener, &client, &health, tracer, &backups);
     let exposition =
         settings::exposition(&core.config, sources_of_metrics, started).map_err(io_error("metrics.token"))?;
     let control = startup::control(&core, &listener)?
         .with_dead_letters(redrives)
-        .with_backups(backups)
+        .with_backups(Arc::clone(&backups))
         .guarded_by(failed_auth)
         .operated_by(operators)
         .with_metrics(exposition)
@@ -283,6 +289,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let http = listener.serve(&core.config, &budget, context)?;
     let handle = http.handle();
     health.enter(health::StartPhase::Serving);
+    startup::start_backups(&core, &backups);
     notifier.ready(&own_url);
     let serving = actix_rt::spawn(http);
 
@@ -291,6 +298,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     health.enter(health::StartPhase::Stopping);
     notifier.stopping();
     control.end_chaos();
+    backup_schedule::stop(&backups).await;
     publisher.end_polls();
     shutdown::serve_until_disconnected(&counters).await;
     publisher.close();

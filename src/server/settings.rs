@@ -1,6 +1,6 @@
 //! Converts the operator's settings into the settings of each module.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
+use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
 
 use super::descriptors::DescriptorBudget;
 use crate::{
@@ -11,9 +11,10 @@ use crate::{
         model,
     },
     api::server::SettingView,
+    cli::destination::open_sink,
     config::{self, BacklogFull, Config},
     control::{registry::RegistryRules, validation::ValidationSettings},
-    dead_letter::{Sink, sink},
+    dead_letter::Sink,
     deliver::{
         self, AddressRules, ClientCertificates, Sockets, TlsTrust,
         identity::ServerIdentity,
@@ -24,7 +25,6 @@ use crate::{
     event::Timestamp,
     journal,
     policy::{
-        dead_letter_store,
         edition::{self, Edition},
         validation::HandshakeTimes,
     },
@@ -81,21 +81,9 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
 
 /// Opens the dead-letter stores. Blocks, because it creates folders.
 pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
-    let open = |(name, store): (&String, &config::DeadLetterStore)| {
-        let config::DeadLetterStore { address, endpoint, region, allow_http, credentials } = store;
-        let sink = match address.kind {
-            dead_letter_store::StoreKind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
-            dead_letter_store::StoreKind::S3
-            | dead_letter_store::StoreKind::Azure
-            | dead_letter_store::StoreKind::Google => Sink::cloud(sink::CloudSettings {
-                address: address.clone(),
-                endpoint: endpoint.clone(),
-                region: region.clone(),
-                allow_http: *allow_http,
-                credentials: credentials.iter().map(|(name, value)| (*name, value.expose().to_owned())).collect(),
-            }),
-        };
-        Ok((name.clone(), sink.map_err(|error| super::ServerError::Sink(name.clone(), error))?))
+    let open = |(name, store): (&String, &config::ObjectStoreConfig)| {
+        let sink = open_sink(store).map_err(|error| super::ServerError::Sink(name.clone(), error))?;
+        Ok((name.clone(), sink))
     };
     config.dead_letter.stores.iter().map(open).collect()
 }

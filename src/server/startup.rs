@@ -9,7 +9,7 @@ use std::{
 use actix_web::web;
 
 use super::{
-    Arbiters, ServerError, blob_notifier, chaos,
+    Arbiters, ServerError, backup_schedule, blob_notifier, chaos,
     dead_letter_routing::{self, DeadLetterRouting},
     descriptors::DescriptorBudget,
     file_modes, io_error,
@@ -23,7 +23,10 @@ use super::{
 };
 use crate::{
     admin::{self, ChaosTargets, Control, DeadLetterHandle, auth, health, metrics::MetricSources},
-    cli::fsck::{accounts, store_options},
+    cli::{
+        destination::destination,
+        fsck::{accounts, store_options},
+    },
     clock::Clock,
     config::{Config, Secret},
     control::{
@@ -111,9 +114,24 @@ pub(super) fn share_token(token: &auth::AdminToken) {
 }
 
 /// Prepares backups. They hold the store weakly, so that a backup does not delay the end of the process.
-pub(super) fn backups(config: &Config, budget: &DescriptorBudget, store: &Arc<RocksStore>, clock: &Clock) -> Backups {
+pub(super) fn backups(
+    config: &Config,
+    budget: &DescriptorBudget,
+    store: &Arc<RocksStore>,
+    clock: &Clock,
+) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
-    Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), accounts(), clock.clone())
+    let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
+    let backups =
+        Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), accounts(), clock.clone());
+    Ok(Arc::new(backups.with_destination(destination)))
+}
+
+/// Starts scheduled backups, where the settings have a schedule.
+pub(super) fn start_backups(core: &Core, backups: &Arc<Backups>) {
+    if let Some(schedule) = core.config.backup.schedule {
+        actix_rt::spawn(backup_schedule::run(Arc::clone(backups), schedule, core.clock.clone()));
+    }
 }
 
 /// Recovers the journal and starts its writer. Appended events go to the registry of `registry`, once it is set.
@@ -274,8 +292,10 @@ pub(super) fn metric_sources(
     client: &ClientOptions,
     health: &web::Data<health::ServerHealth>,
     tracer: Tracer,
+    backups: &Arc<Backups>,
 ) -> MetricSources {
     let (sockets, health) = (client.sockets.clone(), health.clone());
+    let (backups, interval) = (Arc::clone(backups), core.config.backup.schedule.map(|schedule| schedule.interval()));
     MetricSources {
         journal: Some(core.journal.clone()),
         publisher: Some(publisher.clone()),
@@ -284,6 +304,7 @@ pub(super) fn metric_sources(
         sockets: Some(Box::new(move || (sockets.free() as u64, sockets.waiting() as u64))),
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer),
+        backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
     }
 }
 

@@ -92,7 +92,7 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
             // Some of the records must be in tables, not only in the log.
             queue.store.compact_log().expect("compacted");
         }
-        let BackupMade { manifest, report } = queue.back_up(name);
+        let BackupMade { manifest, report, .. } = queue.back_up(name);
         assert!(report.is_sound() && manifest.sound, "{report}");
     }
     queue.fill(150, 160);
@@ -215,7 +215,10 @@ fn nothing_that_is_there_is_written_over() {
     let turn = queue.backups.turn().expect("nobody else");
     let refusal = |path: &Path| {
         let error = queue.backups.make(&turn, path, &mut go_on).map(drop).expect_err("refused").to_string();
-        assert!(matches!(queue.backups.check_target(path), Err(reported) if reported.to_string() == error), "{error}");
+        assert!(
+            matches!(queue.backups.check_target(Some(path)), Err(reported) if reported.to_string() == error),
+            "{error}"
+        );
         error
     };
     let mine = queue.path("mine");

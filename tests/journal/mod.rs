@@ -17,6 +17,7 @@ mod options;
 mod position;
 mod prefixes;
 mod records;
+mod repository;
 mod rocks;
 mod sabotage;
 mod tables;

@@ -1,6 +1,7 @@
 //! The core of a subscription: its tables by scripts, its promises by a model.
 
 mod backlog;
+mod backup;
 mod batches;
 mod caller;
 mod concurrency;

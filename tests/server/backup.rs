@@ -1,12 +1,15 @@
 //! Backups of a server under load: one point of it, brought back.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{LONG, many, wait_until_settled};
 use crate::support::{
-    load::{Load, Rate},
+    cloud::Cloud,
+    disk::Mount,
+    load::{self, Load, Rate},
+    needs,
     server::{self, Server, SubscriptionSpec, wait_for},
     sink::{Behavior, Sink},
 };
@@ -86,6 +89,184 @@ fn what_was_acknowledged_before_a_backup_under_load_is_in_it() {
         server.terminate();
         server.assert_sound();
     }
+}
+
+/// A settings file for commands without a server.
+fn settings_file(folder: &Path, settings: &[(String, String)]) -> String {
+    let line = |(name, value): &(String, String)| {
+        let key = name.strip_prefix("BACKUP__")?.to_lowercase().replace("__", ".");
+        let is_plain = value == "true" || value.parse::<u64>().is_ok();
+        Some(if is_plain { format!("{key} = {value}\n") } else { format!("{key} = {value:?}\n") })
+    };
+    let path = folder.join("backup.toml");
+    fs::write(&path, format!("[backup]\n{}", settings.iter().filter_map(line).collect::<String>())).expect("written");
+    path.to_str().expect("text").to_owned()
+}
+
+fn start_with(settings: &[(String, String)]) -> Server {
+    let settings: Vec<_> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    Server::start(&settings)
+}
+
+fn settings(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(name, value)| (format!("BACKUP__{name}"), (*value).to_owned())).collect()
+}
+
+fn listed(config: &str) -> Vec<Value> {
+    let (status, reported) = server::say(&["backup", "list", "--config", config, "--output", "json"]);
+    assert!(status.success(), "{reported}");
+    serde_json::from_str(&reported).expect("JSON")
+}
+
+fn metric(server: &Server, name: &str) -> f64 {
+    let answer = server.admin("GET", "/metrics", &Value::Null).text();
+    let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    line.unwrap_or(f64::NAN)
+}
+
+/// Restores the newest backup and starts a server with it, which then delivers everything of `acknowledged` to `/well`.
+fn assert_comes_back(server: Server, config: &str, sink: &Sink, acknowledged: &[String]) {
+    // Only one server of the tests runs at a time.
+    drop(server);
+    let back = tempfile::tempdir().expect("a folder");
+    let data_dir = back.path().join("data");
+    let url = listed_url(config);
+    let folder = data_dir.to_str().expect("text");
+    let (status, reported) = server::say(&["restore", &url, "--config", config, "--data-dir", folder]);
+    assert!(status.success() && reported.contains("\nthe store is sound\nrestored to "), "{reported}");
+    let mut server = Server::on(&data_dir, &[]);
+    server.restart();
+    sink.set("/well", Behavior::Answer(200));
+    wait_for("every event to arrive", LONG, || {
+        if server.status("orders", "well")["health"]["state"] == "suspended" {
+            server.try_to("orders", "well", "release");
+        }
+        sink.look("/well", |ledger| acknowledged.iter().all(|id| ledger.contains_key(id)))
+    });
+    server.terminate();
+    server.assert_sound();
+}
+
+fn listed_url(config: &str) -> String {
+    let text = fs::read_to_string(config).expect("settings");
+    let url = text.lines().find_map(|line| line.strip_prefix("store.url = "));
+    url.expect("an address").trim_matches('"').to_owned()
+}
+
+#[test]
+fn scheduled_backups_survive_kills_in_their_middle_and_the_last_one_has_what_was_acknowledged() {
+    let (sink, beside) = (Sink::start(), tempfile::tempdir().expect("a folder"));
+    sink.set("/well", Behavior::Answer(503));
+    let key = beside.path().join("key");
+    fs::write(&key, "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=\n").expect("written");
+    let url = format!("file://{}", beside.path().join("backups").display());
+    let settings = settings(&[
+        ("STORE__URL", &url),
+        ("SCHEDULE", "1s"),
+        ("KEEP", "3"),
+        ("KEEP_FOR", "0s"),
+        ("KEY_FILE", key.to_str().expect("text")),
+    ]);
+    let config = settings_file(beside.path(), &settings);
+    let mut server = start_with(&settings);
+    let publisher = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "well", &SubscriptionSpec::of(&sink.url("/well")));
+    wait_for("the first backup", LONG, || metric(&server, "gridhook_backup_duration_seconds") > 0.0);
+    let (mut acknowledged, mut dice) = (Vec::new(), fastrand::Rng::with_seed(19));
+    for round in 0..many(6, 60) {
+        let ids: Vec<_> = (0..200).map(|event| format!("{round}-{event}")).collect();
+        server.publish("orders", &publisher, &load::body(&ids, "/a"));
+        acknowledged.extend(ids);
+        thread::sleep(Duration::from_millis(dice.u64(0..50)));
+        if round % 2 == 0 {
+            let asked = server.admin("POST", "/store/backup", &json!({}));
+            assert!([200, 409].contains(&asked.status), "{}", asked.text());
+        }
+        server.kill_9();
+        let found = listed(&config);
+        assert!(!found.is_empty() && found.iter().all(|backup| backup["sound"] == true && backup["encrypted"] == true));
+        let (status, reported) = server::say(&[
+            "backup",
+            "rehearse",
+            "--config",
+            &config,
+            "--scratch",
+            beside.path().to_str().expect("text"),
+            "--data-dir",
+            server.data_dir().to_str().expect("text"),
+        ]);
+        assert!(status.success() && reported.contains("the store is sound\nrehearsed "), "{reported}");
+        assert!(reported.contains("a restore would lose ") && reported.contains(" changes of "), "{reported}");
+        server.restart();
+    }
+    let before = metric(&server, "gridhook_backup_last_success_timestamp_seconds");
+    wait_for("a backup of all", LONG, || {
+        metric(&server, "gridhook_backup_last_success_timestamp_seconds") > before + 1.0
+    });
+    assert_eq!(metric(&server, "gridhook_backup_interval_seconds"), 1.0);
+    assert_eq!(metric(&server, "gridhook_backup_failures_total"), 0.0);
+    assert!(metric(&server, "gridhook_backup_written_bytes") < metric(&server, "gridhook_backup_bytes"));
+    server.kill_9();
+    assert!((1..=4).contains(&listed(&config).len()));
+    assert!(fs::read_dir(beside.path()).expect("a folder").count() == 3, "a rehearsal leaves nothing");
+    assert_comes_back(server, &config, &sink, &acknowledged);
+}
+
+#[test]
+fn a_full_or_absent_destination_is_told_and_changes_nothing_else() {
+    let Some(disk) = Mount::tmpfs(32) else { return };
+    let (beside, failures) = (tempfile::tempdir().expect("a folder"), "gridhook_backup_failures_total");
+    for (folder, problem) in
+        [(disk.path().join("backups"), "MiB of free space"), (beside.path().join("away/backups"), "there is no folder")]
+    {
+        let url = format!("file://{}", folder.display());
+        let mut server = start_with(&settings(&[("STORE__URL", &url), ("SCHEDULE", "1s")]));
+        wait_for("two failures", LONG, || metric(&server, failures) >= 2.0);
+        assert!(metric(&server, "gridhook_backup_last_success_timestamp_seconds").is_nan());
+        assert_eq!(server.open("GET", "/readyz", &[]).status, 200);
+        let log = server.logs();
+        assert!(log.contains("backup failed") && log.contains(problem), "{log}");
+        let (status, reported) = server.say(&["backup"]);
+        assert!(!status.success() && reported.contains(problem), "{reported}");
+        if problem == "there is no folder" {
+            fs::create_dir(beside.path().join("away")).expect("made");
+            wait_for("a backup", LONG, || metric(&server, "gridhook_backup_last_success_timestamp_seconds") > 0.0);
+        }
+        server.terminate();
+        server.assert_sound();
+    }
+    let server = Server::start(&[]);
+    let (status, reported) = server.say(&["backup"]);
+    assert!(!status.success() && reported.contains("backup.store.url names no destination"), "{reported}");
+    assert!(metric(&server, failures).is_nan(), "without a destination there is no metric");
+}
+
+#[test]
+fn azure_blob_storage_has_backups_that_come_back() {
+    if !needs::node() {
+        return;
+    }
+    let (cloud, sink) = (Cloud::start("https://devstoreaccount1.blob.core.windows.net/letters/kept"), Sink::start());
+    let all = cloud.settings().into_iter().filter(|(name, _)| !name.ends_with("ACCOUNTS"));
+    let all: Vec<_> =
+        all.map(|(name, value)| (name.replace("DEAD_LETTER__STORES__CLOUD", "BACKUP__STORE"), value)).collect();
+    let beside = tempfile::tempdir().expect("a folder");
+    let config = settings_file(beside.path(), &all);
+    sink.set("/well", Behavior::Answer(503));
+    let mut server = start_with(&all);
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "well", &SubscriptionSpec::of(&sink.url("/well")));
+    let mut acknowledged = Vec::new();
+    for round in 0..2 {
+        let ids: Vec<_> = (0..50).map(|event| format!("{round}-{event}")).collect();
+        server.publish("orders", &key, &load::body(&ids, "/a"));
+        acknowledged.extend(ids);
+        let (status, reported) = server.say(&["backup"]);
+        assert!(status.success() && reported.contains("the store is sound\nbacked up to https://"), "{reported}");
+    }
+    assert_eq!(listed(&config).len(), 2);
+    server.terminate();
+    assert_comes_back(server, &config, &sink, &acknowledged);
 }
 
 #[test]

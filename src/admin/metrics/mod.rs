@@ -23,6 +23,7 @@ mod view;
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
 use actix_web::{
@@ -51,11 +52,15 @@ use crate::{
         text::{MetricsText, TextFormat},
     },
     publish::http::Publisher,
+    repair::backup::BackupCounts,
     store::keys::MetaKind,
 };
 
 /// Counts of spans by result.
 pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
+
+/// Reads the figures of backups; [`None`] if there is no destination.
+pub type BackupSource = Box<dyn Fn() -> Option<(BackupCounts, Option<Duration>)> + Send + Sync>;
 
 /// Sources of figures other than the registry.
 #[derive(Default)]
@@ -74,6 +79,8 @@ pub struct MetricSources {
     pub sockets: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
     /// Counts of spans; [`None`] if tracing is off.
     pub spans: Option<Spans>,
+    /// Figures of the backups at the destination of the settings, and the interval of their schedule.
+    pub backups: Option<BackupSource>,
 }
 
 /// Access to `/metrics`.

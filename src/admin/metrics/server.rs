@@ -1,5 +1,7 @@
 //! The metric families of topics, the journal and its store, listeners, publishers and the process.
 
+use std::time::Duration;
+
 use super::{
     Exposition,
     scrape::{Scrape, TopicFigures, bounds_of},
@@ -10,6 +12,7 @@ use crate::{
         ListenerCounters,
         text::{MetricFamily, MetricKind, MetricsText, SampleValue},
     },
+    repair::backup::BackupCounts,
     store::figures::{FamilyFigures, StoreFigures},
 };
 
@@ -51,6 +54,9 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     if let Some(spans) = &exposition.sources.spans {
         text.family(counter("gridhook_trace_spans_total", "Spans by result, since the process started."));
         spans().into_iter().for_each(|(end, count)| text.sample(&[("end", end)], count));
+    }
+    if let Some((counts, interval)) = exposition.sources.backups.as_ref().and_then(|backups| backups()) {
+        backups(text, &counts, interval);
     }
     if let Some(sockets) = &exposition.sources.sockets {
         let (free, waiting) = sockets();
@@ -219,6 +225,27 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
     ];
     for (family, value) in ones {
         one(text, family, value);
+    }
+}
+
+fn backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<Duration>) {
+    let last = counts.last_success.map(|last| SampleValue::from(last.0 as f64 / 1e6));
+    let interval = interval.map(|interval| SampleValue::from(interval.as_secs_f64()));
+    let made = counts.duration > Duration::ZERO;
+    let of_last = |value: SampleValue| made.then_some(value);
+    #[rustfmt::skip]
+    let ones: [(MetricFamily, Option<SampleValue>); 6] = [
+        (gauge("gridhook_backup_last_success_timestamp_seconds", "Time of the newest sound backup at the destination, in seconds since 1970."), last),
+        (gauge("gridhook_backup_interval_seconds", "Interval of backup.schedule."), interval),
+        (gauge("gridhook_backup_duration_seconds", "Time that the last backup took."), of_last(counts.duration.as_secs_f64().into())),
+        (gauge("gridhook_backup_bytes", "Bytes of the files of the last backup."), of_last(counts.bytes.into())),
+        (gauge("gridhook_backup_written_bytes", "Bytes that the last backup wrote to the destination."), of_last(counts.written_bytes.into())),
+        (counter("gridhook_backup_failures_total", "Backups that failed, were damaged, or could not remove expired ones, since the process started."), Some(counts.failures.into())),
+    ];
+    for (family, value) in ones {
+        if let Some(value) = value {
+            one(text, family, value);
+        }
     }
 }
 

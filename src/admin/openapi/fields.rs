@@ -360,7 +360,10 @@ const FIELDS_OF: &[(&str, &str)] = &[
     ("Alive.totalBytes", "Bytes that the current step has to read, if they can be counted"),
     ("AzureMetric.name", "Name of the metric, as Azure Monitor has it"),
     ("AzureMetricSeries.value", "Value of the series, in the unit of the metric"),
-    ("BackupRequest.folder", "Absolute path on the server of a folder that is empty or does not exist"),
+    (
+        "BackupRequest.folder",
+        "Absolute path on the server of a folder that is empty or does not exist. Default: the destination of the settings",
+    ),
     ("Clock.time", "Time of the server's clock, by which events age"),
     ("Clock.wallClock", "Time of the machine's clock"),
     (

@@ -25,6 +25,9 @@ pub struct CopiedFile {
     pub bytes: u64,
     /// The CRC-32 of its contents.
     pub crc32: u32,
+    /// The hashes of its pieces, at a destination with many backups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<String>,
 }
 
 /// Copies the files of RocksDB's folder `from` into the new folder `to`. The returned paths are below `name`.
@@ -110,5 +113,5 @@ fn read(
         bytes += read as u64;
         take(&buffer[..read])?;
     }
-    Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize() })
+    Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize(), pieces: Vec::new() })
 }

@@ -3,13 +3,14 @@
 //! The watermark is written first. If the restore is killed, a server refuses the folder; without a watermark it would
 //! create a new store in it.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, ops::ControlFlow, path::Path};
 
 use super::{
-    BackupError, BackupObserver, BackupProgress, Manifest, STORE, TOKEN, WATERMARK,
+    BackupError, BackupObserver, BackupProgress, FolderGuard, Manifest, STORE, TOKEN, WATERMARK,
     copy::{self, CopiedFile},
     folders::{self, TemporaryFolder},
     of_io,
+    repository::{Repository, StoredBackup, StoredSource},
 };
 use crate::{
     repair::fsck::{self, CheckReport, DeadLetterAccounts},
@@ -31,7 +32,48 @@ pub struct RestoreReport {
 /// Names that the data folder must not contain.
 const OURS: [&str; 4] = [STORE, "rocksdb.new", WATERMARK, TOKEN];
 
-/// Restores the backup `from` as the store of `data_dir`.
+/// Where the files of a backup are.
+pub(super) trait Source {
+    /// The backup's folder or address.
+    fn at(&self) -> &Path;
+
+    /// The backup's manifest.
+    fn manifest(&self) -> Result<Manifest, BackupError>;
+
+    /// Reads a file, copies it if there is a target, and returns what was read. `piece` is called with the length of each
+    /// piece.
+    fn copy(
+        &self,
+        file: &CopiedFile,
+        to: Option<&Path>,
+        piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<CopiedFile, BackupError>;
+}
+
+/// A backup that is a folder.
+impl Source for &Path {
+    fn at(&self) -> &Path {
+        self
+    }
+
+    fn manifest(&self) -> Result<Manifest, BackupError> {
+        Manifest::read(self)
+    }
+
+    fn copy(
+        &self,
+        file: &CopiedFile,
+        to: Option<&Path>,
+        piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<CopiedFile, BackupError> {
+        match to {
+            Some(to) => copy::one(&self.join(&file.path), to, &file.path, piece),
+            None => copy::measure(self, &file.path),
+        }
+    }
+}
+
+/// Restores the backup in the folder `from` as the store of `data_dir`.
 pub fn restore(
     from: &Path,
     data_dir: &Path,
@@ -39,7 +81,45 @@ pub fn restore(
     accounts: DeadLetterAccounts,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    let manifest = Manifest::read(from)?;
+    restore_source(&from, data_dir, options, accounts, watch)
+}
+
+/// Restores a backup of a destination as the store of `data_dir`.
+pub fn restore_stored(
+    (repository, backup): (&Repository, &StoredBackup),
+    data_dir: &Path,
+    options: &RocksOptions,
+    accounts: DeadLetterAccounts,
+    watch: &mut BackupObserver<'_>,
+) -> Result<RestoreReport, BackupError> {
+    restore_source(&StoredSource { repository, backup }, data_dir, options, accounts, watch)
+}
+
+/// Restores a backup of a destination in a new folder below `scratch`, and removes it again.
+pub fn rehearse(
+    stored: (&Repository, &StoredBackup),
+    scratch: &Path,
+    options: &RocksOptions,
+    accounts: DeadLetterAccounts,
+    watch: &mut BackupObserver<'_>,
+) -> Result<RestoreReport, BackupError> {
+    let folder = scratch.join(format!("gridhook-rehearsal-{}", std::process::id()));
+    if folder.try_exists().map_err(of_io(&folder))? {
+        let problem = "already exists; remove it, or choose another scratch folder".to_owned();
+        return Err(BackupError::Target { folder, problem });
+    }
+    let guard = FolderGuard(folder);
+    restore_stored(stored, &guard.0, options, accounts, watch)
+}
+
+fn restore_source(
+    source: &dyn Source,
+    data_dir: &Path,
+    options: &RocksOptions,
+    accounts: DeadLetterAccounts,
+    watch: &mut BackupObserver<'_>,
+) -> Result<RestoreReport, BackupError> {
+    let (from, manifest) = (source.at(), source.manifest()?);
     check_paths(from, &manifest)?;
     let (mut target, _lock) = take(data_dir)?;
     folders::check_room(data_dir, manifest.bytes())?;
@@ -49,19 +129,16 @@ pub fn restore(
     let (mut done, of) = (0, manifest.bytes());
     for file in &manifest.files {
         let to = match file.path.strip_prefix(STORE) {
-            Some(name) => draft.join(name.trim_start_matches('/')),
-            None if file.path == TOKEN => target.own(TOKEN),
+            Some(name) => Some(draft.join(name.trim_start_matches('/'))),
+            None if file.path == TOKEN => Some(target.own(TOKEN)),
             // The watermark is already written. Only verify the file.
-            None => {
-                check_file(from, file, copy::measure(from, &file.path))?;
-                continue;
-            }
+            None => None,
         };
         let piece = &mut |bytes| {
             done += bytes;
             watch(BackupProgress::Copying { bytes: done, of })
         };
-        check_file(from, file, copy::one(&from.join(&file.path), &to, &file.path, piece))?;
+        check_file(from, file, source.copy(file, to.as_deref(), piece))?;
     }
     folders::sync(&draft)?;
     let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;

@@ -1,0 +1,63 @@
+//! Opens the stores and the destination of backups that the settings describe, for the server and the offline commands.
+
+use std::{path::Path, sync::Arc};
+
+use crate::{
+    config::{self, ObjectStoreConfig},
+    dead_letter::{
+        Sink,
+        sink::{CloudSettings, SinkError},
+    },
+    policy::{
+        backup::BackupRetention,
+        dead_letter_store::{StoreAddress, StoreKind},
+    },
+    repair::backup::{BackupDestination, SealKey},
+};
+
+/// Opens a folder or an object store. Blocks, because it creates a folder.
+///
+/// # Errors
+/// The folder cannot be created, or the settings of the store are not usable.
+pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
+    let ObjectStoreConfig { address, endpoint, region, allow_http, credentials } = store;
+    match address.kind {
+        StoreKind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
+        StoreKind::S3 | StoreKind::Azure | StoreKind::Google => Sink::cloud(CloudSettings {
+            address: address.clone(),
+            endpoint: endpoint.clone(),
+            region: region.clone(),
+            allow_http: *allow_http,
+            credentials: credentials.iter().map(|(name, value)| (*name, value.expose().to_owned())).collect(),
+        }),
+    }
+}
+
+/// The destination of backups at `url`; without one, that of the settings, if any. Another address than that of the
+/// settings is used with the credentials of the environment.
+///
+/// # Errors
+/// The address or the key is not usable; the message says what is allowed.
+pub fn destination(backup: &config::Backup, url: Option<&str>) -> Result<Option<BackupDestination>, String> {
+    let given = url.map(|url| StoreAddress::parse(url).map_err(|problem| format!("{url} is no address: {problem}")));
+    let store = match (given.transpose()?, &backup.store) {
+        (None, store) => store.clone(),
+        (Some(address), Some(store)) if store.address == address => Some(store.clone()),
+        (Some(address), _) => {
+            let credentials = Vec::new();
+            Some(ObjectStoreConfig { address, endpoint: None, region: None, allow_http: false, credentials })
+        }
+    };
+    let key = backup.key_file.as_ref().map(|file| {
+        let refuse = |allowed| format!("backup.key_file is {}; allowed is {allowed}", file.display());
+        SealKey::read(file).map(Arc::new).map_err(refuse)
+    });
+    let key = key.transpose()?;
+    Ok(store.map(|store| BackupDestination {
+        address: store.address.to_string(),
+        folder: (store.address.kind == StoreKind::Folder).then(|| Path::new("/").join(store.address.path.join("/"))),
+        open: Arc::new(move || open_sink(&store)),
+        key,
+        retention: BackupRetention { count: backup.keep, age: backup.keep_for },
+    }))
+}

@@ -1,0 +1,347 @@
+//! A destination with many backups that share what they have in common: a folder or an object store of a cloud.
+//!
+//! ```text
+//! backups/TIME.json    the manifest of a backup, written last: without it there is no backup
+//! pieces/AB/ABCD…      up to 8 MiB of a file, named by the hash of its contents, and written once for all backups
+//! ```
+//!
+//! RocksDB never modifies a table and only appends to its log, so a later backup writes little. Pieces that an
+//! interrupted backup left are used by the next one.
+//!
+//! Invariants:
+//! - What is written is read back and compared before the manifest is written.
+//! - A piece is removed only after every manifest was read and none names it. A manifest that cannot be read stops the
+//!   removal.
+//! - A destination belongs to one server. Its only lock is the server's own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    fs::File,
+    io::{Read, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::{
+    BackupError, CopiedFile, Manifest, folders, of_io,
+    restore::Source,
+    seal::{HEAD, SealKey},
+};
+use crate::{
+    dead_letter::sink::{Sink, SinkError},
+    event::Timestamp,
+    policy::backup::{BackupAge, BackupRetention},
+    repair::fsck::CheckStop,
+};
+
+/// The length of a piece: large enough for few requests, small enough to be held in memory several times.
+const PIECE: usize = 8 << 20;
+
+/// A manifest has some 100 bytes for each piece: this is enough for 5 TiB.
+const MANIFEST_MAX: u64 = 64 << 20;
+
+const BACKUPS: &str = "backups";
+const PIECES: &str = "pieces";
+const SUFFIX: &str = ".json";
+
+/// Opens the store of a destination. Each use opens its own, because connections belong to a thread.
+pub type OpenSink = Arc<dyn Fn() -> Result<Sink, SinkError> + Send + Sync>;
+
+/// A destination, as the settings describe it.
+#[derive(Clone)]
+pub struct BackupDestination {
+    /// Its address.
+    pub address: String,
+    /// The folder, if it is one.
+    pub folder: Option<PathBuf>,
+    /// Opens it.
+    pub open: OpenSink,
+    /// The key that encrypts what is written.
+    pub key: Option<Arc<SealKey>>,
+    /// Which backups are kept.
+    pub retention: BackupRetention,
+}
+
+impl fmt::Debug for BackupDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackupDestination").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// A backup at a destination.
+#[derive(Clone, Debug)]
+pub struct StoredBackup {
+    /// Its name: the time at which it was begun.
+    pub name: String,
+    /// Whether it is encrypted.
+    pub is_sealed: bool,
+    /// Its manifest.
+    pub manifest: Manifest,
+}
+
+/// An open destination. It blocks, so it must not be used on a thread of an asynchronous runtime.
+pub struct Repository {
+    destination: BackupDestination,
+    sink: Sink,
+    runtime: Runtime,
+}
+
+impl fmt::Debug for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.destination.fmt(f)
+    }
+}
+
+impl Repository {
+    /// Opens a destination. A folder is created only to write backups, and only if its parent exists: a disk that is not
+    /// mounted is told, not replaced.
+    pub fn open(destination: &BackupDestination, to_write: bool) -> Result<Self, BackupError> {
+        if let Some(folder) = &destination.folder {
+            let needed = if to_write { folder.parent().unwrap_or(folder) } else { folder };
+            if !needed.is_dir() {
+                return Err(refuse(destination, format!("cannot be used: there is no folder {}", needed.display())));
+            }
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(of_io(Path::new("a runtime")))?;
+        let sink = {
+            let _entered = runtime.enter();
+            (destination.open)().map_err(|error| refuse(destination, format!("cannot be used: {error}")))?
+        };
+        Ok(Self { destination: destination.clone(), sink, runtime })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> &str {
+        &self.destination.address
+    }
+
+    /// All backups, the oldest first.
+    pub fn backups(&self) -> Result<Vec<StoredBackup>, BackupError> {
+        let names = self.list(BACKUPS)?.into_keys().filter_map(|file| Some(file.strip_suffix(SUFFIX)?.to_owned()));
+        names.map(|file| self.backup(file.strip_prefix("backups/").unwrap_or(&file))).collect()
+    }
+
+    /// The backup `name`; without a name the newest sound one.
+    pub fn find(&self, name: Option<&str>) -> Result<StoredBackup, BackupError> {
+        let found = match name {
+            Some(name) => self.backup(name)?,
+            None => self
+                .backups()?
+                .into_iter()
+                .rfind(|backup| backup.manifest.sound)
+                .ok_or_else(|| self.refuse("has no sound backup"))?,
+        };
+        // Write access to the destination would otherwise be enough to replace a backup by an unencrypted one.
+        if !found.is_sealed && self.destination.key.is_some() {
+            let problem = format!("has the unencrypted backup {}; use it without backup.key_file", found.name);
+            return Err(self.refuse(problem));
+        }
+        Ok(found)
+    }
+
+    fn backup(&self, name: &str) -> Result<StoredBackup, BackupError> {
+        let file = format!("{BACKUPS}/{name}{SUFFIX}");
+        let found = self.get(&file, MANIFEST_MAX)?;
+        let (bytes, is_sealed) = found.ok_or_else(|| self.refuse(format!("has no backup {name}")))?;
+        let manifest = Manifest::parse(Path::new(self.address()), &file, &bytes)?;
+        Ok(StoredBackup { name: name.to_owned(), is_sealed, manifest })
+    }
+
+    /// The stored pieces with their lengths.
+    pub(super) fn pieces(&self) -> Result<BTreeMap<String, u64>, BackupError> {
+        self.list(PIECES)
+    }
+
+    /// Stores the file `from` as `name`. `known` has the pieces that are there; `piece` is called for each piece with its
+    /// length, and the number of bytes that were written for it.
+    pub(super) fn store(
+        &self,
+        from: &Path,
+        name: &str,
+        known: &mut BTreeMap<String, u64>,
+        piece: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<CopiedFile, BackupError> {
+        let mut source = File::open(from).map_err(of_io(from))?;
+        let (mut crc, mut bytes, mut pieces) = (crc32fast::Hasher::new(), 0, Vec::new());
+        loop {
+            let mut buffer = Vec::with_capacity(PIECE);
+            Read::by_ref(&mut source).take(PIECE as u64).read_to_end(&mut buffer).map_err(of_io(from))?;
+            if buffer.is_empty() {
+                break;
+            }
+            crc.update(&buffer);
+            bytes += buffer.len() as u64;
+            let hash = self.hash(&buffer, self.destination.key.is_some());
+            let length = self.stored_length(buffer.len());
+            let written = if known.get(&piece_path(&hash)) == Some(&length) {
+                0
+            } else {
+                self.put(&piece_path(&hash), &buffer)?;
+                known.insert(piece_path(&hash), length);
+                length
+            };
+            pieces.push(hash);
+            if piece(buffer.len() as u64, written).is_break() {
+                return Err(CheckStop::Canceled.into());
+            }
+        }
+        Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize(), pieces })
+    }
+
+    /// Writes the manifest of a backup whose pieces are stored, and returns its name.
+    pub(super) fn finish(&self, manifest: &Manifest) -> Result<String, BackupError> {
+        let there = self.pieces()?;
+        let named = manifest.files.iter().flat_map(|file| &file.pieces).map(|piece| piece_path(piece));
+        if let Some(missing) = named.into_iter().find(|piece| !there.contains_key(piece)) {
+            return Err(self.refuse(format!("lost {missing} meanwhile; a destination is for one server only")));
+        }
+        let name: String = manifest.made.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+        self.put(&format!("{BACKUPS}/{name}{SUFFIX}"), &manifest.to_bytes()?)?;
+        Ok(name)
+    }
+
+    /// Removes the backups that retention does not keep, and the pieces that no backup names. Returns the number of
+    /// removed backups.
+    pub(super) fn remove_expired(&self, now: Timestamp) -> Result<usize, BackupError> {
+        let all = self.backups()?;
+        let age = |backup: &StoredBackup| BackupAge { made: backup.manifest.begun(), sound: backup.manifest.sound };
+        let keeps = self.destination.retention.keeps(&all.iter().map(age).collect::<Vec<_>>(), now);
+        let (kept, expired): (Vec<_>, Vec<_>) = all.iter().zip(keeps).partition(|(_, kept)| *kept);
+        for (backup, _) in &expired {
+            self.delete(&format!("{BACKUPS}/{}{SUFFIX}", backup.name))?;
+        }
+        let files = kept.iter().flat_map(|(backup, _)| &backup.manifest.files);
+        let named: BTreeSet<String> = files.flat_map(|file| &file.pieces).map(|piece| piece_path(piece)).collect();
+        for piece in self.pieces()?.keys().filter(|piece| !named.contains(*piece)) {
+            self.delete(piece)?;
+        }
+        Ok(expired.len())
+    }
+
+    /// Writes a file and reads it back.
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
+        let stored = match &self.destination.key {
+            Some(key) => key.seal(name, bytes).ok_or_else(|| self.refuse("cannot be written: no random numbers"))?,
+            None => bytes.to_vec(),
+        };
+        if let Some(folder) = &self.destination.folder {
+            folders::check_room(folder, stored.len() as u64)?;
+        }
+        let stored = bytes::Bytes::from(stored);
+        let written = self.runtime.block_on(self.sink.put(name, stored.clone()));
+        written.map_err(|error| self.refuse(format!("cannot be written: {name}: {error}")))?;
+        let found = self.runtime.block_on(self.sink.get(name, stored.len() as u64));
+        match found.map_err(|error| self.refuse(format!("cannot be read back: {name}: {error}")))? {
+            found if found == stored => Ok(()),
+            _ => Err(self.refuse(format!("returned other bytes than were written: {name}"))),
+        }
+    }
+
+    /// Reads a file, and whether it is sealed; [`None`] if it does not exist.
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Option<(Vec<u8>, bool)>, BackupError> {
+        let stored = match self.runtime.block_on(self.sink.get(name, bytes_max)) {
+            Ok(stored) => stored,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(self.refuse(format!("cannot be read: {name}: {error}"))),
+        };
+        match (&self.destination.key, stored.starts_with(HEAD)) {
+            (_, false) => Ok(Some((stored.to_vec(), false))),
+            (None, true) => Err(self.refuse(format!("is encrypted: {name} needs the key of backup.key_file"))),
+            (Some(key), true) => {
+                let plain = key.open(name, &stored);
+                let problem =
+                    || format!("is damaged: {name} cannot be decrypted, or has another key; use another backup");
+                Ok(Some((plain.ok_or_else(|| self.refuse(problem()))?, true)))
+            }
+        }
+    }
+
+    fn delete(&self, name: &str) -> Result<(), BackupError> {
+        let deleted = self.runtime.block_on(self.sink.delete(name));
+        deleted.map_err(|error| self.refuse(format!("cannot be written: {name} is not removed: {error}")))
+    }
+
+    fn list(&self, below: &str) -> Result<BTreeMap<String, u64>, BackupError> {
+        let listed = self.runtime.block_on(self.sink.list(below, None, usize::MAX));
+        let listed = listed.map_err(|error| self.refuse(format!("cannot be listed: {error}")))?;
+        Ok(listed.into_iter().map(|file| (file.name, file.bytes)).collect())
+    }
+
+    fn hash(&self, bytes: &[u8], is_sealed: bool) -> String {
+        let hash = match &self.destination.key {
+            Some(key) if is_sealed => key.hash(bytes).to_vec(),
+            _ => ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().to_vec(),
+        };
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn stored_length(&self, bytes: usize) -> u64 {
+        (if self.destination.key.is_some() { SealKey::sealed_length(bytes) } else { bytes }) as u64
+    }
+
+    fn refuse(&self, problem: impl Into<String>) -> BackupError {
+        refuse(&self.destination, problem.into())
+    }
+}
+
+fn refuse(destination: &BackupDestination, problem: String) -> BackupError {
+    BackupError::Backup { backup: PathBuf::from(&destination.address), problem }
+}
+
+/// The path of a piece. Folders with thousands of files are slow.
+fn piece_path(hash: &str) -> String {
+    format!("{PIECES}/{}/{hash}", hash.get(..2).unwrap_or_default())
+}
+
+/// A backup of a destination, to restore from.
+pub(super) struct StoredSource<'a> {
+    pub(super) repository: &'a Repository,
+    pub(super) backup: &'a StoredBackup,
+}
+
+impl Source for StoredSource<'_> {
+    fn at(&self) -> &Path {
+        Path::new(self.repository.address())
+    }
+
+    fn manifest(&self) -> Result<Manifest, BackupError> {
+        Ok(self.backup.manifest.clone())
+    }
+
+    fn copy(
+        &self,
+        file: &CopiedFile,
+        to: Option<&Path>,
+        piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<CopiedFile, BackupError> {
+        let mut target = to.map(|to| folders::new_file(to).map_err(of_io(to))).transpose()?;
+        let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
+        for hash in &file.pieces {
+            let name = piece_path(hash);
+            let of_file = |what: &str| {
+                self.repository.refuse(format!("is damaged: {name} of {} {what}; use another backup", file.path))
+            };
+            let found = self.repository.get(&name, self.repository.stored_length(PIECE))?;
+            let (found, is_sealed) = found.ok_or_else(|| of_file("is missing"))?;
+            if is_sealed != self.backup.is_sealed || self.repository.hash(&found, is_sealed) != *hash {
+                return Err(of_file("has a wrong checksum"));
+            }
+            crc.update(&found);
+            bytes += found.len() as u64;
+            if let (Some(target), Some(to)) = (&mut target, to) {
+                target.write_all(&found).map_err(of_io(to))?;
+            }
+            if piece(found.len() as u64).is_break() {
+                return Err(CheckStop::Canceled.into());
+            }
+        }
+        if let (Some(target), Some(to)) = (target, to) {
+            target.sync_all().map_err(of_io(to))?;
+        }
+        Ok(CopiedFile { bytes, crc32: crc.finalize(), ..file.clone() })
+    }
+}

@@ -1,0 +1,86 @@
+//! Makes backups at the destination of the settings when they are due.
+//!
+//! The newest backup at the destination says when the next one is due, so no state is kept here. A failure is logged,
+//! counted and tried again; it does not affect readiness.
+
+use std::{io, ops::ControlFlow, sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    clock::Clock,
+    event::Timestamp,
+    policy::backup::BackupSchedule,
+    repair::backup::{BackupError, Backups},
+};
+
+/// The interval between two looks at the clock, which may be set.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The interval between two looks at a running backup during a stop.
+const STOP_POLL: Duration = Duration::from_millis(10);
+
+/// The number of these looks.
+const STOP_POLLS: u32 = 200;
+
+/// Runs until the system ends.
+pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: Clock) {
+    let started = clock.now();
+    let mut due = match work(&backups, |backups| backups.newest()).await {
+        Ok(newest) => schedule.due(newest, started),
+        Err(error) => failed(&error, &schedule, &clock),
+    };
+    loop {
+        let wait = due.since(clock.now());
+        if !wait.is_zero() {
+            actix_rt::time::sleep(wait.min(CLOCK_INTERVAL)).await;
+            continue;
+        }
+        let begun = clock.now();
+        let made = work(&backups, |backups| {
+            let permit = backups.turn()?;
+            backups.make_at_destination(&permit, &mut |_| ControlFlow::Continue(()))
+        });
+        due = match made.await {
+            Ok(made) if made.report.is_sound() => schedule.due(Some(begun), started),
+            Ok(made) => {
+                tracing::error!(
+                    backup = made.at,
+                    "the store is damaged, and so is its backup: run gridhook fsck --online"
+                );
+                schedule.due(Some(begun), started)
+            }
+            Err(error) => failed(&error, &schedule, &clock),
+        };
+    }
+}
+
+fn failed(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Timestamp {
+    let retry = schedule.retry(clock.now());
+    tracing::error!(%error, %retry, "backup failed");
+    retry
+}
+
+/// Works on a thread of its own. Not in the pool of blocking threads, whose end the process would wait for.
+async fn work<T: Send + 'static>(
+    backups: &Arc<Backups>,
+    work: impl FnOnce(&Backups) -> Result<T, BackupError> + Send + 'static,
+) -> Result<T, BackupError> {
+    let (done, result) = oneshot::channel();
+    let backups = Arc::clone(backups);
+    // The receiver waits until the end of the system.
+    let run = move || drop(done.send(work(&backups)));
+    let failed = |source| BackupError::Io { path: "the thread of a backup".into(), source };
+    std::thread::Builder::new().name("backup".to_owned()).spawn(run).map_err(failed)?;
+    result.await.unwrap_or_else(|_| Err(failed(io::Error::other("it ended early"))))
+}
+
+/// Stops a running backup before the store is closed. What it wrote is used by the next one.
+pub(super) async fn stop(backups: &Backups) {
+    for _ in 0..STOP_POLLS {
+        if backups.stop() {
+            return;
+        }
+        actix_rt::time::sleep(STOP_POLL).await;
+    }
+}

@@ -1,0 +1,327 @@
+//! Many backups at one destination: what they share, what is removed, damage and encryption.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use gridhook::{
+    cli::fsck::accounts,
+    clock::Clock,
+    dead_letter::Sink,
+    policy::backup::BackupRetention,
+    repair::{
+        backup::{self, BackupDestination, BackupError, BackupMade, BackupProgress, Backups, Repository, SealKey},
+        fsck::CheckStop,
+    },
+    store::{
+        Family, Store,
+        keys::{self, MetaKind},
+        rocks::{RocksOptions, RocksStore},
+    },
+};
+use tempfile::TempDir;
+
+use super::{keys_in, put};
+
+/// Keeps everything.
+const ALL: BackupRetention = BackupRetention { count: 100, age: Duration::ZERO };
+
+/// A store, and a folder as the destination of its backups.
+struct Fixture {
+    folder: TempDir,
+    store: Arc<RocksStore>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data");
+        let store = Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
+        fs::write(data.join("admin-token"), b"secret\n").expect("written");
+        Self { folder, store }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes the topics `from..to`, of 10 KB each that cannot be compressed.
+    fn fill(&self, from: u32, to: u32) {
+        for topic in from..to {
+            let mut value = vec![0; 10_000];
+            fastrand::Rng::with_seed(topic.into()).fill(&mut value);
+            put(&*self.store, Family::Meta, keys::meta(MetaKind::Topic, &topic.to_be_bytes()), value);
+        }
+    }
+
+    fn key(&self, byte: u8) -> Arc<SealKey> {
+        let path = self.path(&format!("key-{byte}"));
+        // 32 bytes in base64.
+        let text = format!("{}=\n", char::from(b'A' + byte).to_string().repeat(42) + "A");
+        fs::write(&path, text).expect("written");
+        Arc::new(SealKey::read(&path).expect("a key"))
+    }
+
+    fn destination(&self, retention: BackupRetention, key: Option<Arc<SealKey>>) -> BackupDestination {
+        let folder = self.path("destination");
+        let root = folder.clone();
+        let open = Arc::new(move || Sink::local(&root));
+        let address = format!("file://{}", folder.display());
+        BackupDestination { address, folder: Some(folder), open, key, retention }
+    }
+
+    fn backups(&self, destination: &BackupDestination) -> Backups {
+        let (store, options) = (Arc::downgrade(&self.store), RocksOptions::default());
+        Backups::new(store, self.path("data"), options, accounts(), Clock::system())
+            .with_destination(Some(destination.clone()))
+    }
+
+    fn try_back_up(&self, destination: &BackupDestination) -> Result<BackupMade, BackupError> {
+        let backups = self.backups(destination);
+        let turn = backups.turn().expect("nobody else");
+        let made = backups.make_at_destination(&turn, &mut |_| ControlFlow::Continue(()));
+        let counts = backups.figures().expect("a destination");
+        assert_eq!(counts.failures, u64::from(made.is_err()));
+        assert_eq!(counts.last_success.is_some(), made.is_ok());
+        made
+    }
+
+    fn back_up(&self, destination: &BackupDestination) -> BackupMade {
+        let made = self.try_back_up(destination).unwrap_or_else(|error| panic!("{error}"));
+        assert!(made.report.is_sound() && made.manifest.sound, "{}", made.report);
+        made
+    }
+
+    /// Restores a backup, and counts the topics in it.
+    fn restore(&self, destination: &BackupDestination, name: Option<&str>) -> Result<usize, BackupError> {
+        let repository = Repository::open(destination, false)?;
+        let stored = repository.find(name)?;
+        let (back, options) = (tempfile::tempdir().expect("a folder"), RocksOptions::default());
+        let folder = back.path().join("data");
+        let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
+        let restored = backup::restore_stored((&repository, &stored), &folder, &options, accounts(), watch);
+        if let Err(error) = restored {
+            assert!(!folder.exists(), "nothing is left of what was begun");
+            return Err(error);
+        }
+        assert_eq!(fs::read(folder.join("admin-token")).expect("bytes"), b"secret\n");
+        let store = RocksStore::open(&folder, &options).expect("a store that is whole");
+        let range = keys::meta_of(MetaKind::Topic);
+        Ok(keys_in(&store, Family::Meta, &range.start, &range.end).len())
+    }
+
+    fn names(&self, destination: &BackupDestination) -> Vec<String> {
+        let repository = Repository::open(destination, false).expect("it is there");
+        repository.backups().expect("all can be read").into_iter().map(|backup| backup.name).collect()
+    }
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { found.extend(files(&path)) } else { drop(found.insert(path)) }
+    }
+    found
+}
+
+#[test]
+fn backups_share_what_did_not_change_and_each_comes_back() {
+    let fixture = Fixture::new();
+    for key in [None, Some(fixture.key(1))] {
+        let destination = fixture.destination(ALL, key.clone());
+        let known = if key.is_some() { fixture.names(&destination) } else { Vec::new() };
+        let topics = if key.is_some() { 400 } else { 0 };
+        fixture.fill(topics, topics + 200);
+        fixture.store.compact(Family::Meta).expect("compacted");
+        let first = fixture.back_up(&destination);
+        assert!(first.written > first.manifest.bytes() / 2, "{} of {}", first.written, first.manifest.bytes());
+        fixture.fill(topics + 200, topics + 210);
+        let second = fixture.back_up(&destination);
+        assert!(second.written < 600_000, "{} of {} bytes", second.written, second.manifest.bytes());
+        assert!(second.manifest.bytes() > 2_000_000);
+        let third = fixture.back_up(&destination);
+        assert!(third.written < 10_000, "{} bytes for no change", third.written);
+        let names = fixture.names(&destination);
+        for (made, expected) in names[known.len()..].iter().zip([200, 210, 210]) {
+            let found = fixture.restore(&destination, Some(made)).expect("restored");
+            assert_eq!(found, if key.is_some() { 210 + expected } else { expected });
+        }
+        fixture.fill(topics + 210, topics + 400);
+        assert_eq!(fixture.restore(&destination, None).expect("the newest"), if key.is_some() { 420 } else { 210 });
+        if key.is_none() {
+            // The next round begins with 210 topics, as if the others had never been.
+            let all: Vec<_> = (210..400_u32).map(|topic| keys::meta(MetaKind::Topic, &topic.to_be_bytes())).collect();
+            let mut batch = gridhook::store::Batch::default();
+            all.into_iter().for_each(|key| batch.delete(Family::Meta, key));
+            fixture.store.write(&batch).expect("written");
+        }
+    }
+}
+
+#[test]
+fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 20);
+    let sealed = fixture.destination(ALL, Some(fixture.key(1)));
+    fixture.back_up(&sealed);
+    for file in files(&fixture.path("destination")) {
+        let bytes = fs::read(&file).expect("bytes");
+        assert!(bytes.starts_with(b"gridhook sealed 1\n"), "{}", file.display());
+        assert!(!bytes.windows(6).any(|part| part == b"secret"), "{}", file.display());
+    }
+    let error = |key| fixture.restore(&fixture.destination(ALL, key), None).expect_err("refused").to_string();
+    assert!(error(None).contains("needs the key of backup.key_file"), "{}", error(None));
+    let wrong = error(Some(fixture.key(2)));
+    assert!(wrong.contains("cannot be decrypted, or has another key"), "{wrong}");
+    assert_eq!(fixture.restore(&sealed, None).expect("restored"), 20);
+    // Write access to the destination is not enough to replace it by an unencrypted one.
+    let without = fixture.backups(&fixture.destination(ALL, None));
+    let turn = without.turn().expect("nobody else");
+    without.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).expect("made");
+    let plain = error(Some(fixture.key(1)));
+    assert!(plain.contains("has the unencrypted backup"), "{plain}");
+}
+
+#[test]
+fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 50);
+    fixture.store.compact(Family::Meta).expect("compacted");
+    for key in [None, Some(fixture.key(3))] {
+        let destination = fixture.destination(ALL, key);
+        fixture.back_up(&destination);
+        let name = fixture.names(&destination).pop().expect("a backup");
+        let mine = Repository::open(&destination, false).expect("it is there").find(None).expect("the newest");
+        for file in &mine.manifest.files {
+            let Some(hash) = file.pieces.first() else { continue };
+            let piece = format!("pieces/{}/{hash}", &hash[..2]);
+            let path = fixture.path("destination").join(&piece);
+            let bytes = fs::read(&path).expect("bytes");
+            let mut changed = bytes.clone();
+            *changed.last_mut().expect("not empty") ^= 1;
+            for (damage, expected) in
+                [(Some(&changed[..]), "is damaged"), (None, "is missing"), (Some(&bytes[1..]), "is damaged")]
+            {
+                match damage {
+                    Some(damage) => fs::write(&path, damage).expect("written"),
+                    None => fs::remove_file(&path).expect("removed"),
+                }
+                let error = fixture.restore(&destination, Some(&name)).expect_err(&file.path).to_string();
+                assert!(error.contains(&piece) && error.contains(expected), "{}: {error}", file.path);
+            }
+            // A piece of another length or none is written again by the next backup.
+            let again = fixture.try_back_up(&destination);
+            if file.path.ends_with(".sst") {
+                assert!(again.is_ok_and(|made| made.written >= bytes.len() as u64), "{}", file.path);
+                assert_eq!(fixture.restore(&destination, Some(&name)).expect("whole again"), 50);
+            }
+            fs::write(&path, bytes).expect("written");
+        }
+        let manifest = fixture.path("destination").join(format!("backups/{name}.json"));
+        let whole = fs::read(&manifest).expect("bytes");
+        fs::write(&manifest, &whole[..whole.len() - 9]).expect("written");
+        let error = fixture.restore(&destination, Some(&name)).expect_err("damaged").to_string();
+        assert!(error.contains(&format!("backups/{name}.json")) && error.contains("is damaged"), "{error}");
+        fs::write(&manifest, whole).expect("written");
+        fs::remove_dir_all(fixture.path("destination")).expect("removed");
+    }
+}
+
+#[test]
+fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
+    let fixture = Fixture::new();
+    let few = fixture.destination(BackupRetention { count: 2, age: Duration::ZERO }, None);
+    let mut before = 0;
+    for round in 0..5 {
+        fixture.fill(round * 20, (round + 1) * 20);
+        fixture.store.compact(Family::Meta).expect("compacted");
+        fixture.back_up(&few);
+        let names = fixture.names(&few);
+        assert_eq!(names.len(), (round as usize + 1).min(2), "{names:?}");
+        for (made, topics) in names.iter().rev().zip([(round + 1) * 20, round * 20]) {
+            assert_eq!(fixture.restore(&few, Some(made)).expect("restored"), topics as usize);
+        }
+        let now = files(&fixture.path("destination")).len();
+        assert!(round < 2 || now <= before + 6, "{now} files after {before}");
+        before = now;
+    }
+    // A manifest that cannot be read stops the removal: its pieces are not known.
+    let names = fixture.names(&few);
+    let manifest = fixture.path("destination").join(format!("backups/{}.json", names[0]));
+    let whole = fs::read(&manifest).expect("bytes");
+    fs::write(&manifest, b"{").expect("written");
+    let pieces = files(&fixture.path("destination/pieces"));
+    fixture.fill(100, 101);
+    let backups = fixture.backups(&few);
+    let turn = backups.turn().expect("nobody else");
+    backups.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).expect("the backup itself is made");
+    assert_eq!(backups.figures().expect("a destination").failures, 1);
+    assert!(files(&fixture.path("destination/pieces")).is_superset(&pieces));
+    fs::write(&manifest, whole).expect("written");
+    assert_eq!(fixture.names(&few).len(), 3);
+    assert_eq!(fixture.restore(&few, Some(&names[0])).expect("restored"), 80);
+}
+
+#[test]
+fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next() {
+    let fixture = Fixture::new();
+    let destination = fixture.destination(ALL, None);
+    fixture.fill(0, 100);
+    fixture.store.compact(Family::Meta).expect("compacted");
+    fixture.back_up(&destination);
+    fixture.fill(100, 500);
+    fixture.store.compact(Family::Meta).expect("compacted");
+    let mut tried = 0;
+    for after in 0.. {
+        let backups = fixture.backups(&destination);
+        let (turn, mut steps) = (backups.turn().expect("nobody else"), 0);
+        let made = backups.make_at_destination(&turn, &mut |progress| {
+            steps += usize::from(matches!(progress, BackupProgress::Copying { .. }));
+            if steps > after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(!fixture.path("data/rocksdb.frozen").exists());
+        match made {
+            Err(BackupError::Stop(CheckStop::Canceled)) => tried += 1,
+            Ok(made) => {
+                assert!(made.written < made.manifest.bytes() / 2, "{} of {}", made.written, made.manifest.bytes());
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(fixture.names(&destination).len(), 1, "an unfinished backup is none");
+        assert_eq!(fixture.restore(&destination, None).expect("the earlier one"), 100);
+        assert_eq!(backups.figures().expect("a destination").failures, 0, "a stop is no failure");
+    }
+    assert!(tried > 3, "{tried}");
+    assert_eq!(fixture.restore(&destination, None).expect("the new one"), 500);
+}
+
+#[test]
+fn a_destination_that_is_away_is_told_and_not_made_up() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 5);
+    let mut destination = fixture.destination(ALL, None);
+    let error = fixture.restore(&destination, None).expect_err("nothing is there").to_string();
+    assert!(error.contains("there is no folder") && error.contains("destination"), "{error}");
+    assert!(!fixture.path("destination").exists(), "reading makes nothing");
+    let away = fixture.path("mnt/destination");
+    let root = away.clone();
+    (destination.folder, destination.open) = (Some(away), Arc::new(move || Sink::local(&root)));
+    let error = fixture.try_back_up(&destination).map(drop).expect_err("the disk is away").to_string();
+    assert!(error.contains("there is no folder") && error.contains("mnt"), "{error}");
+    fs::create_dir(fixture.path("mnt")).expect("made");
+    fixture.back_up(&destination);
+    assert_eq!(fixture.restore(&destination, None).expect("restored"), 5);
+    for key in ["", "short", "AAAA", "!"] {
+        fs::write(fixture.path("key"), key).expect("written");
+        let error = SealKey::read(&fixture.path("key")).expect_err(key);
+        assert!(error.contains("32 bytes in base64"), "{error}");
+    }
+}
