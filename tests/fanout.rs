@@ -7,8 +7,13 @@ use std::{
 
 use gridhook::{
     control::{
+<<<<<<< HEAD
         record::subscription::{StartsFrom, SubscriptionRecord},
         registry::{ChaosVictim, Registry, TopicHandle},
+=======
+        record::subscription::SubscriptionRecord,
+        registry::{ChangeBasis, ChaosVictim, Registry, TopicHandle},
+>>>>>>> c985879 (admin: make changes of resources conditional with ETag and If-Match)
     },
     event::{Schema, SubscriptionKey},
     policy::record::Command,
@@ -82,7 +87,10 @@ async fn a_command_is_answered_although_its_write_takes_many_checks() {
     let store = MemoryStore::new();
     let (registry, _clock, _hand) = registry_with_check_interval(&store, Duration::from_millis(1));
     let topic = put(&registry).await;
-    registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
+    registry
+        .put_subscription("orders", subscription("http://127.0.0.1:9/"), ChangeBasis::Any)
+        .await
+        .expect("a subscription");
     wait_until("an actor", || topic.history().incarnation() > 0).await;
     wait_until("an idle topic", || no_topic_runs(&registry)).await;
     let held = store.hold();
@@ -103,7 +111,7 @@ async fn commands_are_answered_while_their_subscription_is_changed() {
     for attempts in 1..=30 {
         let mut record = subscription("http://127.0.0.1:9/");
         record.retry.max_delivery_attempts = attempts;
-        let changed = async { registry.put_subscription("orders", record).await.expect("changed") };
+        let changed = async { registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("changed") };
         if attempts == 1 {
             changed.await;
             continue;
@@ -124,7 +132,10 @@ async fn commands_outlive_the_actor_that_took_them() {
     // No check comes, so the actor stays.
     let (registry, _clock, _hand) = registry_with_check_interval(&store, LONG);
     let topic = put(&registry).await;
-    registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
+    registry
+        .put_subscription("orders", subscription("http://127.0.0.1:9/"), ChangeBasis::Any)
+        .await
+        .expect("a subscription");
     let shared = topic.shared("audit").expect("it is there");
     registry.command("orders", "audit", Command::Hold).await.expect("it starts the actor");
     let (held, written) = (store.hold(), store.writes());
@@ -159,7 +170,7 @@ async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {
         starts_from: Some(StartsFrom { at: start, made: start }),
         ..subscription("http://127.0.0.1:9/")
     };
-    registry.put_subscription("orders", record).await.expect("a subscription");
+    registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
     let shared = topic.shared("audit").expect("it is there");
     assert!(shared.has_no_actor(), "nothing was awaited since");
     assert_eq!(topic.glances()[0].backlog, 2);
@@ -171,7 +182,8 @@ async fn a_suspect_is_kept_until_it_is_settled() {
     let address = format!("http://{}/", endpoint.local_addr().expect("an address"));
     let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), CHECK_INTERVAL);
     let topic = put(&registry).await;
-    let made = registry.put_subscription("orders", subscription(&address)).await.expect("a subscription");
+    let made =
+        registry.put_subscription("orders", subscription(&address), ChangeBasis::Any).await.expect("a subscription");
     let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: made.number };
     let shared = registry.shared(subscription_key).expect("it is there");
     registry.poison("orders", "audit", "", 2).expect("it is there");

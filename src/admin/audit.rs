@@ -2,7 +2,6 @@
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
-    body::{BoxBody, MessageBody},
     http::{Method, StatusCode},
     web,
 };
@@ -48,19 +47,12 @@ const TOP_MAX: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuditedChanges(pub(super) Vec<ValueChange>);
 
-/// The changes between two responses to the GET of a resource, which have no secret.
-pub(super) fn changes(before: Option<&Value>, after: Option<&Value>) -> AuditedChanges {
-    let mut changes = Difference::between(before, after.unwrap_or(&Value::Null)).changes;
+/// The changes between two JSON documents without secrets, such as the bodies of two responses to the GET of a resource.
+pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> AuditedChanges {
+    let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
+    let mut changes = Difference::between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
     changes.retain(|change| !change.at.split('.').any(|key| OWN_PROPERTIES.contains(&key)));
     AuditedChanges(changes)
-}
-
-/// The JSON of a successful response.
-pub(super) fn json_of(response: HttpResponse<BoxBody>) -> Option<Value> {
-    if response.status() != StatusCode::OK {
-        return None;
-    }
-    serde_json::from_slice(&response.into_body().try_into_bytes().ok()?).ok()
 }
 
 /// Whether a request with this role is recorded. The difference of a PUT is none of its changes.

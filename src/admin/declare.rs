@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{Input, path},
+    arm::{Input, Turn, path},
     auth::AdminCaller,
 };
 use crate::declared::{Declared, DeclaredResource};
@@ -46,7 +46,9 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let unknown = || AdminError::NoSuchPath(path.clone());
     let target = path::find(&path).ok_or_else(unknown)?;
     let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
-    let input = Input { control, caller: &AdminCaller::Declared, path: &target, body: body.as_bytes() };
+    // No request is served yet, so no other change needs the lock.
+    let (caller, turn) = (&AdminCaller::Declared, &Turn::default());
+    let input = Input { control, caller, path: &target, body: body.as_bytes(), turn, is_conditional: false };
     let difference = operation.difference(input)?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);

@@ -78,6 +78,17 @@ pub enum AdminError {
     /// The change conflicts with the present state.
     #[error("{0}")]
     Conflict(String),
+    /// The resource was changed while the request was processed.
+    #[error("{0}")]
+    Stale(String),
+    /// A precondition of the request failed.
+    #[error("The condition '{condition}' failed: {}. Nothing was changed; read the resource again.", state(.current.as_deref()))]
+    Precondition {
+        /// The header with its value.
+        condition: String,
+        /// The ETag of the resource; [`None`] if it does not exist.
+        current: Option<String>,
+    },
     /// The endpoint failed validation.
     #[error("{}", refused(.0))]
     Validation(Box<ValidationRefusal>),
@@ -162,7 +173,8 @@ impl AdminError {
             Self::NoSuchPath(_) => "NotFound",
             Self::NotFound(_) => "ResourceNotFound",
             Self::Method { .. } => "MethodNotAllowed",
-            Self::Conflict(_) => "Conflict",
+            Self::Conflict(_) | Self::Stale(_) => "Conflict",
+            Self::Precondition { .. } => "PreconditionFailed",
             Self::Validation(_) => "Url validation",
             Self::Gone(_) => "Gone",
             Self::TooLarge(_) => "RequestEntityTooLarge",
@@ -187,7 +199,8 @@ impl ResponseError for AdminError {
                 StatusCode::NOT_FOUND
             }
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Conflict(_) | Self::Stale(_) => StatusCode::CONFLICT,
+            Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
             Self::Gone(_) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
@@ -236,6 +249,10 @@ impl ResponseError for AdminError {
 
 fn listed(methods: &[Method]) -> String {
     methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn state(current: Option<&str>) -> String {
+    current.map_or_else(|| "the resource does not exist".to_owned(), |tag| format!("the resource has the ETag {tag}"))
 }
 
 /// Begins with Azure's message, which programs may search for.

@@ -77,7 +77,7 @@ use actix_web::{
     middleware::{Next, from_fn},
     web,
 };
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use self::{
     auth::{AdminCaller, AdminToken},
@@ -126,13 +126,13 @@ pub struct Control {
     history: history::Recorder,
     edition_tables: EditionTables,
     settings: Vec<SettingView>,
-    turns: [Mutex<()>; LOCKS],
+    turns: [Arc<Mutex<()>>; LOCKS],
 }
 
 impl Control {
     /// A control plane of `registry`, with these editions, whose clients use `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        let (queue, turns) = (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Mutex::new(())));
+        let (queue, turns) = (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Arc::default()));
         let (redrives, backups, failed_auth) = (None, None, Arc::default());
         let bounds = SeriesLimits { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
         let exposition = Exposition::new(MetricSources::default(), bounds, MetricsAccess::Token(None), clock.now());
@@ -241,11 +241,11 @@ impl Control {
 
     /// The lock of changes of a topic: a change reads the record and writes the whole of it, so changes of one topic must
     /// not interleave. Topics share locks by hash, so that a slow change delays few others.
-    async fn turn(&self, topic_key: &str) -> MutexGuard<'_, ()> {
+    async fn turn(&self, topic_key: &str) -> OwnedMutexGuard<()> {
         let mut hasher = DefaultHasher::new();
         topic_key.hash(&mut hasher);
         let index = hasher.finish() % LOCKS as u64;
-        self.turns[index as usize].lock().await
+        Arc::clone(&self.turns[index as usize]).lock_owned().await
     }
 }
 

@@ -63,8 +63,8 @@ pub(super) async fn create(
     };
     let token = control.registry.tokens().create(record).await?;
     info!(token = token.name(), operator = caller.identity().0, "token created");
-    let created = serde_json::to_value(view(token.record(), None)).ok();
-    request.extensions_mut().insert(audit::changes(None, created.as_ref()));
+    let created = serde_json::to_vec(&view(token.record(), None)).ok();
+    request.extensions_mut().insert(audit::changes(None, created.as_deref()));
     Ok(HttpResponse::Created().json(view(token.record(), Some(secret))))
 }
 

@@ -130,10 +130,17 @@ impl ControlFixture {
     }
 
     pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.call_if(method, path, &[], body).await
+    }
+
+    pub(super) async fn call_if(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = test::TestRequest::with_uri(path)
             .method(method)
             .insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        for header in headers {
+            request = request.append_header(*header);
+        }
         if !body.is_null() {
             request = request.set_payload(body.to_string());
         }

@@ -21,6 +21,7 @@ mod namespace_subscription;
 mod odata;
 mod openapi;
 mod path;
+mod precondition;
 mod provider;
 mod resources;
 mod routes;

@@ -4,7 +4,10 @@ use std::{fs, process::Command, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
-    control::{record::subscription::SubscriptionRecord, registry::Registry},
+    control::{
+        record::subscription::SubscriptionRecord,
+        registry::{ChangeBasis, Registry},
+    },
     event::{Name, SubscriptionId, Timestamp},
     journal::{self, Journal},
     publish::schema::{self, EventTarget, RequestContent},
@@ -62,7 +65,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
         let topic = registry.put_topic(record).await.expect("a topic").record().key();
         for subscription in orders.subscriptions() {
             let copy = SubscriptionRecord { number: SubscriptionId(0), version: 0, ..(*subscription).clone() };
-            registry.put_subscription(&topic, copy).await.expect("an event subscription");
+            registry.put_subscription(&topic, copy, ChangeBasis::Any).await.expect("an event subscription");
         }
         let topic = registry.topic(&topic).expect("a topic");
         let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };

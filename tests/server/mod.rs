@@ -39,6 +39,7 @@ mod operator;
 mod ordered;
 mod otlp;
 mod power;
+mod precondition;
 mod promises;
 mod properties;
 mod publish;

@@ -21,7 +21,7 @@ use gridhook::{
     clock::Clock,
     control::{
         record::{subscription::SubscriptionRecord, topic::key_in_namespace},
-        registry::Registry,
+        registry::{ChangeBasis, Registry},
     },
     event::Schema,
     journal::{self, Journal},
@@ -88,7 +88,10 @@ fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), 
     rules.editions.insert("namespaces".to_owned(), edition);
     actix_rt::System::new().block_on(async {
         let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
-        Arc::new(registry).put_subscription(&key_in_namespace("plant", "heat"), record).await.expect("it is put");
+        Arc::new(registry)
+            .put_subscription(&key_in_namespace("plant", "heat"), record, ChangeBasis::Any)
+            .await
+            .expect("it is put");
     });
     journal.close();
     drop(journal);

@@ -357,11 +357,16 @@ impl Server {
 
     /// Asks the control plane.
     pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.admin_if(method, path, &[], body)
+    }
+
+    /// Asks the control plane with further headers, such as preconditions.
+    pub(crate) fn admin_if(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
         let token = fs::read_to_string(self.data_dir().join("admin-token")).expect("an admin token");
         let authorization = format!("Bearer {}", token.trim());
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.client()
-            .ask(method, path, &[("authorization", &authorization)], body.as_bytes())
+            .ask(method, path, &[&[("authorization", authorization.as_str())], headers].concat(), body.as_bytes())
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 

@@ -47,7 +47,6 @@ pub(super) async fn put(
 ) -> Result<HttpResponse, AdminError> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
-    let _turn = control.turn(&path.key()).await;
     let domain = topic(control, path)?;
     let existing = domain.domain_topic(name.as_str());
     let system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
@@ -59,7 +58,6 @@ pub(super) async fn put(
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let name = named(path)?;
-    let _turn = control.turn(&path.key()).await;
     topic(control, path)?;
     if control.registry.delete_domain_topic(&path.key(), name.as_str()).await? {
         info!(domain = %path.name, topic = %name, "domain topic deleted");

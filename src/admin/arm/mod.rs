@@ -14,6 +14,7 @@ mod namespace_topics;
 mod namespaces;
 mod operation;
 pub mod path;
+mod precondition;
 mod provider;
 pub mod routes;
 mod subscriptions;
@@ -24,18 +25,19 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
+    body::MessageBody,
     dev::ServiceRequest,
-    http::Method,
+    http::{Method, StatusCode, header::ETAG},
     web::{self, Bytes},
 };
 use serde::Serialize;
-use serde_json::Value;
 use url::form_urlencoded;
 
-pub(super) use self::operation::Input;
+pub(super) use self::operation::{Input, Turn};
 use self::{
     operation::{Call, Operation},
     path::{ArmPath, TopicPath},
+    precondition::{Preconditions, tag, tagged},
 };
 use super::{
     AdminError, Control, audit,
@@ -93,27 +95,53 @@ pub(super) async fn answer(
         return Err(AdminError::Method { method: request.method().to_string(), allowed: path.route.methods() });
     };
     let (caller, body) = (AdminCaller::of(&request)?, read_body(payload).await?);
-    let input = Input { control: &control, caller: &caller, path: &path, body: &body };
-    if operation.method == Method::PUT && is_what_if(&request)? {
-        return Ok(HttpResponse::Ok().json(operation.difference(input)?));
-    }
-    let call = Call { request: &request, input };
     let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
-    let get = path.route.operation(&Method::GET).filter(|_| is_change && control.audit.is_some());
+    let get = path.route.operation(&Method::GET).filter(|_| is_change);
+    // The preconditions and the change are one step.
+    let turn = Turn::default();
+    if let Some(key) = lock_key(&path).filter(|_| is_change) {
+        turn.begin(control.turn(&key).await);
+    }
+    let conditions = if is_change { Preconditions::of(&request) } else { Preconditions::default() };
+    let is_conditional = !conditions.is_empty();
+    let input = Input { control: &control, caller: &caller, path: &path, body: &body, turn: &turn, is_conditional };
+    let call = Call { request: &request, input };
     let before = shown(get, call).await;
-    let response = operation.answer(call).await?;
+    conditions.check(&operation.method, before.as_deref())?;
+    if operation.method == Method::PUT && is_what_if(&request)? {
+        let mut response = HttpResponse::Ok();
+        if let Some(before) = &before {
+            response.insert_header((ETAG, tag(before)));
+        }
+        return Ok(response.json(operation.difference(input)?));
+    }
+    let response = match operation.answer(call).await {
+        Err(error @ AdminError::Stale(_)) => {
+            conditions.check(&operation.method, shown(get, call).await.as_deref())?;
+            return Err(error);
+        }
+        result => result?,
+    };
     let changes = match get {
-        Some(_) => audit::changes(before.as_ref(), shown(get, call).await.as_ref()),
-        None if audit::has_telling_body(&path) => audit::changes(None, serde_json::from_slice(&body).ok().as_ref()),
+        Some(_) if control.audit.is_none() => audit::AuditedChanges::default(),
+        Some(_) => audit::changes(before.as_deref(), shown(get, call).await.as_deref()),
+        None if audit::has_telling_body(&path) => audit::changes(None, Some(&body)),
         None => audit::AuditedChanges::default(),
     };
     request.extensions_mut().insert(changes);
-    Ok(response)
+    Ok(if path.route.is_resource() { tagged(response) } else { response })
 }
 
-/// The resource as its GET shows it.
-async fn shown(get: Option<&Operation>, call: Call<'_>) -> Option<Value> {
-    audit::json_of(get?.answer(call).await.ok()?)
+/// The key of the lock of changes of the resource that a path names.
+fn lock_key(path: &ArmPath) -> Option<String> {
+    let namespace = || Some(namespaces::turn_of(&path.namespace().ok()?.name));
+    path.topic().ok().map(|topic| topic.key()).or_else(namespace)
+}
+
+/// The body of the resource's GET; [`None`] if it does not exist.
+async fn shown(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> {
+    let response = get?.answer(call).await.ok().filter(|response| response.status() == StatusCode::OK)?;
+    response.into_body().try_into_bytes().ok()
 }
 
 /// The error for an unknown path.
@@ -181,7 +209,7 @@ impl From<registry::Error> for AdminError {
             registry::Error::Unknown(what) => Self::NotFound(what),
             registry::Error::Refused(why) => Self::Refused(why),
             registry::Error::Validation(refusal) => Self::Validation(refusal),
-            registry::Error::Stale(why) => Self::Conflict(why),
+            registry::Error::Stale(why) => Self::Stale(why),
             registry::Error::CommandRefused(why) => Self::Conflict(format!("Nothing was done: {why}.")),
             registry::Error::Full(why) => Self::Conflict(why),
             registry::Error::Journal(error) => match error {

@@ -48,7 +48,6 @@ pub(super) async fn put(
     path: TopicPath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&path.key()).await;
     let (existing, mut planned) = planned_change(control, &path, body)?;
     planned.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     Ok(HttpResponse::Created().json(NamespaceTopicView::new(&*save(control, planned).await?)))
@@ -84,7 +83,6 @@ pub(super) async fn patch(
     path: &TopicPath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let spec = NamespaceTopicSpec::patch(&topic.record(), body)?;
     let mut record = update(control, &topic, spec)?;

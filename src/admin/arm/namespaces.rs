@@ -60,7 +60,6 @@ pub(super) async fn put(
     path: NamespacePath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&turn_of(&path.name)).await;
     let (existing, mut record) = planned_change(control, path, body)?;
     record.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = save(control, record).await?;
@@ -100,7 +99,6 @@ pub(super) async fn patch(
     path: &NamespacePath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&turn_of(&path.name)).await;
     let existing = namespace(control, path)?;
     let mut record = NamespaceSpec::patch(&existing, body)?.update(&existing);
     record.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
@@ -120,7 +118,6 @@ async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<Namespac
 }
 
 pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&turn_of(&path.name)).await;
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     if namespace(control, path).is_ok() && control.registry.delete_namespace(path.name.as_str()).await? {
         info!(namespace = path.name.key(), "namespace and its topics deleted");

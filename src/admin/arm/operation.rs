@@ -1,7 +1,10 @@
 //! An operation of Azure Resource Manager's API: method, role, handler and description.
 
+use std::cell::Cell;
+
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 use futures_util::future::LocalBoxFuture;
+use tokio::sync::OwnedMutexGuard;
 
 use super::{path::ArmPath, routes::Route};
 use crate::{
@@ -28,6 +31,24 @@ pub(in crate::admin) struct Input<'a> {
     pub(in crate::admin) caller: &'a AdminCaller,
     pub(in crate::admin) path: &'a ArmPath,
     pub(in crate::admin) body: &'a [u8],
+    /// The lock of changes of the resource.
+    pub(in crate::admin) turn: &'a Turn,
+    /// Whether the request has preconditions, which hold at this time.
+    pub(in crate::admin) is_conditional: bool,
+}
+
+/// The lock of changes of a resource, which a handler may release early.
+#[derive(Default)]
+pub(in crate::admin) struct Turn(Cell<Option<OwnedMutexGuard<()>>>);
+
+impl Turn {
+    pub(super) fn begin(&self, lock: OwnedMutexGuard<()>) {
+        self.0.set(Some(lock));
+    }
+
+    pub(super) fn end(&self) {
+        self.0.take();
+    }
 }
 
 /// A request and its input.

@@ -182,11 +182,11 @@ static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [get(
 static SUBSCRIPTION: [Operation; 4] = [
     get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), subscriptions_doc::get),
     put(
-        on_subscription!(c, topic, name => subscriptions::put(c.control, c.caller, topic, c.path.route.form, name, c.body).await),
+        on_subscription!(c, topic, name => subscriptions::put(c, topic, name).await),
         |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
         subscriptions_doc::put,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.control, c.caller, topic, c.path.route.form, name, c.body).await), subscriptions_doc::patch),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), subscriptions_doc::patch),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
@@ -194,11 +194,11 @@ static SUBSCRIPTION: [Operation; 4] = [
 static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
     get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), namespaces_doc::get_subscription),
     put(
-        on_subscription!(c, topic, name => subscriptions::put(c.control, c.caller, topic, c.path.route.form, name, c.body).await),
+        on_subscription!(c, topic, name => subscriptions::put(c, topic, name).await),
         |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
         namespaces_doc::put_subscription,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.control, c.caller, topic, c.path.route.form, name, c.body).await), namespaces_doc::patch_subscription),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
@@ -258,6 +258,11 @@ impl Route {
     fn new(template: impl Into<String>, operations: &'static [Operation], tag: &'static str, id: String) -> Self {
         let (kind, form) = (TopicKind::Topic, PathForm::Nested);
         Self { template: template.into(), operations, kind, form, resource: "", tag, id }
+    }
+
+    /// Whether the path is that of a resource that can be put, and not of a list or an action.
+    pub(in crate::admin) fn is_resource(&self) -> bool {
+        self.operation(&Method::PUT).is_some()
     }
 
     /// The operation with this method.

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use serde_json::Value;
-use tokio::sync::MutexGuard;
 use tracing::info;
 
 use super::{
-    TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic, topics::is_in,
+    Input, TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic,
+    topics::is_in,
 };
 use crate::{
     admin::{
         AdminError, Control,
-        auth::AdminCaller,
         model::{
             InvalidRequest, domain_topic, provider,
             subscription::{self, PathForm, SubscriptionView, namespace::check_mode},
@@ -32,7 +31,7 @@ use crate::{
             subscription::SubscriptionRecord,
             topic::TopicRecord,
         },
-        registry::TopicHandle,
+        registry::{ChangeBasis, TopicHandle},
     },
     event::Name,
 };
@@ -101,20 +100,17 @@ pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &st
     Ok(HttpResponse::Ok().json(SubscriptionView::provisioned(&subscription, &topic.record(), form)))
 }
 
-pub(super) async fn put(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &TopicPath,
-    form: PathForm,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let turn = control.turn(&path.key()).await;
-    let topic = topic(control, path)?;
-    let (existing, mut requested) = planned_change(control, path, &topic, name, body)?;
-    requested.system_data =
-        control.stamp(caller, existing.as_ref().map(|existing| existing.record.system_data.as_ref()));
-    save(control, turn, &topic.record(), form, requested, None).await
+pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let topic = topic(input.control, path)?;
+    let (existing, mut requested) = planned_change(input.control, path, &topic, name, input.body)?;
+    let before = existing.as_ref().map(|existing| existing.record.system_data.as_ref());
+    requested.system_data = input.control.stamp(input.caller, before);
+    let basis = match existing {
+        _ if !input.is_conditional => ChangeBasis::Any,
+        Some(existing) => ChangeBasis::Record(existing.record),
+        None => ChangeBasis::Missing,
+    };
+    save(input, &topic.record(), requested, basis).await
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
@@ -164,15 +160,8 @@ fn planned_change(
     Ok((existing, requested))
 }
 
-pub(super) async fn patch(
-    control: &Control,
-    caller: &AdminCaller,
-    path: &TopicPath,
-    form: PathForm,
-    name: &str,
-    body: &[u8],
-) -> Result<HttpResponse, AdminError> {
-    let turn = control.turn(&path.key()).await;
+pub(super) async fn patch(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let Input { control, caller, body, .. } = input;
     let topic = topic(control, path)?;
     let record = topic.record();
     let existing = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?.record;
@@ -183,7 +172,7 @@ pub(super) async fn patch(
     check_mode(&existing, &requested)?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     check_start(control, &topic, &mut requested, "startsFrom")?;
-    let mut answer = save(control, turn, &record, form, requested, Some(existing)).await?;
+    let mut answer = save(input, &record, requested, ChangeBasis::Record(existing)).await?;
     if record.namespace.is_some() {
         *answer.status_mut() = StatusCode::OK;
     }
@@ -236,26 +225,23 @@ fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
 /// Validates the endpoint without the lock, because that may take long. The change is stored only if the record is still
 /// `basis` afterwards.
 async fn save(
-    control: &Control,
-    turn: MutexGuard<'_, ()>,
+    input: Input<'_>,
     topic: &TopicRecord,
-    form: PathForm,
     requested: SubscriptionRecord,
-    basis: Option<Arc<SubscriptionRecord>>,
+    basis: ChangeBasis,
 ) -> Result<HttpResponse, AdminError> {
-    let key = topic.key();
-    if control.registry.needs_validation(&key, &requested) {
-        drop(turn);
-        let saved = control.registry.validate(&key, requested, basis).await?;
+    let (key, registry, form) = (topic.key(), &input.control.registry, input.path.route.form);
+    if registry.needs_validation(&key, &requested) {
+        input.turn.end();
+        let saved = registry.validate(&key, requested, basis).await?;
         return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));
     }
-    let saved = control.registry.put_subscription(&key, requested).await?;
+    let saved = registry.put_subscription(&key, requested, basis).await?;
     info!(topic = key, subscription = saved.key(), version = saved.version, "event subscription saved");
     Ok(HttpResponse::Created().json(SubscriptionView::new(&saved, topic, form)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&path.key()).await;
     topic(control, path)?;
     if control.registry.delete_subscription(&path.key(), name).await? {
         info!(topic = path.key(), subscription = name, "event subscription deleted");

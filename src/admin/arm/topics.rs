@@ -70,7 +70,6 @@ pub(super) async fn put(
     path: TopicPath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&path.key()).await;
     let (existing, mut requested) = planned_change(control, path, body)?;
     requested.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     save(control, requested).await
@@ -115,7 +114,6 @@ pub(super) async fn patch(
     path: &TopicPath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let wish = TopicSpec::patch(&topic.record(), body)?;
     let mut record = update(control, &topic, wish)?;
@@ -158,7 +156,6 @@ async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, Ad
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let _turn = control.turn(&path.key()).await;
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
     if topic(control, path).is_ok() && control.registry.delete_topic(&path.key()).await? {
         info!(topic = path.key(), "topic deleted");

@@ -1,5 +1,7 @@
 //! `systemData`: identities and times of the creation and the last change of a resource.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -49,7 +51,9 @@ impl SystemDataView {
 
 /// The system data of a change by `by` at `now`. `before` is the changed resource with its system data.
 pub fn changed(by: (&str, IdentityType), now: Timestamp, before: Option<Option<&SystemData>>) -> SystemData {
-    let modified = ChangeStamp { by: by.0.to_owned(), kind: by.1, at: now };
+    // Each change has a later time, so that ETags of different states differ.
+    let last = before.flatten().map(|before| before.modified.at.after(Duration::from_micros(1)));
+    let modified = ChangeStamp { by: by.0.to_owned(), kind: by.1, at: last.map_or(now, |last| last.max(now)) };
     let created = match before {
         None => Some(modified.clone()),
         Some(recorded) => recorded.and_then(|recorded| recorded.created.clone()),

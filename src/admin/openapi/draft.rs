@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use actix_web::http::Method;
 use serde_json::{Map, Value, json};
 use utoipa::{
     ToSchema,
@@ -155,6 +156,22 @@ impl OperationBuilder {
     /// Adds JSON error responses.
     pub(super) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         errors.iter().fold(self, |draft, (status, what)| draft.answer(*status, what, schema))
+    }
+
+    /// Adds the ETag of a resource, and the preconditions of its changes.
+    pub(super) fn tagged(mut self, method: &Method) -> Self {
+        for (status, answer) in &mut self.answers {
+            if ["200", "201"].contains(&status.as_str()) {
+                answer["headers"] = json!({"ETag": {"$ref": "#/components/headers/ETag"}});
+            }
+        }
+        if *method == Method::GET {
+            return self;
+        }
+        let draft = self
+            .header("If-Match", "ETags that the resource must have: one of a list, or `*` for any")
+            .header("If-None-Match", "ETags that the resource must not have; with `*` it must not exist");
+        draft.errors(&[(412, "The resource has another ETag")], &error())
     }
 
     /// Adds JSON error responses for statuses that are not described yet.

@@ -85,6 +85,7 @@ pub fn document(chaos: ChaosMode) -> Value {
             let draft = operation.describe(route, &mut schemas);
             let draft =
                 draft.query("api-version", "API version; every version is accepted", &json!({"type": "string"}));
+            let draft = if route.is_resource() { draft.tagged(&operation.method) } else { draft };
             let draft = draft.needs(operation.access).otherwise(&arm::ALWAYS, &draft::error());
             add(&route.template, operation.method.as_str(), draft);
         }
@@ -104,6 +105,7 @@ pub fn document(chaos: ChaosMode) -> Value {
             "schemas": schemas.into_json(),
             "parameters": parameters,
             "responses": responses,
+            "headers": {"ETag": {"description": "Tag of this state of the resource", "schema": {"type": "string"}}},
             "securitySchemes": security_schemes(),
         },
     })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use self::plan::{ApplyPlan, PlanAction};
 use super::{
-    client::{self, ServerArgs, ServerClient},
+    client::{self, Precondition, ServerArgs, ServerClient},
     output::OutputArgs,
     print, prompt,
     spinner::Spinner,
@@ -120,9 +120,10 @@ impl Apply {
         for (done, step) in plan.steps.iter().enumerate() {
             spinner.set_message(format!("{done} of {of}: {}", step.name));
             let result = match &step.action {
-                PlanAction::Create { body, .. } | PlanAction::Change { body, .. } => {
-                    session.fetch::<Value>(Method::PUT, &step.path, Some(body)).await
+                PlanAction::Create { body, .. } => {
+                    session.change::<Value>(Method::PUT, &step.path, &Precondition::Missing, Some(body)).await
                 }
+                PlanAction::Change { body, of, .. } => session.change(Method::PUT, &step.path, of, Some(body)).await,
                 PlanAction::Delete => session.fetch_plain::<Value>(Method::DELETE, &step.path, None::<&Value>).await,
             };
             let failed =

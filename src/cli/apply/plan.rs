@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     api::what_if::{Difference, ValueChange},
     cli::{
-        client::{ClientError, ServerClient, short},
+        client::{ClientError, Precondition, ServerClient, short},
         format, list, print,
         spinner::Spinner,
     },
@@ -30,8 +30,16 @@ pub(super) struct PlanStep {
 }
 
 pub(super) enum PlanAction {
-    Create { body: Value, changes: Vec<ValueChange> },
-    Change { body: Value, changes: Vec<ValueChange> },
+    Create {
+        body: Value,
+        changes: Vec<ValueChange>,
+    },
+    /// A change of the state that the plan was compared with.
+    Change {
+        body: Value,
+        changes: Vec<ValueChange>,
+        of: Precondition,
+    },
     Delete,
 }
 
@@ -50,8 +58,8 @@ impl ApplyPlan {
             let (name, path, body) = (resource.display_name(), resource.path(), resource.body.clone());
             // The server cannot compare a resource whose parent does not exist yet.
             let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
-            let difference = match is_below_new {
-                true => Difference { exists: false, changes: Vec::new() },
+            let (difference, tag) = match is_below_new {
+                true => (Difference::default(), None),
                 false => what_if(session, resource).await?,
             };
             let Difference { exists, changes } = difference;
@@ -59,11 +67,13 @@ impl ApplyPlan {
                 plan.unchanged += 1;
                 continue;
             }
-            let action =
-                if exists { PlanAction::Change { body, changes } } else { PlanAction::Create { body, changes } };
-            if !exists {
+            let action = if exists {
+                let of = tag.map_or(Precondition::None, Precondition::Tag);
+                PlanAction::Change { body, changes, of }
+            } else {
                 new.insert(path.to_ascii_lowercase());
-            }
+                PlanAction::Create { body, changes }
+            };
             plan.steps.push(PlanStep { name, path, action });
         }
         if prune {
@@ -133,7 +143,11 @@ impl ApplyPlan {
     }
 }
 
-async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<Difference, ClientError> {
+/// The changes, and the ETag of the resource before them.
+async fn what_if(
+    session: &ServerClient,
+    resource: &DeclaredResource,
+) -> Result<(Difference, Option<String>), ClientError> {
     let path = format!("{}?whatIf=true", resource.path());
     let named = |error| match error {
         ClientError::Refused { status, reason } => {
@@ -141,13 +155,12 @@ async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<
         }
         other => other,
     };
-    let result = session.fetch::<Difference>(Method::PUT, &path, Some(&resource.body)).await;
-    match result {
+    match session.exchange(Method::PUT, &path, &Precondition::None, Some(&resource.body)).await {
         // A domain topic that is created with its first subscription does not exist before.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
-            Ok(Difference { exists: false, changes: Vec::new() })
+            Ok((Difference::default(), None))
         }
-        result => result.map_err(named),
+        result => session.with_suggestion(&path, result).await.map_err(named),
     }
 }
 

@@ -92,6 +92,17 @@ pub enum ClientError {
     Input(String),
 }
 
+/// The precondition of a change.
+#[derive(Clone, Debug)]
+pub(in crate::cli) enum Precondition {
+    /// None.
+    None,
+    /// The resource does not exist.
+    Missing,
+    /// The resource has this ETag.
+    Tag(String),
+}
+
 /// 64 MiB, above every response; lists are paged.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -130,6 +141,13 @@ impl ServerClient {
         self.fetch(Method::POST, path, Some(body)).await
     }
 
+    /// Sends a GET of a resource, and returns its ETag.
+    pub(in crate::cli) async fn get_tagged(&self, path: &str) -> Result<(Value, Precondition), ClientError> {
+        let result = self.exchange(Method::GET, path, &Precondition::None, None::<&Value>).await;
+        let (resource, tag) = self.with_suggestion(path, result).await?;
+        Ok((resource, tag.map_or(Precondition::None, Precondition::Tag)))
+    }
+
     /// Sends a request. An empty response is `null`. If the resource does not exist, the error suggests similar names.
     pub async fn fetch<T: DeserializeOwned>(
         &self,
@@ -137,7 +155,28 @@ impl ServerClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        match self.fetch_plain(method, path, body).await {
+        self.change(method, path, &Precondition::None, body).await
+    }
+
+    /// Sends a request with a precondition.
+    pub(in crate::cli) async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        condition: &Precondition,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        let result = self.exchange(method, path, condition, body).await;
+        self.with_suggestion(path, result).await.map(|(answer, _)| answer)
+    }
+
+    /// Adds similar names to the error for a resource that does not exist.
+    pub(in crate::cli) async fn with_suggestion<T>(
+        &self,
+        path: &str,
+        result: Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        match result {
             Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason }) => {
                 let reason = reason + &suggestion::suggestion(self, path).await;
                 Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason })
@@ -153,13 +192,28 @@ impl ServerClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        let request = self.request(method, path);
+        self.exchange(method, path, &Precondition::None, body).await.map(|(answer, _)| answer)
+    }
+
+    /// Sends a request, and returns the response with its ETag.
+    pub(in crate::cli) async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        condition: &Precondition,
+        body: Option<&impl Serialize>,
+    ) -> Result<(T, Option<String>), ClientError> {
+        let request = match condition {
+            Precondition::None => self.request(method, path),
+            Precondition::Missing => self.request(method, path).insert_header((header::IF_NONE_MATCH, "*")),
+            Precondition::Tag(tag) => self.request(method, path).insert_header((header::IF_MATCH, tag.as_str())),
+        };
         let sent = match body {
             Some(body) => request.send_json(body),
             None => request.send(),
         };
-        let body = self.answer(sent).await?;
-        Ok(serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?)
+        let (body, tag) = self.answer(sent).await?;
+        Ok((serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?, tag))
     }
 
     /// The `Authorization` header.
@@ -193,16 +247,17 @@ impl ServerClient {
         &self.client
     }
 
-    async fn answer(&self, sent: SendClientRequest) -> Result<bytes::Bytes, ClientError> {
+    async fn answer(&self, sent: SendClientRequest) -> Result<(bytes::Bytes, Option<String>), ClientError> {
         let response = sent.await.map_err(|error| self.not_reached(&error))?;
         let mut response = response.timeout(WAIT);
         let status = response.status();
+        let tag = response.headers().get(header::ETAG).and_then(|tag| Some(tag.to_str().ok()?.to_owned()));
         let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
             let hint = "the response ended early".to_owned();
             ClientError::Send { server: self.server.to_string(), error: error.to_string(), hint }
         })?;
         if status.is_success() {
-            return Ok(body);
+            return Ok((body, tag));
         }
         let mut reason = http::reason(&body);
         if status == StatusCode::UNAUTHORIZED {

@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 
 use self::spec::SubscriptionSpecArgs;
 use super::{
-    client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient, body_of, read_input},
+    client::{
+        self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient, body_of, read_input,
+    },
     list, prompt,
-    topics::exists,
+    topics::create,
 };
 use crate::{
     api::resource::{EventSubscription, FullUrl, NamedResource},
@@ -230,11 +232,7 @@ impl SubscriptionArgs {
     async fn create(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
         let body = spec.body(self.topic.kind(), None)?;
         let (session, path) = (self.client.control.session()?, self.path(""));
-        if exists(&session, &path).await? {
-            let text = format!("{} already exists; change it with gridhook subscriptions update", self.name());
-            return Err(ClientError::Input(text));
-        }
-        let created: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
+        let created = create(&session, &path, &body, &self.name(), "gridhook subscriptions update").await?;
         self.client.print(&created, |created| format!("created {}\n{}", self.name(), format::facts(created)))
     }
 
@@ -242,20 +240,26 @@ impl SubscriptionArgs {
         let session = self.client.control.session()?;
         let kind = self.topic.kind();
         // In a namespace, the JSON form depends on push or pull delivery.
-        let existing: Option<Value> = match kind {
-            ResourceNameKind::NamespaceTopic => Some(session.get(&self.path("")).await?),
-            ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => None,
+        let (existing, shown) = match kind {
+            ResourceNameKind::NamespaceTopic => {
+                let (existing, shown) = session.get_tagged(&self.path("")).await?;
+                (Some(existing), shown)
+            }
+            ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => {
+                (None, Precondition::None)
+            }
         };
         let change = spec.change(kind, existing.as_ref())?;
-        let changed: Value = session.fetch(Method::PATCH, &self.path(""), Some(&change)).await?;
+        let changed: Value = session.change(Method::PATCH, &self.path(""), &shown, Some(&change)).await?;
         self.client.print(&changed, |changed| format!("changed {}\n{}", self.name(), format::facts(changed)))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
-        let NamedResource { id, .. } = session.get(&self.path("")).await?;
+        let (subscription, shown) = session.get_tagged(&self.path("")).await?;
+        let NamedResource { id, .. } = serde_json::from_value(subscription)?;
         prompt::confirm(&format!("Delete {} and its pending deliveries?", self.name()), yes)?;
-        session.fetch::<Value>(Method::DELETE, &self.path(""), None::<&Value>).await?;
+        session.change::<Value>(Method::DELETE, &self.path(""), &shown, None::<&Value>).await?;
         Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {}", self.name())))
     }
 

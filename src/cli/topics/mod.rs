@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use self::spec::TopicSpecArgs;
 pub(super) use self::spec::pair;
 use super::{
-    client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient},
+    client::{self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient},
     format::{self, number, optional, text},
     list,
     output::TextTable,
@@ -158,13 +158,8 @@ impl TopicArgs {
     async fn create(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let body = spec.body()?;
         let (session, path) = (self.client.control.session()?, self.topic.path(""));
-        if exists(&session, &path).await? {
-            let name = client::short(&path);
-            return Err(ClientError::Input(format!(
-                "{name} already exists; change it with gridhook topics update {name}"
-            )));
-        }
-        let created: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
+        let name = client::short(&path);
+        let created = create(&session, &path, &body, &name, &format!("gridhook topics update {name}")).await?;
         self.client
             .print(&created, |topic: &TopicResource| format!("created {}\n{}", client::short(&topic.id), facts(topic)))
     }
@@ -179,7 +174,8 @@ impl TopicArgs {
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
         let (session, path) = (self.client.control.session()?, self.topic.path(""));
-        let NamedResource { id, .. } = session.get(&path).await?;
+        let (topic, shown) = session.get_tagged(&path).await?;
+        let NamedResource { id, .. } = serde_json::from_value(topic)?;
         let name = client::short(&id);
         let below = match self.topic.kind() {
             ResourceNameKind::Namespace => {
@@ -191,7 +187,7 @@ impl TopicArgs {
             }
         };
         prompt::confirm(&format!("Delete {name}, its events and {below}?"), yes)?;
-        session.fetch::<Value>(Method::DELETE, &path, None::<&Value>).await?;
+        session.change::<Value>(Method::DELETE, &path, &shown, None::<&Value>).await?;
         Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {name}")))
     }
 
@@ -222,12 +218,19 @@ impl TopicArgs {
     }
 }
 
-/// Whether a resource exists at a path.
-pub(super) async fn exists(session: &ServerClient, path: &str) -> Result<bool, ClientError> {
-    match session.fetch_plain::<Value>(Method::GET, path, None::<&Value>).await {
-        Ok(_) => Ok(true),
-        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
-        Err(error) => Err(error),
+/// Creates a resource; an existing one is changed with `command`.
+pub(super) async fn create(
+    session: &ServerClient,
+    path: &str,
+    body: &Value,
+    name: &str,
+    command: &str,
+) -> Result<Value, ClientError> {
+    match session.change(Method::PUT, path, &Precondition::Missing, Some(body)).await {
+        Err(ClientError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }) => {
+            Err(ClientError::Input(format!("{name} already exists; change it with {command}")))
+        }
+        result => result,
     }
 }
 

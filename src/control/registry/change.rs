@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Registry, SubscriptionHandle, TopicHandle, domain, validation::inherited_rate};
+use super::{
+    Error, Registry, SubscriptionHandle, TopicHandle, domain,
+    validation::{ChangeBasis, inherited_rate},
+};
 use crate::{
     control::{
         filter_versions,
@@ -68,9 +71,10 @@ impl Registry {
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
+        basis: ChangeBasis,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        run_detached(async move { registry.make_subscription(&topic, record, ValidationPermission::Kept, None).await })
+        run_detached(async move { registry.make_subscription(&topic, record, ValidationPermission::Kept, basis).await })
             .await
     }
 
@@ -164,12 +168,12 @@ impl Registry {
         topic: &str,
         mut record: SubscriptionRecord,
         permission: ValidationPermission,
-        basis: Option<Arc<SubscriptionRecord>>,
+        basis: ChangeBasis,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let mut numbers = self.numbers.lock().await;
         let topic = self.known(topic)?;
         let key = record.key();
-        self.check_basis(&topic, &key, basis.as_ref())?;
+        self.check_basis(&topic, &key, &basis)?;
         let name = format!("{}/{key}", topic.record().key());
         let before = topic.child_named(&key);
         let domain_topic = self.auto_created_topic(&topic, &record)?;

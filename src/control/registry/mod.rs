@@ -30,7 +30,7 @@ pub use self::{
     replay::{ReplayContent, ReplayPoint, ReplayRange},
     topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
     trace::{EventOccurrence, LedgerPeriod, TraceResult, TraceToken},
-    validation::{ValidationOutcome, ValidationRefusal},
+    validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::{
     control::{

@@ -67,6 +67,17 @@ pub enum ValidationOutcome {
     Late(Timestamp),
 }
 
+/// What a subscription must still be when its change is stored.
+#[derive(Clone, Debug)]
+pub enum ChangeBasis {
+    /// Anything: the last change is in force.
+    Any,
+    /// This record.
+    Record(Arc<SubscriptionRecord>),
+    /// It must not exist.
+    Missing,
+}
+
 impl Registry {
     /// Sets how endpoints are validated and notified of deletions.
     ///
@@ -92,16 +103,16 @@ impl Registry {
     /// confirmation.
     ///
     /// # Errors
-    /// [`Error::Validation`] if the endpoint failed validation; nothing was changed. [`Error::Stale`] if `basis` is
-    /// given and the subscription has changed since.
+    /// [`Error::Validation`] if the endpoint failed validation; nothing was changed. [`Error::Stale`] if the subscription is no
+    /// longer `basis`.
     pub async fn validate(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
-        basis: Option<Arc<SubscriptionRecord>>,
+        basis: ChangeBasis,
     ) -> Result<Provisioned, Error> {
         let Some(validator) = self.active_validator().filter(|_| !record.is_pulled()).cloned() else {
-            let record = self.put_subscription(topic, record).await?;
+            let record = self.put_subscription(topic, record, basis).await?;
             return Ok(Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force"));
         };
         let (known, record) = (self.known(topic)?, Arc::new(record));
@@ -139,14 +150,14 @@ impl Registry {
         self: &Arc<Self>,
         topic: &str,
         proposal: Proposal,
-        basis: Option<Arc<SubscriptionRecord>>,
+        basis: ChangeBasis,
     ) -> Result<Provisioned, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
             let topic = registry.known(&topic)?;
             let key = proposal.record.key();
-            registry.check_basis(&topic, &key, basis.as_ref())?;
+            registry.check_basis(&topic, &key, &basis)?;
             let domain_topic = registry.auto_created_topic(&topic, &proposal.record)?;
             let mut changes = vec![MetaChange::Put(MetaKind::Proposal, proposal_key(&topic, &key), json(&proposal))];
             changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
@@ -195,7 +206,7 @@ impl Registry {
         let registry = Arc::clone(self);
         let saved = run_detached(async move {
             let (key, record) = (topic.record().key(), SubscriptionRecord::clone(&proposal.record));
-            let basis = Some(Arc::clone(&proposal.record));
+            let basis = ChangeBasis::Record(Arc::clone(&proposal.record));
             registry.make_subscription(&key, record, ValidationPermission::Granted(rate), basis).await
         });
         match saved.await {
@@ -233,16 +244,11 @@ impl Registry {
     }
 
     /// Checks that a subscription is still `basis`.
-    pub(super) fn check_basis(
-        &self,
-        topic: &TopicHandle,
-        name: &str,
-        basis: Option<&Arc<SubscriptionRecord>>,
-    ) -> Result<(), Error> {
-        let Some(basis) = basis else { return Ok(()) };
-        match self.provisioned(topic, name) {
-            Some(now) if Arc::ptr_eq(&now.record, basis) => Ok(()),
-            Some(_) | None => Err(Error::Stale(format!(
+    pub(super) fn check_basis(&self, topic: &TopicHandle, name: &str, basis: &ChangeBasis) -> Result<(), Error> {
+        match (basis, self.provisioned(topic, name)) {
+            (ChangeBasis::Any, _) | (ChangeBasis::Missing, None) => Ok(()),
+            (ChangeBasis::Record(basis), Some(now)) if Arc::ptr_eq(&now.record, basis) => Ok(()),
+            (ChangeBasis::Record(_) | ChangeBasis::Missing, _) => Err(Error::Stale(format!(
                 "the event subscription '{name}' was changed while its endpoint was validated; this request changed nothing"
             ))),
         }

@@ -94,7 +94,8 @@ async function failure(response) {
 }
 
 /**
- * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string }} Options
+ * `match` is the ETag that the resource must have; with null it must not exist.
+ * @typedef {{ body?: any, signal?: AbortSignal, text?: boolean, token?: string, match?: string | null }} Options
  *
  * @param {string} method
  * @param {string} path
@@ -107,6 +108,8 @@ export async function open(method, path, options = {}) {
   const token = options.token ?? held?.token;
   if (token) headers.set('Authorization', `Bearer ${token}`);
   if (options.body !== undefined) headers.set('Content-Type', 'application/json');
+  if (options.match) headers.set('If-Match', options.match);
+  if (options.match === null) headers.set('If-None-Match', '*');
   const body = options.body === undefined || typeof options.body === 'string' ? options.body : JSON.stringify(options.body);
   let response;
   try {
@@ -130,6 +133,12 @@ export async function open(method, path, options = {}) {
   throw error;
 }
 
+/** The ETags of the resources that were read. */
+const tags = new WeakMap();
+
+/** The ETag of a resource that was read. @returns {string | undefined} */
+export const tagOf = (resource) => tags.get(resource);
+
 /**
  * @param {string} method
  * @param {string} path
@@ -142,6 +151,8 @@ export async function call(method, path, options = {}) {
   if (options.text) return text;
   const body = text ? parse(text) : null;
   if (typeof body?.now === 'string') serverTime(body.now);
+  const tag = response.headers.get('etag');
+  if (tag && body) tags.set(body, tag);
   return body;
 }
 

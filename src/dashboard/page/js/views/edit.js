@@ -1,8 +1,8 @@
 // Create or change an event subscription: a form and its JSON side by side, the changes before they are made, and the filter tried.
-import { call, get, pathOf, withQuery } from '../api.js';
+import { call, get, pathOf, tagOf, withQuery } from '../api.js';
 import { run } from '../actions.js';
 import { command, duration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
-import { html, useEffect, useRef, useState } from '../html.js';
+import { html, useEffect, useMemo, useRef, useState } from '../html.js';
 import { usePoll } from '../poll.js';
 import { go, link, useParams } from '../state.js';
 import { Command, Diff, Failed, Field, Head, Loaded, Select } from '../ui.js';
@@ -12,8 +12,8 @@ export default function Edit() {
   const params = useParams();
   const id = params.get('id') ?? '';
   const poll = usePoll(id ? (signal) => get(pathOf(id), signal) : null, ['edit', id], 0);
-  if (!id) return html`<${Editor} topic=${params.get('topic') ?? ''} before=${null} />`;
-  return html`<${Loaded} poll=${poll}>${(data) => html`<${Editor} topic=${splitId(id).topic} id=${id} before=${editable(data)} />`}<//>`;
+  if (!id) return html`<${Editor} topic=${params.get('topic') ?? ''} read=${null} />`;
+  return html`<${Loaded} poll=${poll}>${(data) => html`<${Editor} topic=${splitId(id).topic} id=${id} read=${data} />`}<//>`;
 }
 
 const NEW = {
@@ -56,6 +56,17 @@ export function mergePatch(before, after) {
   return Object.keys(patch).length > 0 ? patch : undefined;
 }
 
+/** What a JSON merge patch makes of a value. */
+function merged(value, patch) {
+  if (!isObject(patch)) return patch;
+  const next = isObject(value) ? { ...value } : {};
+  for (const [key, part] of Object.entries(patch)) {
+    if (part === null) delete next[key];
+    else next[key] = merged(next[key], part);
+  }
+  return next;
+}
+
 /** The leaves of a patch: where, from what, to what. */
 function changesOf(patch, before, path = '') {
   return Object.entries(patch ?? {}).flatMap(([key, value]) => {
@@ -76,8 +87,11 @@ const set = (object, path, value) => {
 };
 const read = (object, path) => path.split('.').reduce((at, key) => at?.[key], object);
 
-function Editor({ topic, id = '', before }) {
+function Editor({ topic, id = '', read: first }) {
   const [name, setName] = useState('');
+  const [resource, setResource] = useState(first);
+  const [conflict, setConflict] = useState(/** @type {any} */ (null));
+  const before = useMemo(() => (resource ? editable(resource) : null), [resource]);
   const [body, setBody] = useState(() => before ?? structuredClone(NEW));
   const [text, setText] = useState(() => JSON.stringify(body, null, 2));
   const [wrong, setWrong] = useState('');
@@ -126,14 +140,21 @@ function Editor({ topic, id = '', before }) {
   const save = async () => {
     setSince(Date.now());
     const done = id
-      ? await run(() => call('PATCH', pathOf(id), { body: patch }).catch(keep), 'Event subscription changed', line)
-      : await run(() => call('PUT', pathOf(target), { body: { properties: body } }).catch(keep), `${name} created`, line);
+      ? await run(() => call('PATCH', pathOf(id), { body: patch, match: tagOf(resource) }).catch(keep), 'Event subscription changed', line)
+      : await run(() => call('PUT', pathOf(target), { body: { properties: body }, match: null }).catch(keep), `${name} created`, line);
     setSince(0);
     if (done) go('subscription', { id: target, tab: 'settings' });
   };
-  const keep = (problem) => {
+  const keep = async (problem) => {
     fail(problem);
+    if (id && problem.status === 412) setConflict(await get(pathOf(id)).catch(() => null));
     throw problem;
+  };
+  // The own changes, on what others made of it.
+  const rebase = () => {
+    write(merged(editable(conflict), patch ?? {}));
+    setResource(conflict);
+    setConflict(null);
   };
   const text2 = (path, label, more = {}) => html`<${Field} label=${label} value=${read(body, path) ?? ''} error=${about(path)} onInput=${(event) => put(path)(more.type === 'number' ? (event.currentTarget.value === '' ? '' : Number(event.currentTarget.value)) : event.currentTarget.value)} ...${more} />`;
   const list = (path) => (event) => put(path)(event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean).length > 0 ? event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean) : '');
@@ -172,6 +193,11 @@ function Editor({ topic, id = '', before }) {
         </div>
       </div>
       ${error && !isKnown && html`<${Failed} error=${error} />`}
+      ${conflict && before && html`<section class="panel" aria-label="Conflict"><h2>Changed meanwhile</h2>
+        <p>${conflict.systemData?.lastModifiedBy ?? 'Somebody'} changed this event subscription after you opened it:</p>
+        <${Diff} changes=${changesOf(mergePatch(before, editable(conflict)), before)} />
+        <button type="button" onClick=${rebase}>Apply my changes to the new state</button>
+      </section>`}
       ${plan && html`<section class="panel" aria-label="Changes"><h2>${plan.length === 0 ? 'Nothing changes' : id ? 'What changes' : 'What is created'}</h2><${Diff} changes=${plan} /></section>`}
       <${Command} line=${line} parts=${[]} />
       <div class="acts">

@@ -52,7 +52,7 @@ function NewTopic({ onClose }) {
     event.preventDefault();
     const id = idOf(`${kind}/${name}`);
     const body = isNamespace ? { location: 'local' } : { location: 'local', properties: { inputSchema: schema } };
-    if (await run(() => call('PUT', pathOf(id), { body }), `${name} created`, line)) {
+    if (await run(() => call('PUT', pathOf(id), { body, match: null }), `${name} created`, line)) {
       onClose();
       go('topic', { id });
     }

@@ -1,0 +1,79 @@
+//! `ETag`, `If-Match` and `If-None-Match` (RFC 9110) of the resources of the table of routes.
+//!
+//! A tag is a hash of what GET returns. Each change sets a later `lastModifiedAt`, so a change of a secret, which GET does not
+//! return, changes the tag too.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::MessageBody,
+    http::{
+        Method,
+        header::{ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH},
+    },
+};
+use sha2::{Digest, Sha256};
+
+use crate::admin::AdminError;
+
+/// Bytes of the hash in a tag.
+const TAG_BYTES: usize = 16;
+
+/// The preconditions of a request.
+#[derive(Debug, Default)]
+pub(super) struct Preconditions {
+    if_match: Option<String>,
+    if_none_match: Option<String>,
+}
+
+impl Preconditions {
+    pub(super) fn of(request: &HttpRequest) -> Self {
+        let header = |name: HeaderName| {
+            let values: Vec<_> = request.headers().get_all(name).map(HeaderValue::as_bytes).collect();
+            (!values.is_empty()).then(|| String::from_utf8_lossy(&values.join(&b", "[..])).into_owned())
+        };
+        Self { if_match: header(IF_MATCH), if_none_match: header(IF_NONE_MATCH) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.if_match.is_none() && self.if_none_match.is_none()
+    }
+
+    /// Checks the preconditions of a change of a resource whose GET returns `shown`.
+    pub(super) fn check(&self, method: &Method, shown: Option<&[u8]>) -> Result<(), AdminError> {
+        let tag = shown.map(tag);
+        let has = |list: &str| {
+            let mut given = list.split(',').map(str::trim);
+            tag.as_ref().is_some_and(|tag| given.any(|given| given == "*" || given == tag))
+        };
+        // A PATCH of a missing resource is 404.
+        let is_patch_of_none = shown.is_none() && *method == Method::PATCH;
+        let failed = match self {
+            Self { if_match: Some(list), .. } if !has(list) && !is_patch_of_none => format!("If-Match: {list}"),
+            Self { if_none_match: Some(list), .. } if has(list) => format!("If-None-Match: {list}"),
+            _ => return Ok(()),
+        };
+        Err(AdminError::Precondition { condition: failed, current: tag })
+    }
+}
+
+/// The entity tag of a resource whose GET returns `shown`.
+pub(super) fn tag(shown: &[u8]) -> String {
+    let digest = Sha256::digest(shown);
+    let hex: String = digest.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{hex}\"")
+}
+
+/// Adds the tag to a response whose body is that of GET.
+pub(super) fn tagged(response: HttpResponse) -> HttpResponse {
+    let (mut head, body) = response.into_parts();
+    match body.try_into_bytes() {
+        Ok(body) if head.status().is_success() && !body.is_empty() => {
+            if let Ok(tag) = HeaderValue::from_str(&tag(&body)) {
+                head.headers_mut().insert(ETAG, tag);
+            }
+            head.set_body(body).map_into_boxed_body()
+        }
+        Ok(body) => head.set_body(body).map_into_boxed_body(),
+        Err(body) => head.set_body(body),
+    }
+}
