@@ -7,13 +7,8 @@ use std::{
 
 use gridhook::{
     control::{
-<<<<<<< HEAD
         record::subscription::{StartsFrom, SubscriptionRecord},
-        registry::{ChaosVictim, Registry, TopicHandle},
-=======
-        record::subscription::SubscriptionRecord,
         registry::{ChangeBasis, ChaosVictim, Registry, TopicHandle},
->>>>>>> c985879 (admin: make changes of resources conditional with ETag and If-Match)
     },
     event::{Schema, SubscriptionKey},
     policy::record::Command,
