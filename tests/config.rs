@@ -79,6 +79,7 @@ fn the_defaults_are_those_of_the_design() {
         limits,
         metrics,
         clock,
+        system_topic,
     } = defaults();
     assert!(backup.store.is_none() && backup.schedule.is_none() && backup.key_file.is_none());
     assert_eq!((backup.keep, backup.keep_for), (7, Duration::from_secs(30 * 24 * 3_600)));
@@ -102,7 +103,7 @@ fn the_defaults_are_those_of_the_design() {
     let stores: Vec<_> =
         dead_letter.stores.iter().map(|(name, store)| (name.as_str(), store.address.to_string())).collect();
     assert_eq!(stores, [("folder", format!("file://{}", folder.display()))]);
-    assert_eq!(dead_letter.notification_topic, None);
+    assert_eq!((system_topic.name, system_topic.disk_free_bytes), (None, 1 << 30));
     assert_eq!(
         (policy.edition.as_str(), policy.editions.names().collect::<Vec<_>>()),
         ("current", vec!["2020", "2021", "2023", "current", "namespace"])
@@ -128,7 +129,7 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
         ("GRIDHOOK_DELIVERY__SUSPEND_AFTER_FAILURES", "4"),
         ("GRIDHOOK_DELIVERY__BATCH_EVENTS", "20"),
         ("GRIDHOOK_DELIVERY__BATCH_KILOBYTES", "128"),
-        ("GRIDHOOK_DEAD_LETTER__NOTIFICATION_TOPIC", "storage"),
+        ("GRIDHOOK_SYSTEM_TOPIC__NAME", "system"),
         ("HOME", "/nowhere"),
     ];
     let config = load(file, &variables, &[("--listen", "server.listen", "127.0.0.1:3")]).expect("good settings");
@@ -136,7 +137,7 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
     assert_eq!(config.server.data_dir, PathBuf::from("of-variable"));
     assert_eq!(config.delivery.concurrency, 3);
     assert_eq!((config.delivery.batch_events, config.delivery.batch_kilobytes), (20, 128));
-    assert_eq!(config.dead_letter.notification_topic.as_deref(), Some("storage"));
+    assert_eq!(config.system_topic.name.as_deref(), Some("system"));
     assert!(config.chaos.enabled);
     let edition = config.policy.editions.get("current").expect("the edition");
     assert_eq!(edition.probation.after_failures, 4);

@@ -23,8 +23,6 @@ pub(super) const PLAIN: [&str; 1] = ["accounts"];
 /// `[dead_letter]`
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// The topic of notifications about dead-letter files, if any.
-    pub notification_topic: Option<String>,
     /// All stores, by name. The local folder is [`FOLDER`].
     pub stores: BTreeMap<String, ObjectStoreConfig>,
     /// The store, and the folder in it, of each destination.
@@ -37,19 +35,13 @@ pub struct DeadLetter {
 pub(super) struct RawDeadLetter {
     #[serde(deserialize_with = "read::optional")]
     folder: Option<PathBuf>,
-    #[serde(deserialize_with = "read::optional")]
-    notification_topic: Option<String>,
     #[serde(default)]
     stores: BTreeMap<String, RawObjectStore>,
 }
 
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
-        let mut resolved = DeadLetter {
-            notification_topic: self.notification_topic,
-            stores: BTreeMap::new(),
-            places: NamedStores::default(),
-        };
+        let mut resolved = DeadLetter { stores: BTreeMap::new(), places: NamedStores::default() };
         let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {

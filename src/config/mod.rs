@@ -21,6 +21,7 @@ mod metrics;
 mod object_store;
 mod read;
 mod resources;
+mod system_topic;
 mod tables;
 mod telemetry;
 mod values;
@@ -44,6 +45,7 @@ pub use self::{
     metrics::Metrics,
     object_store::ObjectStoreConfig,
     resources::ResourceConfig,
+    system_topic::SystemTopic,
     telemetry::Telemetry,
     values::{TlsVersion, TrustRoots, ValidationMode},
 };
@@ -84,6 +86,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// The trust in the wall clock.
     pub clock: Clock,
+    /// Events about the server.
+    pub system_topic: SystemTopic,
 }
 
 /// The values as written, not yet checked against each other.
@@ -105,6 +109,7 @@ struct RawConfig {
     limits: Limits,
     metrics: Metrics,
     clock: Clock,
+    system_topic: SystemTopic,
 }
 
 /// `[server]`
@@ -347,6 +352,7 @@ impl Config {
             limits,
             metrics,
             clock,
+            system_topic,
         } = layers.read()?;
 
         // Every check runs, so that one start reports all errors.
@@ -406,6 +412,7 @@ impl Config {
             limits,
             metrics,
             clock,
+            system_topic,
         })
     }
 }

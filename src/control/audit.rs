@@ -5,13 +5,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use super::{
     record::audit::AuditRecord,
     registry::{Error, json, parse},
+    system_events::SystemEvents,
 };
 use crate::{
     event::Timestamp,
@@ -45,6 +46,7 @@ pub struct AuditTrail {
     journal: Journal,
     limits: AuditLimits,
     index: Mutex<AuditIndex>,
+    system_events: Option<Arc<SystemEvents>>,
 }
 
 /// What is stored, oldest first.
@@ -129,11 +131,15 @@ pub struct AuditPage {
 }
 
 impl AuditTrail {
-    /// Reads the index of the stored records. Blocks; for the start.
+    /// Reads the index of the stored records. What is stored is also reported to `system_events`. Blocks; for the start.
     ///
     /// # Errors
     /// If a record cannot be read.
-    pub fn recover(journal: Journal, limits: AuditLimits) -> Result<Self, Error> {
+    pub fn recover(
+        journal: Journal,
+        limits: AuditLimits,
+        system_events: Option<Arc<SystemEvents>>,
+    ) -> Result<Self, Error> {
         let mut index = AuditIndex::default();
         for (name, value) in journal.reads().all_meta(MetaKind::Audit)? {
             let record: AuditRecord = parse(&name, &value)?;
@@ -141,7 +147,7 @@ impl AuditTrail {
                 name.parse().map_err(|_| Error::Unreadable { name, reason: "its name is no number".to_owned() })?;
             index.push(number, &record);
         }
-        Ok(Self { journal, limits, index: Mutex::new(index) })
+        Ok(Self { journal, limits, index: Mutex::new(index), system_events })
     }
 
     /// Stores a record. It is durable when this returns. A failure is logged, because the operation is done by now.
@@ -161,6 +167,9 @@ impl AuditTrail {
             }
             let number = index.next;
             index.push(number, &record);
+            if let Some(events) = &self.system_events {
+                events.report_operation(&record);
+            }
             let mut changes = vec![MetaChange::Put(MetaKind::Audit, name(number), json(&record))];
             changes.extend(index.trim(self.limits, record.at));
             self.journal.change(changes)

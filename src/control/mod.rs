@@ -5,6 +5,7 @@
 //! - [`validation`] runs the validation handshake before an endpoint receives events.
 //! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
 //! - [`audit`] records what operators do.
+//! - [`system_events`] takes events about the server itself to its system topic.
 //! - [`tokens`] creates, finds and revokes named tokens.
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
 
@@ -13,5 +14,6 @@ pub mod expiry;
 pub mod filter_versions;
 pub mod record;
 pub mod registry;
+pub mod system_events;
 pub mod tokens;
 pub mod validation;

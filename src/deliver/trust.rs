@@ -274,6 +274,15 @@ impl ClientCertificates {
         self.read().keys().cloned().collect()
     }
 
+    /// All certificates without their chains, by name.
+    pub fn end_entities(&self) -> Vec<(String, CertificateDer<'static>)> {
+        let all = self.read();
+        let end_entity = |(name, identity): (&String, &Identity)| {
+            Some((name.clone(), CertificateDer::from_pem_slice(&identity.files[0]).ok()?))
+        };
+        all.iter().filter_map(end_entity).collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Identity>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -22,13 +22,17 @@ pub(super) struct NamespaceTopics {
 }
 
 impl NamespaceTopics {
-    /// The topic `…/namespaces/NAMESPACE/topics/TOPIC`.
     fn find(&self, resource_id: &str) -> Option<Arc<TopicHandle>> {
-        let mut parts = resource_id.rsplit('/');
-        let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
-        let found = self.registry.upgrade()?.topic(&key_in_namespace(namespace, topic))?;
-        found.record().resource_id().eq_ignore_ascii_case(resource_id).then_some(found)
+        find(&*self.registry.upgrade()?, resource_id)
     }
+}
+
+/// The topic `…/namespaces/NAMESPACE/topics/TOPIC`.
+pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHandle>> {
+    let mut parts = resource_id.rsplit('/');
+    let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+    let found = registry.topic(&key_in_namespace(namespace, topic))?;
+    found.record().resource_id().eq_ignore_ascii_case(resource_id).then_some(found)
 }
 
 impl LocalTopics for NamespaceTopics {

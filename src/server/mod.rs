@@ -6,7 +6,6 @@
 //! flushed. A second signal ends the process at once.
 
 mod backup_schedule;
-mod blob_notifier;
 mod chaos;
 mod dead_letter_routing;
 pub mod descriptors;
@@ -23,6 +22,7 @@ mod settings;
 mod shutdown;
 mod startup;
 mod startup_responder;
+mod system_topic;
 mod timekeeping;
 mod tls;
 
@@ -231,7 +231,9 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let registry = Arc::clone(registry_cell.get_or_init(|| Arc::new(registry)));
     let core = Core { config, clock, journal, registry };
 
-    let DeadLetterService { stores, routing, handles, lifeline: _lifeline } = startup::start_dead_letters(&core)?;
+    let system_topic = startup::start_system_topic(&core, &client, &listener);
+    let DeadLetterService { stores, routing, handles, lifeline: _lifeline } =
+        startup::start_dead_letters(&core, system_topic.as_ref())?;
     let targets = ChaosTargets { dead_letters: handles, ..targets };
     let (tracer, exporter) = startup::start_tracing(&core, &listener)?;
     let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
@@ -249,10 +251,18 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     startup::attach_topics(&core, &client, &publisher);
     startup::attach_journal(&health, &core.journal);
     let redrives = startup::resume_redrives(&core, &stores)?;
-    let sources_of_metrics = startup::metric_sources(&core, &publisher, &listener, &client, &health, tracer, &backups);
+    let sources_of_metrics = startup::metric_sources(
+        &core,
+        &publisher,
+        &listener,
+        &client,
+        &health,
+        (tracer, system_topic.as_ref()),
+        &backups,
+    );
     let exposition =
         settings::exposition(&core.config, sources_of_metrics, started).map_err(io_error("metrics.token"))?;
-    let control = startup::control(&core, &listener)?
+    let control = startup::control(&core, &listener, system_topic.as_ref())?
         .with_dead_letters(redrives)
         .with_backups(Arc::clone(&backups))
         .guarded_by(failed_auth)

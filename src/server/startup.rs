@@ -9,7 +9,7 @@ use std::{
 use actix_web::web;
 
 use super::{
-    Arbiters, ServerError, backup_schedule, blob_notifier, chaos,
+    Arbiters, ServerError, backup_schedule, chaos,
     dead_letter_routing::{self, DeadLetterRouting},
     descriptors::DescriptorBudget,
     file_modes, io_error,
@@ -19,6 +19,7 @@ use super::{
     memory,
     service_notifier::ServiceNotifier,
     settings, startup_responder,
+    system_topic::{self, SystemTopic},
     timekeeping::{self, Timekeeper},
 };
 use crate::{
@@ -159,6 +160,20 @@ fn exit_on_store_error(error: &StoreError) {
     std::process::exit(EX_IOERR);
 }
 
+/// Starts the publisher of events about the server, where the settings name a topic for them.
+pub(super) fn start_system_topic(
+    core: &Core,
+    client: &ClientOptions,
+    listener: &HttpListener,
+) -> Option<Arc<SystemTopic>> {
+    let (identities, shown) = (client.identities.clone(), listener.shown.clone());
+    let certificates = move || {
+        let of_server = shown.as_ref().and_then(|shown| shown.end_entity());
+        of_server.into_iter().chain(identities.end_entities()).collect()
+    };
+    system_topic::start(core, Box::new(certificates))
+}
+
 /// The dead-letter stores and their actors.
 pub(super) struct DeadLetterService {
     pub(super) stores: DeadLetterStores,
@@ -169,9 +184,12 @@ pub(super) struct DeadLetterService {
 }
 
 /// Starts one actor for each dead-letter store, and routes the dead letters of the journal to them.
-pub(super) fn start_dead_letters(core: &Core) -> Result<DeadLetterService, ServerError> {
+pub(super) fn start_dead_letters(
+    core: &Core,
+    system_topic: Option<&Arc<SystemTopic>>,
+) -> Result<DeadLetterService, ServerError> {
     let Core { config, clock, journal, registry } = core;
-    let notifier = blob_notifier::of(config, registry, journal);
+    let notifier = system_topic.map(SystemTopic::notifier);
     let sinks = settings::sinks(config)?;
     let routing = DeadLetterRouting { registry: Arc::clone(registry), places: config.dead_letter.places.clone() };
     let options = dead_letter::WriterOptions::default();
@@ -291,7 +309,7 @@ pub(super) fn metric_sources(
     listener: &HttpListener,
     client: &ClientOptions,
     health: &web::Data<health::ServerHealth>,
-    tracer: Tracer,
+    (tracer, system_topic): (Tracer, Option<&Arc<SystemTopic>>),
     backups: &Arc<Backups>,
 ) -> MetricSources {
     let (sockets, health) = (client.sockets.clone(), health.clone());
@@ -305,14 +323,19 @@ pub(super) fn metric_sources(
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer),
         backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
+        system_events: system_topic.map(|topic| Arc::clone(&topic.events)),
     }
 }
 
 /// The control plane, without its optional parts.
-pub(super) fn control(core: &Core, listener: &HttpListener) -> Result<Control, registry::Error> {
+pub(super) fn control(
+    core: &Core,
+    listener: &HttpListener,
+    system_topic: Option<&Arc<SystemTopic>>,
+) -> Result<Control, registry::Error> {
     let Core { config, clock, journal, registry } = core;
     let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
-    let trail = AuditTrail::recover(journal.clone(), limits)?;
+    let trail = AuditTrail::recover(journal.clone(), limits, system_topic.map(|topic| Arc::clone(&topic.events)))?;
     let (editions, public_url) = (settings::editions(config), listener.public_url.clone());
     Ok(Control::new(Arc::clone(registry), clock.clone(), editions, public_url).audited_by(trail))
 }

@@ -16,6 +16,7 @@ use std::{
 use rustls::{
     ServerConfig,
     crypto::ring,
+    pki_types::CertificateDer,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -46,6 +47,12 @@ impl ServerCertificate {
         let seen = RwLock::new(read(&certificate, &key).unwrap_or_default());
         let current = RwLock::new(Arc::new(certified(&certificate, &key)?));
         Ok(Self { certificate, key, current, seen })
+    }
+
+    /// The certificate without its chain, and its file.
+    pub(super) fn end_entity(&self) -> Option<(String, CertificateDer<'static>)> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Some((self.certificate.display().to_string(), current.cert.first()?.clone()))
     }
 
     /// Reads the files, and takes a new certificate. Blocks.

@@ -55,6 +55,7 @@ mod signing;
 mod starting;
 mod stop;
 mod stores;
+mod system_topic;
 mod tls;
 mod tokens;
 mod trace;

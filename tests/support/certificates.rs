@@ -37,8 +37,18 @@ impl Authority {
 
     /// A certificate for a name or an address.
     pub(crate) fn issue(&self, name: &str) -> Issued {
+        self.sign(CertificateParams::new(vec![name.to_owned()]).expect("a name"))
+    }
+
+    /// One that ended with the year 2019.
+    pub(crate) fn expired(&self, name: &str) -> Issued {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Issued {
         let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let certificate = params.signed_by(&key, &self.0).expect("signed");
         Issued { certificate: certificate.der().clone(), pem: certificate.pem(), key }
     }

@@ -43,7 +43,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::registry,
+    control::{registry, system_events::SystemEvents},
     dead_letter::totals::DeadLetterTotals,
     event::{SubscriptionKey, Timestamp},
     journal::Journal,
@@ -81,6 +81,8 @@ pub struct MetricSources {
     pub spans: Option<Spans>,
     /// Figures of the backups at the destination of the settings, and the interval of their schedule.
     pub backups: Option<BackupSource>,
+    /// Events about the server; [`None`] if there is no system topic.
+    pub system_events: Option<Arc<SystemEvents>>,
 }
 
 /// Access to `/metrics`.

@@ -58,6 +58,13 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
     if let Some((counts, interval)) = exposition.sources.backups.as_ref().and_then(|backups| backups()) {
         backups(text, &counts, interval);
     }
+    if let Some(events) = &exposition.sources.system_events {
+        text.family(counter(
+            "gridhook_system_events_total",
+            "Events about the server by result, since the process started.",
+        ));
+        events.counts().into_iter().for_each(|(result, count)| text.sample(&[("result", result)], count));
+    }
     if let Some(sockets) = &exposition.sources.sockets {
         let (free, waiting) = sockets();
         one(

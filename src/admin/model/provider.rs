@@ -107,7 +107,7 @@ const STORAGE: &str = "Microsoft.Storage.StorageAccounts";
 pub fn topic_types() -> Vec<TopicType> {
     let custom = "Custom events, published to a topic.";
     let domain = "Custom events, published to the topics of a domain.";
-    let storage = "Events about dead-letter files, published to the topic of dead_letter.notification_topic.";
+    let storage = "Events about dead-letter files, published to the topic of system_topic.name.";
     vec![
         topic_type(type_name(TopicKind::Topic), "Microsoft.EventGrid/topics", "Event Grid Topics", custom),
         topic_type(type_name(TopicKind::Domain), "Microsoft.EventGrid/domains", "Event Grid Domains", domain),

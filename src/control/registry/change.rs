@@ -218,12 +218,19 @@ impl Registry {
         if let Some(first) = domain_topic {
             topic.set_domain_topic(first);
         }
-        match before {
-            Some(child) => child.shared.set_plan(plan),
-            // Without its cursor, which the journal has just written, it would have no backlog until its actor runs.
-            None => topic.add_child(plan, self.journal.reads().cursor(subscription_key).await.ok()),
-        }
+        let event_type = match before {
+            Some(child) => {
+                child.shared.set_plan(plan);
+                "Microsoft.EventGrid.SubscriptionUpdated"
+            }
+            None => {
+                // Without its cursor, which the journal has just written, it would have no backlog until its actor runs.
+                topic.add_child(plan, self.journal.reads().cursor(subscription_key).await.ok());
+                "Microsoft.EventGrid.SubscriptionCreated"
+            }
+        };
         topic.changed();
+        self.report_change(event_type, &topic, &record);
         if record.expires.is_some() {
             self.expiry.notify_one();
         }

@@ -43,6 +43,7 @@ use crate::{
             token::TokenRecord,
             topic::TopicRecord,
         },
+        system_events::SystemEvents,
         tokens::Tokens,
         validation::EndpointValidator,
     },
@@ -119,6 +120,7 @@ pub struct Registry {
     numbers: tokio::sync::Mutex<NextNumbers>,
     /// Validates endpoints. Set once the server's own address is known.
     validator: OnceLock<Arc<EndpointValidator>>,
+    system_events: OnceLock<Arc<SystemEvents>>,
     starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     expiry: Notify,
     feed: Arc<EventFeed>,
@@ -146,6 +148,7 @@ impl Registry {
             namespaces: RwLock::default(),
             numbers: tokio::sync::Mutex::new(numbers),
             validator: OnceLock::new(),
+            system_events: OnceLock::new(),
             starts,
             expiry: Notify::new(),
             feed: Arc::default(),
@@ -243,6 +246,17 @@ impl Registry {
             let unknown = || Error::Unknown("there is no such event subscription".to_owned());
             let done = handed.ok_or_else(unknown)?;
             done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)
+        }
+    }
+
+    /// Reports created, changed and deleted subscriptions to `events`.
+    pub fn report_changes_to(&self, events: Arc<SystemEvents>) {
+        self.system_events.get_or_init(|| events);
+    }
+
+    fn report_change(&self, event_type: &'static str, topic: &TopicHandle, subscription: &SubscriptionRecord) {
+        if let Some(events) = self.system_events.get() {
+            events.report_subscription(event_type, &topic.record(), subscription, serde_json::json!({}));
         }
     }
 

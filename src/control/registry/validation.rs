@@ -256,6 +256,7 @@ impl Registry {
 
     /// Notifies the endpoint of a deleted subscription.
     pub(super) fn notify_deleted(&self, topic: &TopicHandle, plan: &Arc<DeliveryPlan>) {
+        self.report_change("Microsoft.EventGrid.SubscriptionDeleted", topic, &plan.record);
         if let Some(validator) = self.validator.get() {
             let topic = source(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);

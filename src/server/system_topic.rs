@@ -1,0 +1,223 @@
+//! Publishes events about the server to the topic that `system_topic.name` names: changes, health and dead letters of event
+//! subscriptions, dead-letter files, certificates, the disk and actions of operators.
+//!
+//! Invariants:
+//! - An event about an event subscription to which system events are delivered is never published. Its endpoint would
+//!   receive its own failures without end.
+//! - Each dead-letter file is announced at least once. The id of its event is the file's GUID, so a repeated one has the same
+//!   id. All other events are published at most once, and may be dropped (`crate::control::system_events`).
+//! - A topic that does not exist or rejects an event is logged. It holds up nothing.
+
+mod watch;
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+pub(super) use self::watch::CertificateList;
+use self::watch::Watch;
+use super::{local_topics, settings, startup::Core};
+use crate::{
+    config,
+    control::{
+        registry::{Registry, TopicHandle},
+        system_events::{SystemEvent, SystemEvents},
+    },
+    dead_letter::{self, FileWritten, sink::BlobLocation},
+    deliver::resource::Resource,
+    event::{PartitionId, Schema},
+    journal::{self, Journal},
+    publish::{
+        self,
+        schema::{self, EventTarget, RequestContent},
+    },
+    store::chunk::ChunkBuilder,
+};
+
+/// Wait before an event is published again that the journal did not accept.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+/// The publisher of events about the server.
+pub(super) struct SystemTopic {
+    registry: Arc<Registry>,
+    journal: Journal,
+    /// The topic's name.
+    name: String,
+    limits: publish::PublishLimits,
+    pub(super) events: Arc<SystemEvents>,
+}
+
+/// The event was not published.
+enum PublishError {
+    /// A retry would fail again.
+    Permanent(String),
+    /// A retry may succeed.
+    Temporary(journal::Error),
+}
+
+/// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the settings name a topic.
+pub(super) fn start(core: &Core, certificates: CertificateList) -> Option<Arc<SystemTopic>> {
+    let Core { config, clock, journal, registry } = core;
+    let config::SystemTopic { name, interval, disk_free_bytes, certificate_expiry } = config.system_topic.clone();
+    let (events, waiting) = SystemEvents::new(clock.clone());
+    let limits = settings::publish_limits(config);
+    let events_of_registry = Arc::clone(&events);
+    let topic = SystemTopic { registry: Arc::clone(registry), journal: journal.clone(), name: name?, limits, events };
+    let topic = Arc::new(topic);
+    registry.report_changes_to(events_of_registry);
+    let mut watch = Watch::new(certificates, disk_free_bytes, certificate_expiry);
+    let (publisher, watched, clock) = (Arc::clone(&topic), Arc::clone(&topic), clock.clone());
+    actix_rt::spawn(async move { publisher.run(waiting).await });
+    actix_rt::spawn(async move {
+        loop {
+            watch.look(&watched.registry, &watched.journal, &watched.events, clock.wall()).await;
+            tokio::time::sleep(interval).await;
+        }
+    });
+    Some(topic)
+}
+
+impl SystemTopic {
+    /// Publishes a `Microsoft.Storage.BlobCreated` event for each dead-letter file, as an Azure storage account does.
+    pub(super) fn notifier(self: &Arc<Self>) -> dead_letter::Notifier {
+        let topic = Arc::clone(self);
+        Box::new(move |filed| {
+            let topic = Arc::clone(&topic);
+            Box::pin(async move { topic.publish(&blob_created(&filed)).await })
+        })
+    }
+
+    async fn run(&self, mut waiting: mpsc::Receiver<SystemEvent>) {
+        while let Some(event) = waiting.recv().await {
+            while let Err(error) = self.publish(&event).await {
+                if matches!(error, journal::Error::Closed) {
+                    return;
+                }
+                tokio::time::sleep(RETRY_WAIT).await;
+            }
+        }
+    }
+
+    /// Publishes an event, or logs why it never can be.
+    ///
+    /// # Errors
+    /// If a retry may succeed.
+    async fn publish(&self, event: &SystemEvent) -> Result<(), journal::Error> {
+        match self.append(event).await {
+            Ok(is_published) => {
+                if is_published {
+                    self.events.count(true);
+                }
+                Ok(())
+            }
+            Err(PublishError::Permanent(why)) => {
+                self.events.count(false);
+                let SystemEvent { event_type, subject, .. } = event;
+                let topic = &self.name;
+                tracing::warn!(topic, event_type, subject, why, "system event not published; see system_topic.name");
+                Ok(())
+            }
+            Err(PublishError::Temporary(error)) => Err(error),
+        }
+    }
+
+    /// False if the event is about an event subscription that receives it.
+    async fn append(&self, event: &SystemEvent) -> Result<bool, PublishError> {
+        let none = || PublishError::Permanent("the topic does not exist".to_owned());
+        let topic = self.registry.topic(&self.name).ok_or_else(none)?;
+        if event.partition.is_some_and(|partition| self.fed_partitions(&topic).contains(&partition)) {
+            return Ok(false);
+        }
+        let draft = self.draft(&topic, event).map_err(PublishError::Permanent)?;
+        // Without a permit: one event at a time, and few.
+        match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
+            Ok(_) => Ok(true),
+            // The topic was deleted meanwhile.
+            Err(journal::Error::Unknown) => Err(none()),
+            // A subscriber that does not take events must not hold up dead letters.
+            Err(error @ journal::Error::Backlog(_)) => Err(PublishError::Permanent(error.to_string())),
+            Err(
+                error @ (journal::Error::Full
+                | journal::Error::Fenced
+                | journal::Error::Damaged(_)
+                | journal::Error::Closed),
+            ) => Err(PublishError::Temporary(error)),
+        }
+    }
+
+    /// The partitions with events of the system topic: its own, and those of namespace topics to which its event
+    /// subscriptions deliver, directly or through another topic.
+    fn fed_partitions(&self, topic: &Arc<TopicHandle>) -> HashSet<PartitionId> {
+        let (mut found, mut open) = (HashSet::new(), vec![Arc::clone(topic)]);
+        while let Some(topic) = open.pop() {
+            if !found.insert(topic.partition()) {
+                continue;
+            }
+            for subscription in topic.subscriptions() {
+                if let Some(Resource::NamespaceTopic(target)) = &subscription.resource {
+                    open.extend(local_topics::find(&self.registry, &target.resource_id));
+                }
+            }
+        }
+        found
+    }
+
+    fn draft(&self, topic: &TopicHandle, event: &SystemEvent) -> Result<ChunkBuilder, String> {
+        let record = topic.record();
+        let target = EventTarget::of(&record);
+        let SystemEvent { id, event_type, subject, at, data, partition: _ } = event;
+        let at = at.to_event_grid();
+        let (content_type, body) = match target.schema {
+            _ if record.is_domain() => return Err("a domain cannot be the system topic".to_owned()),
+            Schema::EventGrid => {
+                // Storage accounts have no version.
+                let version = if event_type.starts_with("Microsoft.Storage.") { "" } else { "1" };
+                let event = json!({
+                    "id": id, "subject": subject, "eventType": event_type, "eventTime": at, "dataVersion": version,
+                    "data": data,
+                });
+                ("application/json", json!([event]))
+            }
+            Schema::CloudEvents => {
+                let event = json!({
+                    "specversion": "1.0", "id": id, "source": record.resource_id(), "subject": subject,
+                    "type": event_type, "time": at, "data": data,
+                });
+                ("application/cloudevents+json", event)
+            }
+            Schema::Custom => return Err("the topic has a custom schema".to_owned()),
+        };
+        let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
+        let read = schema::read(&target, &content, &Bytes::from(body.to_string()), &self.limits);
+        read.map_err(|refusal| refusal.to_string())
+    }
+}
+
+/// The event about a dead-letter file, with the data of Azure's sample.
+fn blob_created(filed: &FileWritten) -> SystemEvent {
+    let FileWritten { subscription_key, blob: BlobLocation { container, path, url }, bytes, at } = filed;
+    let id = filed.id();
+    let data = json!({
+        "api": "PutBlob",
+        "clientRequestId": id,
+        "requestId": id,
+        // As Azure's: a number that changes with every write, and grows for one blob.
+        "eTag": format!("0x{:X}", at.0),
+        "contentType": "application/json",
+        "contentLength": bytes,
+        "blobType": "BlockBlob",
+        "url": url,
+        "sequencer": format!("{:048x}", at.0),
+        "storageDiagnostics": { "batchId": id },
+    });
+    SystemEvent {
+        id: id.to_owned(),
+        event_type: "Microsoft.Storage.BlobCreated",
+        subject: format!("/blobServices/default/containers/{container}/blobs/{path}"),
+        at: *at,
+        data,
+        partition: Some(subscription_key.partition),
+    }
+}

@@ -1,0 +1,158 @@
+//! Compares the state of event subscriptions, certificates and the disk with what was reported, and reports what changed.
+//!
+//! At most one change of each is reported at a look, so an endpoint that fails and recovers between two looks is not. A new
+//! process reports suspended and held event subscriptions again.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
+
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+use x509_parser::parse_x509_certificate;
+
+use crate::{
+    control::{
+        registry::{Registry, SubscriptionGlance},
+        system_events::SystemEvents,
+    },
+    event::{SubscriptionKey, Timestamp},
+    journal::Journal,
+    policy::record::{Health, HeldBy},
+};
+
+/// The certificates in use, each with the name under which operators know it.
+pub(in crate::server) type CertificateList = Box<dyn Fn() -> Vec<(String, CertificateDer<'static>)>>;
+
+/// What was reported.
+pub(super) struct Watch {
+    certificates: CertificateList,
+    disk_free_bytes: u64,
+    certificate_expiry: Duration,
+    /// [`None`] before the first look.
+    subscriptions: Option<HashMap<SubscriptionKey, Reported>>,
+    /// Name and end of each certificate.
+    expiring: BTreeSet<(String, i64)>,
+    is_disk_low: bool,
+}
+
+/// What was reported of an event subscription.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Reported {
+    state: EndpointState,
+    dead_lettered: u64,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum EndpointState {
+    #[default]
+    Active,
+    Suspended,
+    Held(HeldBy),
+}
+
+impl Watch {
+    pub(super) fn new(certificates: CertificateList, disk_free_bytes: u64, certificate_expiry: Duration) -> Self {
+        Self {
+            certificates,
+            disk_free_bytes,
+            certificate_expiry,
+            subscriptions: None,
+            expiring: BTreeSet::new(),
+            is_disk_low: false,
+        }
+    }
+
+    /// Reports what changed since the last look.
+    pub(super) async fn look(&mut self, registry: &Registry, journal: &Journal, events: &SystemEvents, now: Timestamp) {
+        self.look_at_subscriptions(registry, events);
+        self.look_at_certificates(events, now);
+        let journal = journal.clone();
+        let figures = tokio::task::spawn_blocking(move || journal.figures().store?.free_bytes).await;
+        if let Some(free) = figures.ok().flatten() {
+            let is_low = free < self.disk_free_bytes;
+            if is_low && !self.is_disk_low {
+                let data = json!({ "freeBytes": free, "limitBytes": self.disk_free_bytes });
+                events.report("Gridhook.DiskLow", "disk".to_owned(), None, data);
+            }
+            self.is_disk_low = is_low;
+        }
+    }
+
+    fn look_at_subscriptions(&mut self, registry: &Registry, events: &SystemEvents) {
+        let before = self.subscriptions.take();
+        let mut found = HashMap::new();
+        for topic in registry.topics() {
+            for glance in topic.glances() {
+                let key = SubscriptionKey { partition: topic.partition(), subscription: glance.record.number };
+                let seen = Reported { state: EndpointState::of(&glance), dead_lettered: glance.counters.dead_lettered };
+                // Dead letters of an earlier process were reported by it.
+                let last = match &before {
+                    Some(before) => before.get(&key).copied().unwrap_or_default(),
+                    None => Reported { dead_lettered: seen.dead_lettered, ..Reported::default() },
+                };
+                let report =
+                    |event_type, data| events.report_subscription(event_type, &topic.record(), &glance.record, data);
+                if seen.state != last.state {
+                    report(seen.state.event_type(), description(&glance));
+                }
+                let more = seen.dead_lettered.saturating_sub(last.dead_lettered);
+                if more > 0 {
+                    let data = json!({ "deadLettered": more, "deadLetteredTotal": seen.dead_lettered });
+                    report("Gridhook.SubscriptionDeadLettered", data);
+                }
+                found.insert(key, seen);
+            }
+        }
+        self.subscriptions = Some(found);
+    }
+
+    fn look_at_certificates(&mut self, events: &SystemEvents, now: Timestamp) {
+        for (name, certificate) in (self.certificates)() {
+            let Ok((_, certificate)) = parse_x509_certificate(&certificate) else { continue };
+            let expires = certificate.validity().not_after.timestamp();
+            let end = Timestamp(u64::try_from(expires).unwrap_or_default().saturating_mul(1_000_000));
+            if end <= now.after(self.certificate_expiry) && self.expiring.insert((name.clone(), expires)) {
+                let data = json!({ "name": name, "expires": end.to_event_grid(), "expired": end <= now });
+                events.report("Gridhook.CertificateNearExpiry", name, None, data);
+            }
+        }
+    }
+}
+
+impl EndpointState {
+    fn of(glance: &SubscriptionGlance) -> Self {
+        match (glance.held, glance.health) {
+            (Some(cause), _) => Self::Held(cause),
+            (None, Health::Suspended { .. } | Health::Probing { .. }) => Self::Suspended,
+            (None, Health::Healthy { .. }) => Self::Active,
+        }
+    }
+
+    fn event_type(self) -> &'static str {
+        match self {
+            Self::Active => "Gridhook.SubscriptionResumed",
+            Self::Suspended => "Gridhook.SubscriptionSuspended",
+            Self::Held(_) => "Gridhook.SubscriptionHeld",
+        }
+    }
+}
+
+/// The data of an event about the endpoint's state.
+fn description(glance: &SubscriptionGlance) -> Value {
+    if let Some(cause) = glance.held {
+        return json!({ "cause": cause.to_string() });
+    }
+    match glance.health {
+        Health::Healthy { .. } => json!({}),
+        Health::Suspended { cause, since, until, consecutive_suspensions } => json!({
+            "cause": cause.to_string(), "since": since.to_event_grid(), "until": until.to_event_grid(),
+            "consecutiveSuspensions": consecutive_suspensions,
+        }),
+        Health::Probing { cause, since, consecutive_suspensions } => json!({
+            "cause": cause.to_string(), "since": since.to_event_grid(),
+            "consecutiveSuspensions": consecutive_suspensions,
+        }),
+    }
+}

@@ -1,0 +1,232 @@
+//! Events about the server itself, on its system topic.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use gridhook::{clock::Clock, control::system_events::SystemEvents};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    certificates::Authority,
+    endpoint::{Endpoint, answer},
+    load,
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{Behavior, Sink},
+};
+
+const UNASKED: (&str, &str) = ("DELIVERY__VALIDATE", "false");
+const TOPIC: (&str, &str) = ("SYSTEM_TOPIC__NAME", "server");
+const INTERVAL: (&str, &str) = ("SYSTEM_TOPIC__INTERVAL", "100ms");
+
+/// The events that arrived at the endpoint.
+fn events(endpoint: &Endpoint) -> Vec<Value> {
+    endpoint.requests().iter().map(|request| serde_json::from_slice(&request.body).expect("JSON")).collect()
+}
+
+/// The events with this type.
+fn of_type(endpoint: &Endpoint, event_type: &str) -> Vec<Value> {
+    events(endpoint).into_iter().filter(|event| event["type"] == event_type).collect()
+}
+
+fn wait_for_type(endpoint: &Endpoint, event_type: &str) -> Value {
+    wait_for(event_type, LONG, || !of_type(endpoint, event_type).is_empty());
+    of_type(endpoint, event_type).swap_remove(0)
+}
+
+fn counted(server: &Server, result: &str) -> u64 {
+    let text = server.command("GET", "/metrics", &Value::Null).text();
+    let line = format!("gridhook_system_events_total{{result=\"{result}\"}} ");
+    text.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok()).expect("a counter")
+}
+
+fn cloud_spec(endpoint: &Endpoint) -> SubscriptionSpec {
+    SubscriptionSpec::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
+}
+
+#[test]
+fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
+    let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED, ("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]);
+    let (told, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.topic("server", "CloudEventSchemaV1_0");
+    server.subscribe("server", "all", &cloud_spec(&told));
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"));
+    let created = wait_for_type(&told, "Microsoft.EventGrid.SubscriptionCreated");
+    let path = subscription("orders", "hook");
+    let id = path.split('?').next().expect("a path").to_owned();
+    assert_eq!((&created["subject"], &created["data"]), (&json!(id), &json!({ "eventSubscriptionId": id })));
+    assert!(created["source"].as_str().is_some_and(|source| source.ends_with("/topics/server")), "{created}");
+    assert!(created["id"].is_string() && created["time"].is_string() && created["specversion"] == "1.0", "{created}");
+
+    server.patch("orders", "hook", &json!({ "labels": ["new"] }));
+    wait_for_type(&told, "Microsoft.EventGrid.SubscriptionUpdated");
+    server.operate("orders", "hook", "hold");
+    let held = wait_for_type(&told, "Gridhook.SubscriptionHeld");
+    assert_eq!(held["data"], json!({ "eventSubscriptionId": id, "cause": "operator" }));
+    server.operate("orders", "hook", "resume");
+    wait_for_type(&told, "Gridhook.SubscriptionResumed");
+
+    sink.set("/hook", Behavior::Answer(400));
+    server.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
+    let dead = wait_for_type(&told, "Gridhook.SubscriptionDeadLettered");
+    assert_eq!(dead["data"], json!({ "eventSubscriptionId": id, "deadLettered": 1, "deadLetteredTotal": 1 }));
+    let blob = wait_for_type(&told, "Microsoft.Storage.BlobCreated");
+    assert_eq!(blob["data"]["contentType"], "application/json", "{blob}");
+
+    sink.set("/hook", Behavior::Answer(503));
+    server.publish("orders", &key, &load::body(&["b".to_owned()], "/a"));
+    let suspended = wait_for_type(&told, "Gridhook.SubscriptionSuspended");
+    assert_eq!((&suspended["subject"], &suspended["data"]["consecutiveSuspensions"]), (&json!(id), &json!(1)));
+    for key in ["cause", "since", "until"] {
+        assert!(suspended["data"][key].is_string(), "{suspended}");
+    }
+    // Another process reports the state again, but not the dead letters of the last.
+    server.terminate();
+    sink.set("/hook", Behavior::Answer(503));
+    server.restart();
+    wait_for("the state again", LONG, || of_type(&told, "Gridhook.SubscriptionSuspended").len() == 2);
+
+    server.unsubscribe("orders", "hook");
+    let deleted = wait_for_type(&told, "Microsoft.EventGrid.SubscriptionDeleted");
+    assert_eq!(deleted["data"], json!({ "eventSubscriptionId": id }));
+    let operations: Vec<Value> = of_type(&told, "Gridhook.OperatorAction");
+    let deletion = operations.iter().find(|event| event["data"]["method"] == "DELETE").expect("the deletion");
+    assert!(deletion["data"]["path"].as_str().is_some_and(|path| path.ends_with("/hook")), "{deletion}");
+    assert!(deletion["data"]["requestId"].is_string() && deletion["data"]["status"].is_number(), "{deletion}");
+
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for event in events(&told) {
+        *counts.entry(event["type"].as_str().expect("a type").to_owned()).or_default() += 1;
+    }
+    counts.remove("Gridhook.OperatorAction");
+    counts.remove("Gridhook.DiskLow");
+    let expected = [
+        ("Gridhook.SubscriptionDeadLettered", 1),
+        ("Gridhook.SubscriptionHeld", 1),
+        ("Gridhook.SubscriptionResumed", 1),
+        ("Gridhook.SubscriptionSuspended", 2),
+        ("Microsoft.EventGrid.SubscriptionCreated", 1),
+        ("Microsoft.EventGrid.SubscriptionDeleted", 1),
+        ("Microsoft.EventGrid.SubscriptionUpdated", 1),
+        ("Microsoft.Storage.BlobCreated", 1),
+    ];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn event_subscriptions_that_receive_system_events_cause_none() {
+    let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED]);
+    let (told, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
+    sink.set("/deaf", Behavior::Answer(400));
+    server.topic("server", "CloudEventSchemaV1_0");
+    server.topic("orders", "EventGridSchema");
+    server.subscribe(
+        "server",
+        "all",
+        &cloud_spec(&told).types(&[
+            "Gridhook.SubscriptionHeld",
+            "Gridhook.SubscriptionResumed",
+            "Gridhook.SubscriptionDeadLettered",
+            "Microsoft.EventGrid.SubscriptionCreated",
+            "Microsoft.Storage.BlobCreated",
+        ]),
+    );
+    let deaf = || SubscriptionSpec::of(&sink.url("/deaf")).schema("CloudEventSchemaV1_0").dead_letters("letters");
+    server.subscribe("server", "deaf", &deaf());
+    // It reaches another topic, whose event subscription is just as deaf.
+    let namespace = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/relay";
+    let relayed = format!("{namespace}/topics/relayed");
+    let push = json!({
+        "maxDeliveryCount": 1,
+        "destination": {"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/deaf")}},
+        "deadLetterDestinationWithResourceIdentity": {
+            "endpointType": "StorageBlob", "StorageBlob": {"blobContainerName": "relayed", "resourceId": "/r"},
+        },
+    });
+    let pushed = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": push}}});
+    server.command("PUT", namespace, &json!({"location": "local"}));
+    server.command("PUT", &relayed, &json!({}));
+    server.command("PUT", &format!("{relayed}/eventSubscriptions/deaf"), &pushed);
+    let destination = json!({"endpointType": "NamespaceTopic", "properties": {"resourceId": relayed}});
+    let chain = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": destination}));
+    server.subscribe("server", "chain", &chain.schema("CloudEventSchemaV1_0"));
+
+    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
+    server.operate("orders", "hook", "hold");
+    wait_for_type(&told, "Gridhook.SubscriptionHeld");
+    wait_until_settled(&server, "server", "deaf");
+    let status = |path: &str| server.command("GET", &format!("{path}/status"), &Value::Null).json();
+    for path in [subscription("server", "deaf"), format!("{relayed}/eventSubscriptions/deaf")] {
+        wait_for("dead letters of both", LONG, || status(&path)["counters"]["deadLettered"].as_u64() > Some(0));
+    }
+    server.operate("orders", "hook", "resume");
+    wait_for_type(&told, "Gridhook.SubscriptionResumed");
+    // The look that found the end of the hold has seen the dead letters, too. The topic of the namespace got its event
+    // subscription before it received system events.
+    let subjects: Vec<String> =
+        events(&told).iter().map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect();
+    let about = |end: &str| subjects.iter().filter(|subject| subject.ends_with(end)).count();
+    let (of_hook, of_relayed) =
+        (about("/topics/orders/eventSubscriptions/hook"), about("/topics/relayed/eventSubscriptions/deaf"));
+    assert_eq!((of_hook, of_relayed, subjects.len()), (3, 1, 4), "{subjects:?}");
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_full_disk_and_a_certificate_that_ends_are_told_once() {
+    let folder = TempDir::new().expect("a folder");
+    Authority::new().expired("hook").write(folder.path(), "erp");
+    let disk = ("SYSTEM_TOPIC__DISK_FREE_BYTES", "64 TiB");
+    let certificates = ("DELIVERY__CLIENT_CERTIFICATES_DIR", folder.path().to_str().expect("UTF-8"));
+    // Nobody misses what is published before the topic exists.
+    let server = Server::start(&[TOPIC, INTERVAL, UNASKED, disk, certificates]);
+    wait_for("two events without a topic", LONG, || counted(&server, "dropped") >= 2);
+    assert!(server.logs().contains("the topic does not exist"));
+    let told = Endpoint::start(vec![answer(200, "", "")]);
+    server.topic("server", "EventGridSchema");
+    server.subscribe("server", "all", &SubscriptionSpec::of(&told.url()));
+    let mut server = server;
+    server.terminate();
+    server.restart();
+    wait_for("both events", LONG, || {
+        let types: Vec<String> = told
+            .requests()
+            .iter()
+            .map(|request| {
+                let [event]: [Value; 1] = serde_json::from_slice(&request.body).expect("an array of one");
+                event["eventType"].as_str().expect("a type").to_owned()
+            })
+            .collect();
+        ["Gridhook.CertificateNearExpiry", "Gridhook.DiskLow"]
+            .iter()
+            .all(|wanted| types.iter().any(|found| found == wanted))
+    });
+    let body = |event_type: &str| {
+        let all = told.requests();
+        let found: Vec<Value> = all
+            .iter()
+            .map(|request| serde_json::from_slice::<[Value; 1]>(&request.body).expect("one")[0].clone())
+            .filter(|event| event["eventType"] == event_type)
+            .collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    };
+    let certificate = body("Gridhook.CertificateNearExpiry");
+    assert_eq!((&certificate["subject"], &certificate["data"]["expired"]), (&json!("erp"), &json!(true)));
+    assert_eq!(certificate["data"]["expires"], "2020-01-01T00:00:00.0000000Z");
+    assert_eq!(body("Gridhook.DiskLow")["data"]["limitBytes"], json!(64_u64 << 40));
+    assert!(counted(&server, "published") >= 2);
+}
+
+#[test]
+fn a_full_queue_drops_events_and_counts_them() {
+    let (events, waiting): (Arc<SystemEvents>, _) = SystemEvents::new(Clock::system());
+    for _ in 0..1030 {
+        events.report("Gridhook.DiskLow", "disk".to_owned(), None, json!({}));
+    }
+    assert_eq!((waiting.len(), events.counts()), (1024, [("published", 0), ("dropped", 6)]));
+}
