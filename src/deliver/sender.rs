@@ -105,7 +105,8 @@ impl HttpSender {
             let mut outgoing = outgoing.clone();
             token.authorize(&mut outgoing);
             let left = until.saturating_duration_since(Instant::now());
-            let sent = self.client.call(&self.target.destination, outgoing, now).answer(left).await;
+            let mut sent = self.client.call(&self.target.destination, outgoing, now).answer(left).await;
+            sent.0.repeated = refused.is_some();
             if sent.0.status != Some(401) || is_new || refused.is_some() {
                 return sent;
             }

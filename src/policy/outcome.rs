@@ -352,6 +352,8 @@ pub struct RequestResult {
     pub detail: String,
     /// Whether no connection was made because of the network: refused, no route, no name, or a timeout.
     pub unreached: bool,
+    /// Whether it was sent a second time, with a new access token.
+    pub repeated: bool,
 }
 
 impl RequestResult {
@@ -366,6 +368,7 @@ impl RequestResult {
             body: Bytes::new(),
             detail: String::new(),
             unreached: false,
+            repeated: false,
         }
     }
 }

@@ -219,6 +219,18 @@ fn no_second_has_more_requests_than_the_limit_also_across_pauses_failures_and_re
     }
 }
 
+#[test]
+fn a_request_that_was_sent_twice_counts_twice() {
+    let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(2.0)), ..settings() });
+    caller.call_all(2 * SECOND, &mut well);
+    let wait = |caller: &Caller| {
+        caller.endpoint.pace_opens(0, caller.now).expect("it is bounded").since(*caller.left.last().expect("a request"))
+    };
+    let once = wait(&caller);
+    caller.endpoint.repeated(caller.now);
+    assert_eq!(wait(&caller).as_millis() - once.as_millis(), 500, "half a second for each of two in a second");
+}
+
 // --- the whole machine ---
 
 #[test]

@@ -331,6 +331,13 @@ impl Endpoint {
         self.leave_alone();
     }
 
+    /// Notes that the last request was sent twice: the next one waits for a further token.
+    pub fn repeated(&mut self, now: Timestamp) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.owe(now);
+        }
+    }
+
     /// Notes the wait that the endpoint requested of another subscription, capped by the own edition. Whether it is
     /// longer than the own one.
     pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) -> bool {

@@ -136,6 +136,12 @@ impl TokenBucket {
         self.filled = self.filled.max(now);
     }
 
+    /// Takes a token that may be missing; then the next request waits for it, too.
+    pub(super) fn owe(&mut self, now: Timestamp) {
+        self.fill(now);
+        self.tokens -= 1.0;
+    }
+
     /// Notes a success.
     pub(super) fn accepted(&mut self, table: &PaceRules, now: Timestamp) {
         self.fill(now);

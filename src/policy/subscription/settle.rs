@@ -50,6 +50,9 @@ impl Subscription {
             latency: answer.latency,
         };
         self.endpoint.on_response(report, now);
+        if answer.repeated {
+            self.endpoint.repeated(now);
+        }
         // A request that gridhook aborted says nothing about the endpoint.
         if answer.outcome != Outcome::Aborted {
             self.endpoint.reached(!answer.unreached, now, jitter);
