@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::{LONG, Service, conform, start_server};
 use crate::support::{
+    certificates::Authority,
     kafka::{Kafka, MESSAGE_BYTES_MAX, PASSWORD},
     load, needs,
-    server::{SubscriptionSpec, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
 };
 
 const PARTITIONS: i32 = 3;
@@ -155,4 +156,48 @@ fn properties_become_keys_and_headers_of_records() {
             }
         }
     }
+}
+
+#[test]
+fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
+    if !has_java() {
+        return;
+    }
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let mut kafka = Kafka::secure(&authority);
+    kafka.resume();
+    kafka.create("orders", 1);
+    let roots = folder.path().join("ca.pem");
+    std::fs::write(&roots, authority.pem()).expect("written");
+    let url = format!("kafkas://{}", kafka.address());
+    let destination = json!({"destination": {"endpointType": "Kafka",
+        "properties": {"resourceId": "service", "topicName": "orders"}}});
+    let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
+    let start = |roots: &str, password: &str| {
+        Server::start(&[
+            ("DELIVERY__RESOURCES__SERVICE__URL", &url),
+            ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
+            ("DELIVERY__RESOURCES__SERVICE__PASSWORD", password),
+            ("DELIVERY__TLS_ROOTS", roots),
+        ])
+    };
+    let trusting = start(roots.to_str().expect("UTF-8"), PASSWORD);
+    let key = trusting.topic("orders", "EventGridSchema");
+    trusting.subscribe("orders", "kafka", &spec);
+    trusting.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
+    wait_for("the event", LONG, || trusting.counter("orders", "kafka", "delivered") == 1);
+    assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
+
+    // Who does not know the authority, or the password, sends nothing.
+    let other = folder.path().join("other.pem");
+    std::fs::write(&other, Authority::new().pem()).expect("written");
+    let wrong = "another-password-that-nobody-sees";
+    for (roots, password) in [(&other, PASSWORD), (&roots, wrong)] {
+        let server = start(roots.to_str().expect("UTF-8"), password);
+        server.topic("orders", "EventGridSchema");
+        let refused = server.ask_for("orders", "kafka", &spec);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(!refused.text().contains(password) && !server.logs().contains(password), "{}", refused.text());
+    }
+    assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
 }

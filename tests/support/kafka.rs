@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     path::PathBuf,
     process::{Child, Command},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use rskafka::{
     record::Record,
 };
 
-use super::{port::ReservedPort, server::wait_for};
+use super::{certificates::Authority, port::ReservedPort, server::wait_for};
 use crate::sdk::packages::KAFKA;
 
 /// The password of the user `gridhook`.
@@ -33,14 +34,32 @@ pub(crate) struct Kafka {
     ports: [ReservedPort; 2],
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
+    /// What the test's own client trusts, where the broker has TLS.
+    tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Kafka {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// One with TLS and a certificate of this authority.
+    pub(crate) fn secure(authority: &Authority) -> Self {
+        Self::with(Some(authority))
+    }
+
+    fn with(authority: Option<&Authority>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let ports = [(), ()].map(|()| ReservedPort::new());
-        let kafka = Self { folder: tempfile::tempdir().expect("a folder"), ports, child: None, runtime };
+        let (folder, tls) = (tempfile::tempdir().expect("a folder"), authority.map(Authority::client));
+        let kafka = Self { folder, ports, child: None, runtime, tls };
+        if let Some(authority) = authority {
+            let issued = authority.issue("127.0.0.1");
+            let pem = issued.key.serialize_pem() + &issued.pem + &authority.pem();
+            fs::write(kafka.folder.path().join("broker.pem"), pem).expect("written");
+            fs::write(kafka.folder.path().join("ca.pem"), authority.pem()).expect("written");
+        }
         fs::write(kafka.settings(), kafka.properties()).expect("settings");
         let mut format = kafka.java("kafka.tools.StorageTool");
         format.args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"]).arg(kafka.settings());
@@ -109,7 +128,11 @@ impl Kafka {
 
     fn client(&self) -> impl Future<Output = rskafka::client::error::Result<Client>> + use<> {
         let login = SaslConfig::Plain(Credentials::new("gridhook".to_owned(), PASSWORD.to_owned()));
-        ClientBuilder::new(vec![self.address()]).sasl_config(login).build()
+        let builder = ClientBuilder::new(vec![self.address()]).sasl_config(login);
+        match &self.tls {
+            Some(tls) => builder.tls_config(Arc::clone(tls)).build(),
+            None => builder.build(),
+        }
     }
 
     fn settings(&self) -> PathBuf {
@@ -123,7 +146,18 @@ impl Kafka {
     }
 
     fn properties(&self) -> String {
-        let folder = self.folder.path().join("data");
+        let [folder, pem, ca] = ["data", "broker.pem", "ca.pem"].map(|name| self.folder.path().join(name));
+        let (protocol, tls) = match &self.tls {
+            None => ("SASL_PLAINTEXT", String::new()),
+            Some(_) => (
+                "SASL_SSL",
+                format!(
+                    "ssl.keystore.type=PEM\nssl.keystore.location={}\nssl.truststore.type=PEM\nssl.truststore.location={}\n",
+                    pem.display(),
+                    ca.display()
+                ),
+            ),
+        };
         let [clients, controller] = self.ports.each_ref().map(|port| port.address);
         let login = format!(
             "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"gridhook\" \
@@ -134,12 +168,12 @@ impl Kafka {
              controller.quorum.voters=1@{controller}\n\
              listeners=CLIENTS://{clients},CONTROLLER://{controller}\n\
              advertised.listeners=CLIENTS://{clients}\n\
-             listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             listener.security.protocol.map=CLIENTS:{protocol},CONTROLLER:PLAINTEXT\n\
              controller.listener.names=CONTROLLER\ninter.broker.listener.name=CLIENTS\n\
              sasl.enabled.mechanisms=PLAIN\nsasl.mechanism.inter.broker.protocol=PLAIN\n\
              listener.name.clients.plain.sasl.jaas.config={login}\n\
              log.dirs={}\noffsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
-             transaction.state.log.min.isr=1\nauto.create.topics.enable=false\nmessage.max.bytes={MESSAGE_BYTES_MAX}\n",
+             transaction.state.log.min.isr=1\nauto.create.topics.enable=false\nmessage.max.bytes={MESSAGE_BYTES_MAX}\n{tls}",
             folder.display()
         )
     }
