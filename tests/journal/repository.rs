@@ -126,7 +126,11 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.expect("an entry").path();
-        if path.is_dir() { found.extend(files(&path)) } else { drop(found.insert(path)) }
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path);
+        }
     }
     found
 }
