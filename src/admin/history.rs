@@ -25,9 +25,14 @@ use crate::{
     metrics::history::{History, RESOLUTIONS, Sample, Step},
 };
 
-/// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics are: 4.6 MB together.
+/// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics are.
 const TOPICS_MAX: usize = 100;
 const SUBSCRIPTIONS_MAX: usize = 200;
+
+/// Budget of the memory for the history, of the server's own, too.
+const BYTES: usize = 5_000_000;
+
+const _: () = assert!(History::<Scope>::bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES, "the history is too large");
 
 /// How long after the end of a step it is recorded, so that a late timer does not skip a step.
 const LAG: Duration = Duration::from_millis(200);

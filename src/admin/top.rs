@@ -51,9 +51,34 @@ struct TopRates {
 #[derive(Debug, Default)]
 struct RateSample {
     at: Timestamp,
-    /// Counters, and the rates until then.
-    subscriptions: HashMap<SubscriptionKey, (Counters, Option<TopRates>)>,
+    /// In the order of the registry.
+    subscriptions: Vec<SubscriptionRates>,
     window: Option<Duration>,
+}
+
+/// Counters, and the rates until then.
+#[derive(Clone, Copy, Debug)]
+struct SubscriptionRates {
+    key: SubscriptionKey,
+    counters: Counters,
+    rates: Option<TopRates>,
+}
+
+impl RateSample {
+    /// The figures of a subscription, which is at `place` unless others were created or deleted since. Then an index is
+    /// made, once.
+    fn find(
+        &self,
+        place: usize,
+        key: SubscriptionKey,
+        index: &mut Option<HashMap<SubscriptionKey, usize>>,
+    ) -> Option<&SubscriptionRates> {
+        let is_it = |one: &&SubscriptionRates| one.key == key;
+        self.subscriptions.get(place).filter(is_it).or_else(|| {
+            let places = || self.subscriptions.iter().enumerate().map(|(place, one)| (one.key, place)).collect();
+            index.get_or_insert_with(places).get(&key).and_then(|place| self.subscriptions.get(*place))
+        })
+    }
 }
 
 /// The previous measurement, shared by all requests.
@@ -116,7 +141,7 @@ impl SubscriptionSample<'_> {
         self.figures.record.name.as_str()
     }
 
-    /// The largest comes first.
+    /// The largest comes first; equal ones are in the order of topics and names.
     fn rank(&self, by: SortOrder) -> [f64; 3] {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
         let (backlog, pending) = (figures.backlog as f64, figures.counters.pending as f64);
@@ -142,14 +167,6 @@ impl SubscriptionSample<'_> {
         }
     }
 
-    fn order(&self, other: &Self, by: SortOrder) -> Ordering {
-        let (a, b) = (self.rank(by), other.rank(by));
-        let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then);
-        ranks
-            .then_with(|| lower_case(self.name()).cmp(lower_case(other.name())))
-            .then_with(|| self.key().cmp(&other.key()))
-    }
-
     fn is_wanted(&self, query: &TopQuery) -> bool {
         let SubscriptionGlance { record, health, held, .. } = &self.figures;
         let has_health = query.health.is_none_or(|wanted| match (wanted, health) {
@@ -173,7 +190,7 @@ fn lower_case(text: &str) -> impl Iterator<Item = u8> {
 }
 
 /// Whether `text` contains `part`, which is in lower case.
-fn contains(text: &str, part: &str) -> bool {
+pub(super) fn contains(text: &str, part: &str) -> bool {
     let (text, part) = (text.as_bytes(), part.as_bytes());
     part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
 }
@@ -201,16 +218,27 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();
-    let order = |one: &SubscriptionSample<'_>, other: &SubscriptionSample<'_>| one.order(other, query.by);
-    if all.len() > skip + top {
-        all.select_nth_unstable_by(skip + top - 1, order);
-        all.truncate(skip + top);
-    }
-    all.sort_unstable_by(order);
-    for one in all.iter().skip(skip) {
-        report.top.push(one.to_line(now).await?);
+    for place in places(&all, query.by, skip + top).into_iter().skip(skip) {
+        report.top.push(all[place].to_line(now).await?);
     }
     Ok(HttpResponse::Ok().json(report))
+}
+
+/// The places of the first ones in an order, at most `max`. Ranks are computed once for each: there are thousands.
+fn places(all: &[SubscriptionSample<'_>], by: SortOrder, max: usize) -> Vec<usize> {
+    let mut ranks: Vec<([f64; 3], usize)> = all.iter().map(|one| one.rank(by)).zip(0..).collect();
+    let name = |place: usize| lower_case(all[place].name());
+    let order = |(a, at): &([f64; 3], usize), (b, other): &([f64; 3], usize)| {
+        let ranks = b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then);
+        let names = || if by == SortOrder::Name { name(*at).cmp(name(*other)) } else { Ordering::Equal };
+        ranks.then_with(names).then(at.cmp(other))
+    };
+    if ranks.len() > max {
+        ranks.select_nth_unstable_by(max - 1, order);
+        ranks.truncate(max);
+    }
+    ranks.sort_unstable_by(order);
+    ranks.into_iter().map(|(_, place)| place).collect()
 }
 
 impl TopQuery {
@@ -293,18 +321,22 @@ impl RateSamples {
     fn rate(&self, all: &mut [SubscriptionSample<'_>], now: Timestamp) -> Option<Duration> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = now.since(last.at);
-        if since >= WINDOW_MIN {
-            let is_known = since <= STALE;
-            let rated = |one: &SubscriptionSample<'_>| {
-                let (key, counters) = (one.key(), one.figures.counters);
-                let before = last.subscriptions.get(&key).filter(|_| is_known);
-                (key, (counters, before.map(|(before, _)| TopRates::between(before, &counters, since))))
+        let (is_due, is_known) = (since >= WINDOW_MIN, since <= STALE);
+        let mut subscriptions = Vec::with_capacity(if is_due { all.len() } else { 0 });
+        let mut index = None;
+        for (place, one) in all.iter_mut().enumerate() {
+            let (key, counters) = (one.key(), one.figures.counters);
+            one.rates = match last.find(place, key, &mut index) {
+                Some(before) if !is_due => before.rates,
+                Some(before) if is_known => Some(TopRates::between(&before.counters, &counters, since)),
+                Some(_) | None => None,
             };
-            let subscriptions = all.iter().map(rated).collect();
-            *last = RateSample { at: now, subscriptions, window: is_known.then_some(since) };
+            if is_due {
+                subscriptions.push(SubscriptionRates { key, counters, rates: one.rates });
+            }
         }
-        for one in all {
-            one.rates = last.subscriptions.get(&one.key()).and_then(|(_, rates)| *rates);
+        if is_due {
+            *last = RateSample { at: now, subscriptions, window: is_known.then_some(since) };
         }
         last.window
     }

@@ -77,6 +77,18 @@ impl<K> Default for History<K> {
     }
 }
 
+impl<K> History<K> {
+    /// Memory of a history with so many scopes: their rings, and the table of the map, which grows in powers of two.
+    pub const fn bytes(scopes: usize) -> usize {
+        let (mut points, mut resolution) = (0, 0);
+        while resolution < RESOLUTIONS.len() {
+            points += RESOLUTIONS[resolution].1;
+            resolution += 1;
+        }
+        scopes * points * size_of::<Point>() + (scopes * 8 / 7 + 1).next_power_of_two() * (size_of::<(K, Track)>() + 1)
+    }
+}
+
 impl<K: Hash + Eq> History<K> {
     /// Adds the samples of one moment. Scopes without a sample are forgotten.
     pub fn sample(&mut self, seconds: u64, samples: impl IntoIterator<Item = (K, Sample)>) {
