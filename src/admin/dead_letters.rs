@@ -1,9 +1,10 @@
-//! Operations on dead letters: list, get, redrive and purge.
+//! Operations on dead letters: list, get, redrive and purge; `newest`: those of all event subscriptions.
 //!
 //! A filter, keys, or `all` select dead letters. A body without any of them is refused, so that not everything is redriven or
 //! purged by mistake. Long operations run in parts: a response with `next` asks for another request with it as `after`.
 
 mod body;
+pub(super) mod newest;
 
 use std::str::FromStr;
 

@@ -18,7 +18,7 @@ use super::simulate;
 use super::{
     AdminError, ChaosMode, ListenerRole, audit,
     auth::{Access, Target, authorize},
-    chaos, clock, editions, health, history, jobs, metadata, metrics,
+    chaos, clock, dead_letters, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
     server, session, store, supervision, tail, tokens, top, validate,
 };
@@ -67,6 +67,7 @@ static ROUTES: &[GridhookRoute] = &[
     route("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
     route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
     route("/jobs", &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
+    route("/deadLetters", &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
     route("/server", &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),
     route("/editions", &[operation(GET, Access::READ, |route| route.to(editions::report), own::editions)]),
     #[cfg(feature = "simulate")]

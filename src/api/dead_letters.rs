@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::ledger::LineView;
+
 /// Selection of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -136,4 +138,28 @@ pub struct DeadLetterDetailView {
     /// The event as it was published, byte for byte.
     #[schema(value_type = Object)]
     pub event: Box<RawValue>,
+}
+
+/// Events of all event subscriptions that became dead letters.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = NewestDeadLetters)]
+pub struct NewestDeadLettersView {
+    pub now: String,
+    /// Lines of the ledgers, newest first. Their dead letters may have been redriven or purged since.
+    pub value: Vec<NewDeadLetterView>,
+    /// Value of the parameter `continue` for the next page; missing at the end. A page without lines may have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r#continue: Option<String>,
+}
+
+/// Events that became dead letters at the same time, with their event subscription.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = NewDeadLetter)]
+pub struct NewDeadLetterView {
+    /// Resource id of the topic.
+    pub topic: String,
+    /// Name of the event subscription.
+    pub subscription: String,
+    #[serde(flatten)]
+    pub line: LineView,
 }

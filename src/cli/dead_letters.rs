@@ -8,20 +8,22 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    client::{self, ClientError, ResourceName, ServerArgs, ServerClient, segment},
+    client::{self, ClientArgs, ClientError, ResourceName, ServerArgs, ServerClient, segment},
     format::{number, optional, text},
-    output::{OutputArgs, TextTable},
+    output::{OutputArgs, TextTable, read},
     print, prompt,
     time::past,
 };
 use crate::api::dead_letters::{
-    DeadLetterView, FilterBody, PageView, ProblemView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+    DeadLetterView, FilterBody, NewDeadLetterView, NewestDeadLettersView, PageView, ProblemView, PurgeBody, PurgedView,
+    RedriveBody, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   gridhook dead-letters list orders billing --reason TimeToLiveExceeded --from 7d
+  gridhook dead-letters newest --reason UndeliverableDueToHttpBadRequest
   gridhook dead-letters redrive orders billing --all --rate 50
   gridhook dead-letters purge orders billing --id 17")]
 pub struct DeadLetters {
@@ -33,6 +35,8 @@ pub struct DeadLetters {
 enum DeadLettersCommand {
     /// List dead letters, waiting and written
     List(ListArgs),
+    /// List the newest dead letters of all event subscriptions
+    Newest(NewestArgs),
     /// Show a dead letter with its event
     Show(ShowArgs),
     /// Send dead letters again, to their event subscription only
@@ -101,6 +105,62 @@ struct ListArgs {
     /// Maximum number of dead letters
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
+}
+
+#[derive(Debug, Args)]
+struct NewestArgs {
+    /// Only with this dead-letter reason
+    #[arg(long, value_name = "REASON")]
+    reason: Option<String>,
+    /// Only of event subscriptions with this text in their name
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// Maximum number of lines, newest first
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+impl NewestArgs {
+    async fn run(self) -> Result<String, ClientError> {
+        let session = self.client.control.session()?;
+        let (mut lines, mut next, most) = (Vec::new(), None, self.limit as usize);
+        while lines.len() < most {
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            query.append_pair("top", &(most - lines.len()).min(500).to_string());
+            for (name, value) in [("reason", &self.reason), ("search", &self.search), ("continue", &next)] {
+                if let Some(value) = value {
+                    query.append_pair(name, value);
+                }
+            }
+            let page: Value = session.get(&format!("/deadLetters?{}", query.finish())).await?;
+            next = read::<NewestDeadLettersView>(&page)?.r#continue;
+            lines.extend(page["value"].as_array().into_iter().flatten().cloned());
+            if next.is_none() {
+                break;
+            }
+        }
+        self.client.print(&lines.into(), |lines: &Vec<NewDeadLetterView>| {
+            let mut table =
+                TextTable::new(["time", "topic", "subscription", "reason", "attempts", "events", "sequence"]);
+            for NewDeadLetterView { topic, subscription, line } in lines {
+                let (reason, attempts) =
+                    (optional(line.reason.as_deref(), text), optional(line.attempt, |attempt| attempt.to_string()));
+                let (events, sequence) = (number(line.events), number(line.first_sequence));
+                table.line([
+                    line.at.clone(),
+                    client::short(topic),
+                    text(subscription),
+                    reason,
+                    attempts,
+                    events,
+                    sequence,
+                ]);
+            }
+            table.to_string()
+        })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -189,6 +249,7 @@ impl DeadLetters {
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
             DeadLettersCommand::List(list) => list.run().await,
+            DeadLettersCommand::Newest(newest) => newest.run().await,
             DeadLettersCommand::Show(ShowArgs { target, key }) => {
                 let view: Value = target.control.session()?.get(&target.path(&format!("/{}", segment(&key)))).await?;
                 Ok(print::json(&view))

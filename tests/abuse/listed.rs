@@ -27,6 +27,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/history.rs", "TOPICS_MAX", "100 topics and 200 event subscriptions with a history"),
     ("admin/ledger_line.rs", "RANGES_MAX", "20 ranges of lost events"),
     ("admin/dead_letters.rs", "TOP_MAX", "1000 dead letters on a page"),
+    ("admin/dead_letters/newest.rs", "TOP_MAX", "500 dead letters of all event subscriptions on a page"),
     ("admin/jobs.rs", "TOP_MAX", "1000 jobs in a list"),
     ("admin/metrics/scrape.rs", "LOOKS_MAX", "256 reads of the log per scrape"),
     ("admin/model/odata.rs", "DEPTH_MAX", "`$filter` 32 levels deep"),

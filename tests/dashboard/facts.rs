@@ -1,11 +1,17 @@
 //! What operators ask of the server itself: settings, editions and their simulation, jobs and dead letters of all event
 //! subscriptions.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::support::server::{Server, SubscriptionSpec, subscription};
+use crate::support::{
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+    sink::{Behavior, Sink},
+};
+
+/// Enough for a slow machine.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Runs a command and returns what it prints.
 fn cli(server: &Server, arguments: &[&str]) -> String {
@@ -144,6 +150,76 @@ fn open_jobs_and_dead_letters_of_all_event_subscriptions_are_in_one_list() {
 
     let top = get(&server, "/top?by=deadLetters");
     assert_eq!((&top["deadLettered"], &top["dropped"]), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn the_newest_dead_letters_of_all_event_subscriptions_are_in_one_list_also_after_a_crash() {
+    let sink = Sink::start();
+    let mut server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
+    let publish = |server: &Server, topic: &str, id: &str| {
+        let event = json!([{"id": id, "eventType": "Made", "subject": "/a", "dataVersion": "1",
+            "eventTime": "2026-11-22T12:00:00Z", "data": {}}]);
+        server.command("POST", &format!("{}/publish", topic_of(&subscription(topic, "x"))), &event);
+    };
+    let places = [("orders", "billing", 400), ("orders", "crm", 503), ("payments", "billing", 400)];
+    for (topic, name, status) in places {
+        if name == "billing" {
+            server.topic(topic, "EventGridSchema");
+        }
+        let path = format!("/{topic}/{name}");
+        sink.set(&path, Behavior::Answer(status));
+        let spec = SubscriptionSpec::of(&sink.url(&path))
+            .dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": "letters"}));
+        let spec = spec.also(&json!({}), &json!({"retryPolicy": {"maxDeliveryAttempts": 1}}));
+        server.subscribe(topic, name, &spec);
+    }
+    assert_eq!(get(&server, "/deadLetters")["value"], json!([]));
+    let given_up = |server: &Server, topic: &str, name: &str| server.counter(topic, name, "deadLettered");
+    for (round, topic) in (1..).zip(["orders", "payments", "orders"]) {
+        publish(&server, topic, &round.to_string());
+        let expected = if round == 3 { 2 } else { 1 };
+        for (of, name, _) in places.iter().filter(|(of, ..)| *of == topic) {
+            wait_for("the dead letter", LONG, || given_up(&server, of, name) == expected);
+        }
+    }
+    server.kill_9();
+    server.assert_sound();
+    server.restart();
+    let of = |line: &Value| {
+        let topic = line["topic"].as_str().and_then(|topic| topic.rsplit('/').next()).expect("a topic");
+        let subscription = line["subscription"].as_str().expect("a name");
+        format!("{topic}/{subscription} {}", line["firstSequence"])
+    };
+    let list = |query: &str| get(&server, &format!("/deadLetters{query}"));
+    let lines = |page: &Value| page["value"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>();
+    let mut all = lines(&list(""));
+    assert_eq!(all.len(), 5, "{all:?}");
+    all[..2].sort();
+    all[3..].sort();
+    assert_eq!(all, ["orders/billing 2", "orders/crm 2", "payments/billing 1", "orders/billing 1", "orders/crm 1"]);
+    // In pages.
+    let (mut pages, mut next) = (Vec::new(), String::new());
+    for _ in 0..20 {
+        let page = list(&format!("?top=1{next}"));
+        pages.extend(lines(&page));
+        let Some(token) = page["continue"].as_str() else { break };
+        next = format!("&continue={token}");
+    }
+    assert_eq!(pages, lines(&list("")));
+    let topic = topic_of(&subscription("orders", "x"));
+    for (query, expected) in [
+        ("?reason=maxdeliveryattemptsexceeded", vec!["orders/crm 2", "orders/crm 1"]),
+        ("?search=CR", vec!["orders/crm 2", "orders/crm 1"]),
+        (&*format!("?topic={topic}&search=bill"), vec!["orders/billing 2", "orders/billing 1"]),
+        ("?search=none", Vec::new()),
+    ] {
+        assert_eq!(lines(&list(query)), expected, "{query}");
+    }
+    for query in ["?reason=soon", "?top=0", "?continue=x", "?topic=orders"] {
+        assert_eq!(server.admin("GET", &format!("/deadLetters{query}"), &Value::Null).status, 400, "{query}");
+    }
+    let printed = cli(&server, &["dead-letters", "newest", "--search", "crm", "--limit", "1"]);
+    assert!(printed.contains("MaxDeliveryAttemptsExceeded") && printed.lines().count() == 2, "{printed}");
 }
 
 fn topic_of(subscription: &str) -> String {

@@ -25,7 +25,7 @@ impl FilterBody {
             place: stage,
             from: time("from", &self.from)?,
             to: time("to", &self.to)?,
-            reason: self.reason.as_deref().map(|given| known(&target("reason"), given)).transpose()?,
+            reason: self.reason.as_deref().map(|given| known_reason(&target("reason"), given)).transpose()?,
             id: self.id.clone(),
             keys: None,
         })
@@ -38,7 +38,7 @@ impl FilterBody {
 }
 
 /// A known reason, compared without case. An unknown one is refused: an empty list would look like good news.
-fn known(target: &str, given: &str) -> Result<String, InvalidRequest> {
+pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidRequest> {
     let names: Vec<String> = Reason::all().map(|reason| reason.to_string()).collect();
     match names.iter().find(|name| name.eq_ignore_ascii_case(given)) {
         Some(name) => Ok(name.clone()),

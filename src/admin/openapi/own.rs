@@ -12,6 +12,7 @@ use crate::{
         audit::AuditPageView,
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
+        dead_letters::NewestDeadLettersView,
         editions::EditionsReport,
         health::{Liveness, Readiness},
         history::HistoryReport,
@@ -207,6 +208,19 @@ pub(in crate::admin) fn supervision(schemas: &mut SchemaRegistry) -> OperationBu
         .query("topic", "Name of the topic to restrict the report to", &json!({"type": "string"}))
         .answer(200, "The actors with the most failures, and the totals", &schemas.of::<SupervisionReport>())
         .errors(&STREAM[..2], &error())
+}
+
+pub(in crate::admin) fn newest_dead_letters(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let text = json!({"type": "string"});
+    let summary = "List the events of all event subscriptions that became dead letters";
+    OperationBuilder::new("deadLetters", "newestDeadLetters", summary)
+        .query("top", "Maximum lines: 1 to 500; default 100", &json!({"type": "integer"}))
+        .query("continue", "Value of `continue` in the last page", &text)
+        .query("reason", "`deadLetterReason`, compared without case", &text)
+        .query("topic", "Resource id of a topic, a domain or a domain topic", &text)
+        .query("search", "Part of the name of the event subscription, compared without case", &text)
+        .answer(200, "Lines of the ledgers, newest first", &schemas.of::<NewestDeadLettersView>())
+        .errors(&TOP, &error())
 }
 
 pub(in crate::admin) fn jobs(schemas: &mut SchemaRegistry) -> OperationBuilder {

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::TopicHandle;
+use super::{Registry, TopicHandle};
 use crate::{
     control::record::filter_version::{self, Versions},
     event::{Event, Seq, SubscriptionId, SubscriptionKey, Timestamp},
@@ -231,5 +231,30 @@ impl TopicHandle {
         let keys = period.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
         period.excerpts = reads.excerpts(subscription_key, keys).await?;
         Ok(period)
+    }
+}
+
+/// Subscriptions whose lines are read in one go.
+const SUBSCRIPTIONS: usize = 500;
+
+impl Registry {
+    /// Lines of many subscriptions in a range of time, in no order. [`None`] if the range has too many lines.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn lines_of_all(
+        &self,
+        subscriptions: &[SubscriptionKey],
+        range: (Timestamp, Timestamp),
+        wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
+    ) -> Result<Option<Vec<(SubscriptionKey, LedgerLine)>>, journal::Error> {
+        let mut all = Vec::new();
+        for some in subscriptions.chunks(SUBSCRIPTIONS) {
+            match self.journal.reads().lines_of_all(some.to_vec(), range, wanted.clone()).await? {
+                Some(lines) => all.extend(lines),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(all))
     }
 }

@@ -1,7 +1,7 @@
 //! Reads for tracing an event and for a subscription's history: ledger lines, response excerpts, filter versions, and
 //! searches for event ids.
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::{cell::Cell, collections::BTreeMap, ops::ControlFlow};
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::ReaderPool;
 use crate::{
     event::{Event, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::PendingResult,
-    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent},
+    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine},
     store::{
         Family, StoreError, id_filter,
         keys::{self, MetaKind},
@@ -42,6 +42,33 @@ impl ReaderPool {
         wanted: impl Fn(&LedgerEntry) -> bool + Send + 'static,
     ) -> PendingResult<LedgerPage> {
         self.run(move |store| Ok(ledger::between(store, &range, max, LOOKS, wanted)?))
+    }
+
+    /// Reads the lines of many subscriptions in a range of time for which `wanted` returns true, in no order. [`None`] if
+    /// the range has too many lines: the caller asks for a shorter one.
+    pub fn lines_of_all(
+        &self,
+        subscriptions: Vec<SubscriptionKey>,
+        (from, to): (Timestamp, Timestamp),
+        wanted: impl Fn(&LedgerEntry) -> bool + Send + 'static,
+    ) -> PendingResult<Option<Vec<(SubscriptionKey, LedgerLine)>>> {
+        self.run(move |store| {
+            let looks = Cell::new(0);
+            let counted = |entry: &LedgerEntry| {
+                looks.set(looks.get() + 1);
+                wanted(entry)
+            };
+            let mut found = Vec::new();
+            for key in subscriptions {
+                let range = keys::ledger_between(key, from, to);
+                let page = ledger::between(store, &range, usize::MAX, LOOKS - looks.get(), counted)?;
+                found.extend(page.lines.into_iter().map(|line| (key, line)));
+                if page.next.is_some() {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(found))
+        })
     }
 
     /// Reads the time of a subscription's oldest line.

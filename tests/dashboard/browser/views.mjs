@@ -18,7 +18,7 @@ export const VIEWS = [
   { name: 'newest events', at: hash('event', { topic: orders }), full: 'Order.Paid' },
   { name: 'event', at: hash('event', { topic: orders, sequence: '1' }), full: 'What became of it' },
   { name: 'tail', at: hash('tail'), empty: 'Nothing yet', full: 'Nothing yet' },
-  { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'legacy' },
+  { name: 'dead letters', at: hash('dead-letters'), empty: 'No event was given up', full: 'Newest' },
   { name: 'dead letters of one', at: hash('dead-letters', { id: subscriptionId('orders', 'legacy') }), full: 'UndeliverableDueToHttpBadRequest' },
   { name: 'all jobs', at: hash('jobs'), empty: 'No job runs or is paused', full: 'replay 16' },
   { name: 'jobs', at: hash('jobs', { id: subscriptionId('orders', 'picky') }), full: 'No job yet' },

@@ -187,6 +187,15 @@ export async function all(path, signal, most = 1000) {
   return items;
 }
 
+/** The parts of a long operation: the server bounds each, and says where the next one begins. */
+export async function* parts(path, body) {
+  for (let next = body; next; ) {
+    const part = await post(path, next);
+    yield part;
+    next = part.next && { ...body, after: part.next };
+  }
+}
+
 /** Signs in: exchanges the token of an operator for a session. */
 export async function signIn(token) {
   const answer = await call('POST', '/ui/session', { token });

@@ -1,5 +1,5 @@
 // Dead letters: find them, look at one with its event, send them again, delete them.
-import { may, call, pathOf, post, withQuery } from '../api.js';
+import { may, call, get, parts, pathOf, post, withQuery } from '../api.js';
 import { REASONS } from '../causes.js';
 import { command, num, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
@@ -18,10 +18,10 @@ export default function DeadLetters() {
   const id = useParams().get('id') ?? '';
   const title = id ? `Dead letters of ${splitId(id).name}` : 'Dead letters';
   return html`
-    <${Head} title=${title} crumbs=${id ? [['Dead letters', link('dead-letters')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []} about=${id ? null : 'Events that were given up, by event subscription.'}>
+    <${Head} title=${title} crumbs=${id ? [['Dead letters', link('dead-letters')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []} about=${id ? null : 'Events that were given up, of all event subscriptions.'}>
       ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
     <//>
-    ${id ? html`<${DeadLettersOf} id=${id} />` : html`<${Places} />`}
+    ${id ? html`<${DeadLettersOf} id=${id} />` : html`<${Places} /><${Newest} />`}
   `;
 }
 
@@ -30,9 +30,9 @@ function Places() {
   const [text, setText] = useParam('q');
   const poll = usePoll((signal) => top({ by: 'deadLetters', top: 500 }, signal), ['dead letters'], 5000);
   return html`
-    <div class="filters"><${Search} label="Search by event subscription or topic" value=${text} onChange=${setText} /></div>
+    <div class="filters"><${Search} label="Search by event subscription" value=${text} onChange=${(next) => { setParams({ after: '' }); setText(next); }} /></div>
     <${Loaded} poll=${poll} isEmpty=${(data) => data.top.every((line) => !line.deadLettered && !line.dropped)} empty="No event was given up.">${(data) => {
-      const rows = data.top.filter((line) => (line.deadLettered || line.dropped) && `${line.topic}/${line.subscription}`.toLowerCase().includes(text.toLowerCase()));
+      const rows = data.top.filter((line) => (line.deadLettered || line.dropped) && line.subscription.toLowerCase().includes(text.toLowerCase()));
       return html`<p><b>${num(data.deadLettered)} dead-lettered, ${num(data.dropped)} dropped</b> in all event subscriptions, since each was created.</p>
         <${Table} name="Event subscriptions with dead letters" rows=${rows} id=${(line) => subscriptionId(line.topic, line.subscription)} columns=${/** @type {import('../table.js').Columns<Schemas['TopLine']>} */ ([
         { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: subscriptionId(line.topic, line.subscription) })}>${line.subscription}</a>` },
@@ -42,6 +42,34 @@ function Places() {
         { key: 'pending', name: 'Pending', num: true, cell: (line) => num(line.pending) },
       ])} />`;
     }}<//>`;
+}
+
+/** What was given up last, anywhere. */
+function Newest() {
+  const [text] = useParam('q');
+  const [reason, setReason] = useParam('reason');
+  const [place] = useParam('after');
+  const query = { search: text, reason, top: 100, continue: place };
+  const poll = usePoll((signal) => /** @type {Promise<Schemas['NewestDeadLetters']>} */ (get(withQuery('/deadLetters', query), signal)), ['newest', query], 5000);
+  const name = (line) => subscriptionId(line.topic, line.subscription);
+  return html`
+    <h2>Newest</h2>
+    <div class="filters"><${Select} label="Reason" value=${reason} onChange=${(next) => setParams({ after: '', reason: next })} options=${[['', 'all'], ...REASONS.map((one) => [one, one])]} /></div>
+    <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && !page.continue && !place} empty="No dead letter matches.">${(/** @type {Schemas['NewestDeadLetters']} */ page) => html`
+      <${Table} name="Newest dead letters" rows=${page.value} id=${(line) => `${line.at} ${name(line)} ${line.firstSequence}`} columns=${/** @type {import('../table.js').Columns<Schemas['NewDeadLetter']>} */ ([
+        { key: 'at', name: 'Given up', cell: (line) => html`<${Time} at=${line.at} />` },
+        { key: 'name', name: 'Event subscription', cell: (line) => html`<a data-open href=${link('dead-letters', { id: name(line) })}>${line.subscription}</a>` },
+        { key: 'topic', name: 'Topic', cell: (line) => shortName(line.topic) },
+        { key: 'reason', name: 'Reason', cell: (line) => line.reason ?? '' },
+        { key: 'attempts', name: 'Attempts', num: true, cell: (line) => num(line.attempt) },
+        { key: 'events', name: 'Events', num: true, cell: (line) => num(line.events) },
+        { key: 'seq', name: 'Sequence', num: true, cell: (line) => html`<a href=${link('event', { topic: line.topic, sequence: line.firstSequence })}>${num(line.firstSequence)}</a>` },
+      ])} />
+      <${Pages} next=${page.continue} />`}
+    <//>
+    <p class="hint">From the ledgers: some may have been redriven or purged since.</p>
+    <${Command} parts=${['dead-letters', 'newest', ...(reason ? ['--reason', reason] : []), ...(text ? ['--search', text] : [])]} />
+  `;
 }
 
 export function DeadLettersOf({ id }) {
@@ -125,17 +153,15 @@ function Letter({ id, row }) {
   `;
 }
 
-/** Walks all steps of a count or of a purge: a step of the server is bounded. */
+/** Walks all parts of a count or of a purge. */
 async function walk(path, body) {
   let count = 0;
   const problems = [];
-  for (let after; ; ) {
-    const part = /** @type {Schemas['DeadLettersPurged']} */ (await post(path, after ? { ...body, after } : body));
+  for await (const part of /** @type {AsyncGenerator<Schemas['DeadLettersPurged']>} */ (parts(path, body))) {
     count += part.deadLetters;
     problems.push(...part.problems);
-    if (!part.next) return { count, problems };
-    after = part.next;
   }
+  return { count, problems };
 }
 
 function Redrive({ id, selection, name, disabled = false }) {

@@ -1,0 +1,145 @@
+//! `GET /deadLetters`: events of all event subscriptions that became dead letters, the newest first, from their ledgers.
+//!
+//! The ledgers are read backward in ranges of time, which are shorter where many events were delivered.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+
+use super::body::known_reason;
+use crate::{
+    admin::{
+        AdminError, Control, ledger_line::LineContext, model::InvalidRequest, query, tail::topic_of, top::contains,
+    },
+    api::{
+        dead_letters::{NewDeadLetterView, NewestDeadLettersView},
+        ledger::LineView,
+    },
+    control::{
+        record::subscription::SubscriptionRecord,
+        registry::{self, TopicHandle},
+    },
+    event::{SubscriptionKey, Timestamp},
+    policy::record::{LedgerEntry, LedgerEvent},
+};
+
+/// Default number of lines …
+const TOP: usize = 100;
+
+/// … and the maximum. More are listed only if they are of the same instant as the last one.
+const TOP_MAX: usize = 500;
+
+/// Maximum ranges of time of one page.
+const RANGES: usize = 64;
+
+/// The first range.
+const RANGE: Duration = Duration::from_secs(3600);
+
+/// The shortest one: no instant has more lines than one read.
+const INSTANT: Duration = Duration::from_micros(1);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewestQuery {
+    top: Option<String>,
+    r#continue: Option<String>,
+    reason: Option<String>,
+    topic: Option<String>,
+    search: Option<String>,
+}
+
+type Candidates = BTreeMap<SubscriptionKey, (Arc<TopicHandle>, Arc<SubscriptionRecord>)>;
+
+/// `GET /deadLetters`.
+pub(in crate::admin) async fn newest(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
+    let query: NewestQuery = query::read(request.query_string(), "top, continue, reason, topic and search")?;
+    let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
+    let now = control.clock.now();
+    let mut before = match query.r#continue.as_deref() {
+        None => now.after(INSTANT),
+        Some(given) => Timestamp(given.parse().map_err(|_| {
+            let problem = format!("is \"{}\"; allowed is the value of a response", given.escape_debug());
+            InvalidRequest::new("continue", problem)
+        })?),
+    };
+    let candidates = candidates(&control, &query)?;
+    let keys: Vec<SubscriptionKey> = candidates.keys().copied().collect();
+    let reason = query.reason.as_deref().map(|given| known_reason("reason", given)).transpose()?;
+    let wanted = move |entry: &LedgerEntry| match &entry.what {
+        LedgerEvent::GivenUp { reason: why, dead_lettered } => {
+            *dead_lettered && reason.as_ref().is_none_or(|wanted| *wanted == why.to_string())
+        }
+        _ => false,
+    };
+    let (mut lines, mut range) = (Vec::new(), RANGE);
+    for _ in 0..RANGES {
+        if lines.len() >= top || before == Timestamp::default() || keys.is_empty() {
+            break;
+        }
+        let from = before.before(range);
+        match control
+            .registry
+            .lines_of_all(&keys, (from, before), wanted.clone())
+            .await
+            .map_err(registry::Error::from)?
+        {
+            None if range > INSTANT => range = (range / 8).max(INSTANT),
+            found => {
+                let found = found.unwrap_or_default();
+                range = if found.is_empty() { range.saturating_mul(8) } else { range };
+                lines.extend(found);
+                before = from;
+            }
+        }
+    }
+    lines.sort_by_key(|(key, line)| (Reverse(line.entry.at), *key, line.entry.covers.first().map(|(seq, _)| *seq)));
+    let cut = lines.get(top - 1).filter(|_| lines.len() > top).map(|(_, line)| line.entry.at);
+    if let Some(last) = cut {
+        lines.retain(|(_, line)| line.entry.at >= last);
+        before = last;
+    }
+    let is_end = keys.is_empty() || before == Timestamp::default();
+    let context = LineContext { filters: None, excerpts: None };
+    let value = lines.iter().filter_map(|(key, line)| {
+        let (topic, record) = candidates.get(key)?;
+        Some(NewDeadLetterView {
+            topic: topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
+            subscription: record.name.to_string(),
+            line: LineView::new(line, context),
+        })
+    });
+    Ok(HttpResponse::Ok().json(NewestDeadLettersView {
+        now: now.to_string(),
+        value: value.collect(),
+        r#continue: (!is_end).then(|| before.0.to_string()),
+    }))
+}
+
+/// Event subscriptions that match and may have dead letters.
+fn candidates(control: &Control, query: &NewestQuery) -> Result<Candidates, AdminError> {
+    let of_topic = query.topic.as_deref().map(|topic| topic_of(control, topic)).transpose()?;
+    let search = query.search.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let mut candidates = Candidates::new();
+    for topic in control.registry.topics() {
+        let partition = topic.partition();
+        if of_topic.as_ref().is_some_and(|(wanted, _)| *wanted != partition) {
+            continue;
+        }
+        for glance in topic.glances() {
+            let record = glance.record;
+            let of = record.filter.domain_topic.as_deref();
+            let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
+            let is_of = wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
+            let has_any = record.dead_letter.is_some() || glance.counters.dead_lettered > 0;
+            if is_of && has_any && contains(record.name.as_str(), &search) {
+                let key = SubscriptionKey { partition, subscription: record.number };
+                candidates.insert(key, (Arc::clone(&topic), record));
+            }
+        }
+    }
+    Ok(candidates)
+}
