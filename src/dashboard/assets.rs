@@ -50,6 +50,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/tail.js",
     "js/views/topic.js",
     "js/views/topics.js",
+    "js/views/transform.js",
     "vendor/LICENSES.txt",
     "vendor/htm.js",
     "vendor/preact-hooks.js",

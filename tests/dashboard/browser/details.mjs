@@ -137,6 +137,102 @@ await scene({
     await context.close();
   },
 
+  async 'every kind of destination is shown in every view, and kept by the editor'() {
+    const resourceId = (name) => ({ resourceId: name });
+    const kinds = {
+      Amqp: { ...resourceId('amqp'), exchange: 'shop', routingKey: 'placed' },
+      AzureFunction: { resourceId: 'functions/functions/bill' },
+      EventHub: { resourceId: 'hub/eventhubs/orders' },
+      Kafka: { ...resourceId('kafka'), topicName: 'orders', contentMode: 'Binary' },
+      NamespaceTopic: { resourceId: `${SCOPE}/namespaces/shop/topics/inner` },
+      Nats: { ...resourceId('nats'), subject: 'orders.placed' },
+      ServiceBusQueue: { resourceId: 'bus/queues/orders' },
+      ServiceBusTopic: { resourceId: 'bus/topics/orders' },
+      Sqs: { ...resourceId('sqs'), queueName: 'orders' },
+      StorageQueue: { ...resourceId('queue'), queueName: 'orders', queueMessageTimeToLiveInSeconds: 600 },
+      WebHook: { endpointUrl: 'http://127.0.0.1:9/hook' },
+    };
+    const services = {
+      AMQP: { URL: 'amqp://127.0.0.1:9' }, FUNCTIONS: { URL: 'http://127.0.0.1:9', FUNCTION_KEY: 'key' }, HUB: { URL: 'kafka://127.0.0.1:9' }, KAFKA: { URL: 'kafka://127.0.0.1:9' },
+      NATS: { URL: 'nats://127.0.0.1:9' }, BUS: { URL: 'http://127.0.0.1:9', SAS_TOKEN: 'SharedAccessSignature sr=s' },
+      SQS: { URL: 'http://127.0.0.1:9/1', ACCESS_KEY_ID: 'id', SECRET_ACCESS_KEY: 'key' }, QUEUE: { URL: 'http://127.0.0.1:9', SAS_TOKEN: 'sv=1&sig=s' },
+    };
+    const settings = Object.entries(services).flatMap(([name, values]) => Object.entries(values).map(([key, value]) => [`GRIDHOOK_DELIVERY__RESOURCES__${name}__${key}`, value]));
+    const other = await Server.start(Object.fromEntries(settings));
+    await other.topic('orders', { inputSchema: 'CloudEventSchemaV1_0' });
+    await other.ask('PUT', `${SCOPE}/namespaces/shop`, { location: 'local' });
+    await other.ask('PUT', `${SCOPE}/namespaces/shop/topics/inner`, { properties: {} });
+    // The server's own list of kinds: a new one needs a line above.
+    const refused = await other.ask('PUT', `${subscriptionId('orders', 'none')}`, { properties: { destination: { endpointType: 'Pigeon', properties: {} } } }).catch((error) => error.message);
+    const allowed = /allowed (?:are|is) ([\w, ]+)/.exec(refused)?.[1].split(/,? (?:and |or )?|, /).filter((one) => /^[A-Z]/.test(one)) ?? [];
+    check(JSON.stringify(allowed.sort()) === JSON.stringify(Object.keys(kinds)), `the server has ${allowed}: ${refused}`);
+    for (const [kind, properties] of Object.entries(kinds)) {
+      await other.ask('PUT', subscriptionId('orders', kind.toLowerCase()), { properties: { destination: { endpointType: kind, properties }, eventDeliverySchema: 'CloudEventSchemaV1_0' } });
+    }
+    const { context, page, watch } = await visit(other);
+    const main = page.locator('main');
+    for (const [kind, properties] of Object.entries(kinds)) {
+      const id = subscriptionId('orders', kind.toLowerCase());
+      const address = properties.resourceId ?? properties.endpointUrl;
+      const before = await other.ask('GET', id);
+      await show(page, hash('topic', { id: topicId('orders') }));
+      await main.getByRole('row').filter({ hasText: kind.toLowerCase() }).filter({ hasText: address }).first().waitFor();
+      await show(page, hash('subscription', { id, tab: 'settings' }));
+      await main.getByRole('region', { name: 'Health' }).getByText(address).waitFor();
+      await main.getByText(kind, { exact: true }).first().waitFor();
+      for (const value of Object.values(properties)) await main.getByText(String(value)).first().waitFor();
+      await show(page, hash('edit', { id }));
+      const json = JSON.parse(await main.getByLabel('JSON of the properties').inputValue());
+      for (const [key, value] of Object.entries(properties)) check(JSON.stringify(json.destination.properties[key]) === JSON.stringify(value), `${kind}: the editor has no ${key}: ${JSON.stringify(json.destination)}`);
+      await main.getByLabel('Labels, separated by commas').fill('kept');
+      await main.getByRole('button', { name: 'Review' }).click();
+      await main.getByRole('region', { name: 'Changes' }).getByText('labels').waitFor();
+      await main.getByRole('button', { name: 'Save' }).click();
+      await main.getByRole('heading', { level: 1, name: kind.toLowerCase(), exact: true }).waitFor();
+      const after = await other.ask('GET', id);
+      check(JSON.stringify(after.properties.destination) === JSON.stringify(before.properties.destination) && after.properties.labels[0] === 'kept', `${kind}: ${JSON.stringify(after.properties)}`);
+    }
+    watch.clean('kinds of destinations');
+    await context.close();
+  },
+
+  async 'order, own schedule and transformation are edited, tried and taken back'() {
+    const { context, page, watch } = await visit(server);
+    watch.allowed = [/status of 400/];
+    const main = page.locator('main');
+    const own = id;
+    await show(page, hash('edit', { id: own }));
+    await main.getByLabel('Order by key').fill('subject');
+    await main.getByLabel('Retry schedule').fill('30s, 2h');
+    await main.getByLabel('Transformation of the body (JMESPath)').fill("join('-', [id, eventType])");
+    await main.getByRole('button', { name: 'Test the transformation' }).click();
+    await main.getByText('big-Order.Placed').first().waitFor();
+    await main.getByRole('button', { name: 'Review' }).click();
+    const changes = main.getByRole('region', { name: 'Changes' });
+    for (const at of ['ordering', 'retryPolicy.schedule', 'transform']) await changes.getByText(at).first().waitFor();
+    await main.getByRole('button', { name: 'Save' }).click();
+    await main.getByRole('heading', { level: 1, name: 'legacy' }).waitFor();
+    const { properties } = await server.ask('GET', own);
+    check(properties.ordering.key === 'subject' && properties.transform.body.startsWith('join'), JSON.stringify(properties));
+    check(JSON.stringify(properties.retryPolicy.schedule) === '["30s","2h"]', JSON.stringify(properties.retryPolicy));
+    await show(page, hash('subscription', { id: own, tab: 'settings' }));
+    for (const text of ['ordering', 'transform', '30s, 2h']) await main.getByText(text).first().waitFor();
+    await show(page, hash('edit', { id: own }));
+    check((await main.getByLabel('Retry schedule').inputValue()) === '30s, 2h', 'the schedule is not read back');
+    await main.getByLabel('Transformation of the body (JMESPath)').fill('join(');
+    await main.getByRole('button', { name: 'Review' }).click();
+    await main.locator('.wrong, [role=alert]').getByText('transform.body').first().waitFor();
+    for (const label of ['Order by key', 'Retry schedule', 'Transformation of the body (JMESPath)']) await main.getByLabel(label).fill('');
+    await main.getByRole('button', { name: 'Review' }).click();
+    await changes.waitFor();
+    await main.getByRole('button', { name: 'Save' }).click();
+    await main.getByRole('heading', { level: 1, name: 'legacy' }).waitFor();
+    const after = (await server.ask('GET', own)).properties;
+    check(!after.ordering && !after.transform && !after.retryPolicy.schedule, JSON.stringify(after));
+    watch.clean('order and transformation');
+    await context.close();
+  },
+
   async 'the way to chaos is there only where chaos is'() {
     const off = await visit(server);
     await off.page.getByRole('link', { name: 'Server', exact: true }).waitFor();

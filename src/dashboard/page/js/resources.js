@@ -25,6 +25,12 @@ export async function topics(signal) {
   return found.map((one) => ({ ...one, kind: kindOf(one.type) }));
 }
 
+/** Where an event subscription delivers to: the address of a webhook, or the kind and the resource of another destination. */
+export function address({ destination, deliveryConfiguration }) {
+  const { endpointType, properties } = destination ?? {};
+  return properties?.endpointBaseUrl ?? ([endpointType, properties?.resourceId].filter(Boolean).join(' ') || deliveryConfiguration?.deliveryMode || '–');
+}
+
 /** The topics of a domain or a namespace. */
 export const inner = (id, signal) => all(`${pathOf(id)}/topics`, signal, 5000);
 

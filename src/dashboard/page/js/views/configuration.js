@@ -8,6 +8,11 @@ import { Command, Copy, Facts, Time, tell } from '../ui.js';
 /** Properties with a row of their own; others are shown as they are. */
 const SHOWN = new Set(['topic', 'destination', 'deliveryConfiguration', 'deliveryWithResourceIdentity', 'endpointInService', 'eventDeliverySchema', 'retryPolicy', 'deadLetterDestination', 'labels', 'expirationTimeUtc', 'provisioningState', 'filter', 'filtersConfiguration']);
 
+const DELIVERY = new Set(['endpointBaseUrl', 'resourceId', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes']);
+
+/** The other properties, as they are. */
+const others = (object, known) => Object.entries(object).filter(([key, value]) => !known.has(key) && value !== null).map(([key, value]) => [key, html`<code>${JSON.stringify(value)}</code>`]);
+
 export function Configuration({ id, data }) {
   const { topic, name } = splitId(id);
   const { properties } = data;
@@ -24,10 +29,12 @@ export function Configuration({ id, data }) {
         ['Schema', properties.eventDeliverySchema],
         ['Batch', `${num(webhook.maxEventsPerBatch ?? 1)} events, ${num(webhook.preferredBatchSizeInKilobytes ?? 64)} KB`],
         ['Attempts', retry && `${num(retry.maxDeliveryAttempts)} within ${num(retry.eventTimeToLiveInMinutes)} min`],
+        retry?.schedule && ['Retry schedule', [retry.schedule].flat().join(', ')],
         ['Dead letters', letters ? html`<code>${letters.properties.resourceId}${letters.properties.blobContainerName ? ` / ${letters.properties.blobContainerName}` : ''}</code>` : 'no destination: what is given up is dropped'],
         ['Labels', properties.labels?.join(', ')],
         ['Expires', properties.expirationTimeUtc && html`<${Time} at=${properties.expirationTimeUtc} exact=${true} />`],
-        ...Object.entries(properties).filter(([key]) => !SHOWN.has(key)).map(([key, value]) => [key, html`<code>${JSON.stringify(value)}</code>`]),
+        ...others(webhook, DELIVERY),
+        ...others(properties, SHOWN),
         ['State', properties.provisioningState],
         ['Changed', data.systemData && html`<${Time} at=${data.systemData.lastModifiedAt} /> by ${data.systemData.lastModifiedBy}`],
       ]} /></section>

@@ -7,6 +7,7 @@ import { usePoll } from '../poll.js';
 import { go, link, useParams } from '../state.js';
 import { Command, Diff, Failed, Field, Head, Loaded, Select } from '../ui.js';
 import { Bench } from './filter.js';
+import { TransformBench } from './transform.js';
 
 export default function Edit() {
   const params = useParams();
@@ -37,6 +38,12 @@ function editable(data) {
   if (webhook.deliveryAttributeMappings?.some((one) => one.properties?.isSecret)) delete webhook.deliveryAttributeMappings;
   for (const key of ['subjectBeginsWith', 'subjectEndsWith']) if (properties.filter?.[key] === '') delete properties.filter[key];
   return properties;
+}
+
+/** The waits of a retry schedule, or the name of an edition. */
+function waits(text) {
+  const all = text.split(',').map((one) => one.trim()).filter(Boolean);
+  return all.length === 1 && !/^\d+[a-z]/i.test(all[0]) ? all[0] : all.length > 0 ? all : '';
 }
 
 const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
@@ -159,8 +166,15 @@ function Editor({ topic, id = '', read: first }) {
   const text2 = (path, label, more = {}) => html`<${Field} label=${label} value=${read(body, path) ?? ''} error=${about(path)} onInput=${(event) => put(path)(more.type === 'number' ? (event.currentTarget.value === '' ? '' : Number(event.currentTarget.value)) : event.currentTarget.value)} ...${more} />`;
   const list = (path) => (event) => put(path)(event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean).length > 0 ? event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean) : '');
 
-  // Other destinations are changed in the JSON.
-  const isWebhook = (body.destination?.endpointType ?? 'WebHook') === 'WebHook';
+  const kind = body.destination?.endpointType ?? 'WebHook';
+  const isWebhook = kind === 'WebHook';
+  const schedule = read(body, 'retryPolicy.schedule') ?? '';
+  const order = (event) => put('ordering')(event.currentTarget.value ? { ...body.ordering, key: event.currentTarget.value } : '');
+  const transform = (event) => {
+    const next = { ...body.transform, body: event.currentTarget.value };
+    if (!next.body) delete next.body;
+    put('transform')(Object.keys(next).length > 0 ? next : '');
+  };
   return html`
     <${Head} title=${id ? `Edit ${splitId(id).name}` : 'New event subscription'} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })], ...(id ? [[splitId(id).name, link('subscription', { id })]] : [])]} />
     <form onSubmit=${review}>
@@ -169,13 +183,17 @@ function Editor({ topic, id = '', read: first }) {
           <fieldset><legend>Delivery</legend>
             ${!id && html`<${Field} label="Name" value=${name} required autofocus hint="3 to 64 letters, digits and hyphens" onInput=${(event) => { setName(event.currentTarget.value); setPlan(null); }} />`}
             ${isWebhook && text2('destination.properties.endpointUrl', 'Endpoint URL', { required: true, type: 'url', placeholder: 'https://example.com/hook', hint: id ? 'Shown without its query. The query is kept unless you change the URL. A new address is validated first.' : 'It is validated first (handshake), which may take 35 s.' })}
+            ${!isWebhook && html`<p class="hint">Destination: ${kind}. Its other properties are in the JSON.</p>${text2('destination.properties.resourceId', 'Resource id', { required: true })}`}
             <${Select} label="Delivery schema" value=${body.eventDeliverySchema ?? ''} onChange=${put('eventDeliverySchema')} options=${[['EventGridSchema', 'Event Grid'], ['CloudEventSchemaV1_0', 'CloudEvents 1.0'], ['CustomInputSchema', 'as published (custom)']]} />
-            ${text2('destination.properties.maxEventsPerBatch', 'Events in a request, at most', { type: 'number', min: 1, max: 5000 })}
-            ${text2('destination.properties.preferredBatchSizeInKilobytes', 'Preferred kilobytes in a request', { type: 'number', min: 1, max: 1024 })}
+            ${(isWebhook || kind === 'AzureFunction') && html`${text2('destination.properties.maxEventsPerBatch', 'Events in a request, at most', { type: 'number', min: 1, max: 5000 })}
+            ${text2('destination.properties.preferredBatchSizeInKilobytes', 'Preferred kilobytes in a request', { type: 'number', min: 1, max: 1024 })}`}
+            <${Field} label="Order by key" value=${body.ordering?.key ?? ''} error=${about('ordering.key')} placeholder="none" hint="Such as subject or data.order.id: events of a key are delivered one after the other" onInput=${order} />
+            <${Field} label="Transformation of the body (JMESPath)" error=${about('transform.body')} hint="Method, path suffix and headers are in the JSON.">${(a11y) => html`<textarea ...${a11y} rows="3" spellcheck=${false} value=${body.transform?.body ?? ''} onInput=${transform}></textarea>`}<//>
           </fieldset>
           <fieldset><legend>Retry and dead letters</legend>
             ${text2('retryPolicy.maxDeliveryAttempts', 'Attempts, at most', { type: 'number', min: 1, max: 30 })}
             ${text2('retryPolicy.eventTimeToLiveInMinutes', 'Time to live in minutes', { type: 'number', min: 1, max: 1440 })}
+            <${Field} label="Retry schedule" value=${Array.isArray(schedule) ? schedule.join(', ') : schedule} error=${about('retryPolicy.schedule')} placeholder="that of the topic's edition" hint="Waits such as 30s, 10m, 2h, or the name of an edition" onChange=${(event) => put('retryPolicy.schedule')(waits(event.currentTarget.value))} />
             <${Field} label="Dead-letter destination" value=${read(body, 'deadLetterDestination.properties.resourceId') ?? ''} error=${about('resourceId')} placeholder="none: events that are given up are dropped" hint="Resource id of a storage account, or a URL such as s3://bucket/prefix"
               onInput=${(event) => write(set(body, 'deadLetterDestination', event.currentTarget.value ? { endpointType: 'StorageBlob', properties: { ...read(body, 'deadLetterDestination.properties'), resourceId: event.currentTarget.value } } : undefined))} />
             ${body.deadLetterDestination && text2('deadLetterDestination.properties.blobContainerName', 'Container', {})}
@@ -209,12 +227,13 @@ function Editor({ topic, id = '', read: first }) {
     </form>
     <h2>Try the filter</h2>
     <${Bench} topic=${topic} id=${id} filter=${body.filter ?? {}} />
+    ${id && html`<h2>Try the transformation</h2><${TransformBench} id=${id} transform=${body.transform} />`}
   `;
 }
 
 const FIELDS = [
   'endpointUrl', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes', 'maxDeliveryAttempts', 'eventTimeToLiveInMinutes',
-  'resourceId', 'blobContainerName', 'includedEventTypes', 'subjectBeginsWith', 'subjectEndsWith',
+  'resourceId', 'blobContainerName', 'ordering.key', 'transform.body', 'retryPolicy.schedule', 'includedEventTypes', 'subjectBeginsWith', 'subjectEndsWith',
 ];
 
 function Handshake({ since }) {

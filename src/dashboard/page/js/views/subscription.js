@@ -5,7 +5,7 @@ import { nextStep } from '../causes.js';
 import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
 import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { statusOf } from '../resources.js';
+import { address, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
 import { Badge, Command, Facts, Failed, Figure, Head, Loaded, Tabs, Time } from '../ui.js';
 import { Attempts } from './attempts.js';
@@ -65,8 +65,6 @@ function State({ data, resource }) {
   const health = data.health;
   const { endpoint } = data;
   const states = [['healthy', 'ok'], ['suspended', 'bad'], ['probing', 'info']];
-  const destination = resource?.properties.destination;
-  const address = destination?.properties?.endpointBaseUrl ?? (destination && `${destination.endpointType} ${destination.properties?.resourceId ?? ''}`);
   const provisioning = resource?.properties.provisioningState;
   return html`<section class="panel" aria-label="Health">
     <div class="states">
@@ -79,7 +77,7 @@ function State({ data, resource }) {
     ${data.heldBy && html`<p class="notice warn">Held by ${data.heldBy}: nothing is sent until it is resumed.</p>`}
     ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within ten minutes.</p>`}
     <${Facts} rows=${[
-      ['Endpoint', address ? html`<code>${address}</code>` : (resource?.properties.deliveryConfiguration?.deliveryMode ?? '–')],
+      ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
       ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${num(endpoint.eventsPerRequest)} events a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
       ['Backlog', html`${num(data.backlog)} events${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
       ['Next attempt of a pending event', data.nextDue && html`<${Time} at=${data.nextDue} />`],

@@ -4,7 +4,7 @@ import { remove, run } from '../actions.js';
 import { bytes, command, num, rate, shortName, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { inner, subscriptionsOf } from '../resources.js';
+import { address, inner, subscriptionsOf } from '../resources.js';
 import { go, link, useParams } from '../state.js';
 import { History } from './history.js';
 import { TestEvent } from './browse.js';
@@ -96,7 +96,7 @@ function Subscriptions({ id }) {
     <${Loaded} poll=${poll} empty=${html`<p>Nothing subscribes to this topic, so its events go nowhere.</p><${Command} parts=${['subscriptions', 'create', topicArgument(id), 'NAME', '--endpoint', 'https://example.com/hook']} />`}>${(rows) => html`
       <${Table} name="Event subscriptions" rows=${rows} id=${(row) => row.id} columns=${/** @type {import('../table.js').Columns<Schemas['EventSubscription'] & { properties: any }>} */ ([
         { key: 'name', name: 'Name', cell: (row) => html`<a data-open href=${link('subscription', { id: row.id })}>${row.name}</a>` },
-        { key: 'endpoint', name: 'Endpoint', cell: (row) => row.properties.destination?.properties?.endpointBaseUrl ?? row.properties.destination?.endpointType ?? row.properties.deliveryConfiguration?.deliveryMode ?? '–' },
+        { key: 'endpoint', name: 'Endpoint', cell: (row) => address(row.properties) },
         { key: 'types', name: 'Event types', cell: (row) => row.properties.filter?.includedEventTypes?.join(', ') || 'all' },
         { key: 'state', name: 'State', cell: (row) => html`<${Badge} kind=${row.properties.provisioningState === 'Succeeded' ? 'ok' : 'warn'}>${row.properties.provisioningState}<//>` },
       ])} />
