@@ -50,7 +50,7 @@ await scene({
       ...CORPUS.map((_, index) => hash('event', { topic: topicId('orders'), sequence: `${index + 1}` })), hash('event', { topic: topicId('orders'), id: CORPUS[1] }),
       hash('dead-letters', { id, reason: CORPUS[0] }), hash('filter', { id: subscriptionId('orders', 'picky') }), hash('tail', { type: CORPUS[1], subscription: CORPUS[3] }),
       hash('subscription', { id, tab: 'jobs' }), hash('subscription', { id, tab: 'actor' }), hash('jobs'), hash('jobs', { id, new: 'replay' }), hash('subscriptions', { topic: CORPUS[1] }), hash('edit', { topic: CORPUS[1] }),
-      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
+      hash('editions'), hash('editions', { edition: '"><img src=x onerror=alert(1)>', destination: CORPUS[0] }), hash('server'), hash('server', { tab: 'settings' }), hash('server', { tab: 'audit' }), hash('server', { tab: 'audit', q: CORPUS[1], operator: CORPUS[0] }), hash('dead-letters'), hash('dead-letters', { q: CORPUS[1] }), hash('chaos'), hash('help', { chapter: CORPUS[1] }),
       hash('server', { tab: CORPUS[1] }), hash(CORPUS[1]), hash('topic', { id: CORPUS[1] }), hash('subscription', { id: `/${CORPUS[3]}` }),
     ];
     watch.allowed = [/status of 40[04]/];
@@ -101,6 +101,17 @@ await scene({
     await show(page, hash('subscription', { id }));
     await page.locator('button.opener').first().click();
     await until('the policy to refuse it', () => watch.problems.some((problem) => problem.includes('require-trusted-types-for') || problem.includes('TrustedHTML')));
+    await context.close();
+  },
+
+  async 'markup that the policy would not stop is found'() {
+    const { page, watch, context } = await visit(server, {
+      seed: { headers: { 'content-security-policy': '' }, 'index.html': (text) => `${text}\n`, 'js/views/attempts.js': (text) => text.replace('<blockquote>${line.response.text}</blockquote>', '<blockquote dangerouslySetInnerHTML=${{ __html: line.response.text }}></blockquote>') },
+    });
+    await show(page, hash('subscription', { id }));
+    await page.locator('button.opener').first().click();
+    await until('the dialog of a script', () => watch.problems.some((problem) => problem.startsWith('dialog')));
+    check(await harmless(page, 'seeded').then(() => false, () => true), 'elements of the corpus went through');
     await context.close();
   },
 

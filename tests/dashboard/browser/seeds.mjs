@@ -1,5 +1,5 @@
 // The checks of the other scenes find what they look for: a page with a seeded bug fails each of them.
-import { NETWORK, Server, check, hash, scene, settled, show, signIn, topicId, until, visit } from './support.mjs';
+import { NETWORK, Server, check, hash, readers, scene, settled, show, signIn, taken, topicId, until, visit } from './support.mjs';
 import { VIEWS, fill } from './views.mjs';
 
 let server;
@@ -30,6 +30,34 @@ await scene({
   async 'a request to another origin is found'() {
     const { context, watch } = await seeded('js/state.js', FRAME, `${FRAME} fetch('http://127.0.0.2:9/').catch(() => undefined);`);
     await until('the report of the policy', () => watch.problems.some((one) => one.includes('connect-src')));
+    await context.close();
+  },
+
+  async 'a request to another origin is found without the policy, too'() {
+    const { context, watch } = await visit(server, { seed: { headers: { 'content-security-policy': '' }, 'index.html': (text) => `${text}\n`, 'js/state.js': (text) => text.replace(FRAME, `${FRAME} fetch('http://127.0.0.2:9/').catch(() => undefined);`) } });
+    await until('the request', () => watch.problems.some((one) => one.includes('request to http://127.0.0.2:9/')));
+    await context.close();
+  },
+
+  async 'a refresh that takes the focus and the open row, or the place, is found'() {
+    for (const [file, from, to, lost] of [
+      ['js/views/subscription.js', '<${Attempts} id=${id} />', '<${Attempts} id=${id} key=${Date.now()} />', /row|focus/],
+      ['js/poll.js', 'set({ name, data, error: undefined, at: Date.now() });', 'set({ name, data, error: undefined, at: Date.now() }); scrollTo(0, 0);', /place/],
+    ]) {
+      const { context, page } = await seeded(file, from, to);
+      await show(page, VIEWS.find(({ name }) => name === 'subscription').at);
+      const found = await taken(page, '/status');
+      check(lost.test(found), `${file}: only “${found}” is found`);
+      await context.close();
+    }
+  },
+
+  async 'tabs that all read the tail are found'() {
+    const { context, page } = await visit(server, { seed: { 'js/tail.js': (text) => text.replace('if (navigator.locks) navigator', 'lead(); if (false) navigator').replace('if (reads && data.from < self) yieldTo();', '') } });
+    const pages = [page, await context.newPage(), await context.newPage()];
+    for (const one of pages) await one.goto(`${server.url}/ui/${hash('tail')}`);
+    for (const one of pages) await one.locator('main').getByText('connected').waitFor();
+    check((await readers(pages)) > 1, 'the seeded tabs share a stream');
     await context.close();
   },
 

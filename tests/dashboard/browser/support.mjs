@@ -181,7 +181,7 @@ export class Watch {
 /** What the browser logs by itself where the server is not there or refuses. */
 export const NETWORK = [/Failed to load resource/, /net::ERR_/];
 
-/** Serves files of the page with a change: a seeded bug, or all of them from the folder while they are written. */
+/** Serves files of the page with a change: a seeded bug, or all of them from the folder while they are written. With `headers` they have other headers. */
 async function change(context, seed) {
   const folder = process.env.GRIDHOOK_PAGE_FOLDER;
   if (!folder && Object.keys(seed).length === 0) return;
@@ -196,6 +196,7 @@ async function change(context, seed) {
     const types = { js: 'text/javascript', css: 'text/css', html: 'text/html' };
     const headers = { ...response.headers(), 'content-type': types[file.split('.').pop()] };
     for (const name of ['content-encoding', 'content-length', 'etag']) delete headers[name];
+    Object.assign(headers, seed.headers);
     return route.fulfill({ status: 200, headers, body });
   });
 }
@@ -232,10 +233,41 @@ export async function settled(page) {
   });
 }
 
+/** How many of these tabs read the live tail from the server. */
+export async function readers(pages) {
+  const texts = await Promise.all(pages.map((one) => one.locator('main [role=status]').getByText(/lines/).innerText()));
+  return texts.filter((text) => !text.includes('another tab')).length;
+}
+
 export const hash = (view, params = {}) => {
   const query = new URLSearchParams(params).toString();
   return `#/${view}${query ? `?${query}` : ''}`;
 };
+
+/** What two refreshes of a view take away: its open row, the focus or the place. Empty if nothing. */
+export async function taken(page, part) {
+  await page.setViewportSize({ width: 1280, height: 300 });
+  await page.locator('main button.opener').first().focus();
+  await page.keyboard.press('Enter');
+  await page.locator('main tr.details').waitFor();
+  const before = await page.evaluate(() => {
+    const [row, focused] = [document.querySelector('main tr.details'), document.activeElement];
+    scrollTo(0, 150);
+    Object.assign(window, { row, focused });
+    return scrollY;
+  });
+  check(before > 0, 'the view has nothing to scroll');
+  let refreshes = 0;
+  const count = (response) => (refreshes += response.url().endsWith(part) ? 1 : 0);
+  page.on('response', count);
+  await until('two refreshes', () => refreshes >= 3);
+  page.off('response', count);
+  await page.setViewportSize({ width: 1280, height: 800 });
+  return page.evaluate((place) => {
+    const { row, focused } = /** @type {any} */ (window);
+    return [!row.isConnected && 'the open row', document.activeElement !== focused && 'the focus', scrollY < Math.min(place, document.documentElement.scrollHeight - innerHeight) && 'the place'].filter(Boolean).join(', ');
+  }, before);
+}
 
 /** The page's own console errors, and a table of what was measured. */
 export const told = (name, value) => console.log(`${name.padEnd(52)} ${value}`);

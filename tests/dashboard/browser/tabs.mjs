@@ -1,5 +1,5 @@
 // Live tails in seven tabs of one browser, which has six connections to a server.
-import { Server, check, endpoint, hash, scene, topicId, until, visit } from './support.mjs';
+import { Server, check, endpoint, hash, readers, scene, topicId, until, visit } from './support.mjs';
 
 const TABS = 7;
 
@@ -46,7 +46,7 @@ await scene({
     check(reads.filter(Boolean).length === 1, `${reads.filter(Boolean).length} tabs read`);
     const [reader] = pages.splice(reads.indexOf(true), 1);
     await reader.close();
-    await until('one tab to read', async () => (await Promise.all(pages.map(lines))).filter((text) => !text.includes('another tab')).length === 1);
+    await until('one tab to read', async () => (await readers(pages)) === 1);
     for (const one of pages) await one.locator('main').getByText('connected').waitFor();
     await publish(10, 'orders/second');
     for (const one of pages) await one.locator('main tbody').getByText('orders/second').first().waitFor();
