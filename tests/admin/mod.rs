@@ -32,7 +32,7 @@ mod top;
 mod topic;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use gridhook::{
     admin::model::{EditionRanges, Editions, ValueRange},
@@ -46,8 +46,11 @@ use gridhook::{
 
 /// The limits of an edition as a server with default settings has them.
 fn ranges_of(edition: &str) -> EditionRanges {
-    let config = Config::load(&SettingSources::default()).expect("the default settings");
-    *gridhook::server::editions(&config).ranges(edition).expect("an edition of the server")
+    static EDITIONS: LazyLock<Editions> = LazyLock::new(|| {
+        let config = Config::load(&SettingSources::default()).expect("the default settings");
+        gridhook::server::editions(&config)
+    });
+    *EDITIONS.ranges(edition).expect("an edition of the server")
 }
 
 /// The limits of the current edition.
