@@ -1,5 +1,4 @@
-//! The image: what it copies is there, and it starts what there is. It is not built here: that needs an engine, and two
-//! base images.
+//! The image's instructions: what it copies is there, and it starts what there is.
 
 use std::{fs, path::Path};
 

@@ -4,6 +4,7 @@
 mod compiler;
 mod deb;
 mod image;
+mod image_build;
 mod kubernetes;
 mod notify;
 mod shell;

@@ -11,7 +11,8 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 15] = [
+const NEEDS: [(&str, &str); 16] = [
+    ("buildah", "buildah, which builds the image, and the namespaces that it needs"),
     ("cargo-deb", "`cargo deb`, which makes the package"),
     ("chromium", "Debian's chromium-headless-shell, which shows the dashboard"),
     ("faketime", "faketime, which sets the clock of a process wrong"),
@@ -127,7 +128,7 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
     assert!(
         error.starts_with(
-            "GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, chromium, faketime, fish, java, kubernetes, "
+            "GRIDHOOK_SKIP has \"strase\"; allowed are buildah, cargo-deb, chromium, faketime, fish, java, "
         ),
         "{error}"
     );
