@@ -65,7 +65,10 @@ impl Shape {
     /// One event of 512 bytes.
     pub(crate) const ONE: Self = Self { events: 1, bytes: 512, stamp: Some(PLAIN) };
 
-    /// A hundred of them.
+    /// One event of 1 KiB.
+    pub(crate) const KIBIBYTE: Self = Self { bytes: 1024, ..Self::ONE };
+
+    /// A hundred of 512 bytes.
     pub(crate) const HUNDRED: Self = Self { events: 100, ..Self::ONE };
 }
 

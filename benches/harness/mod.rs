@@ -38,11 +38,13 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 8] = [
+pub(crate) const BENCHES: [(&str, Run); 10] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
     ("latency", rows::latency::run),
+    ("steady", rows::steady::run),
+    ("width", rows::width::run),
     ("many", rows::many::run),
     ("pull", rows::pull::run),
     ("backlog", rows::backlog::run),

@@ -18,6 +18,10 @@ pub(crate) struct Scale {
     pub(crate) fan_out: u64,
     /// Events that are, in a run.
     pub(crate) fanned: u64,
+    /// Topics that share a load.
+    pub(crate) topics: usize,
+    /// Subscriptions of a topic that do not match its events.
+    pub(crate) unmatched: usize,
     /// Topics of the bench of many subscriptions, each with as many subscriptions.
     pub(crate) square: usize,
     /// Events behind a suspended subscription.
@@ -56,6 +60,8 @@ impl Scale {
             connections: 64,
             fan_out: 100,
             fanned: 1_000,
+            topics: 1_000,
+            unmatched: 1_000,
             square: 100,
             backlog: 10_000_000,
             retries: 1_000_000,
@@ -95,6 +101,8 @@ impl Scale {
             connections: 4,
             fan_out: 3,
             fanned: 5,
+            topics: 3,
+            unmatched: 3,
             square: 2,
             backlog: 1_000,
             retries: 200,

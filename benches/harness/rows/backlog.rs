@@ -98,6 +98,7 @@ fn memory(bench: &Bench, stage: &Stage, orders: &Target, retries: &Target) -> Ve
     let queue = Row {
         number: "9",
         what: "memory for a million events in one retry queue",
+        budget: 48.0,
         figures: vec![owed - behind],
         floors: vec![behind],
         beside: vec![("bytes an event".to_owned(), (owed - behind) * MEGABYTE / scale.retries as f64)],

@@ -7,6 +7,8 @@ pub(crate) mod latency;
 pub(crate) mod many;
 pub(crate) mod pull;
 pub(crate) mod single;
+pub(crate) mod steady;
+pub(crate) mod width;
 
 /// What is on wherever nothing else is said.
 pub(crate) const USUAL: &str = "journal synced, ledger, health, access key, filter by type and subject";
