@@ -10,6 +10,7 @@ mod names;
 mod request;
 mod signature;
 mod tls;
+mod tokens;
 mod webhook;
 
 use std::{

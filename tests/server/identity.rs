@@ -127,6 +127,36 @@ fn an_expired_token_is_replaced_and_a_refusal_of_the_issuer_is_told_without_the_
 }
 
 #[test]
+fn a_function_gets_a_token_for_the_audience_of_its_service() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, SECRET).expect("written");
+    let issuer = Endpoint::start(vec![issued("one", &json!(3600)), issued("two", &json!(3600))]);
+    let app = Endpoint::start(vec![answer(200, "", ""), answer(401, "", ""), answer(200, "", "")]);
+    let (token_url, app_url) =
+        (format!("http://{}/{{tenant}}/token", issuer.address()), format!("http://{}", app.address()));
+    let server = Server::start(&[
+        ("DELIVERY__IDENTITY_TOKEN_URL", token_url.as_str()),
+        ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
+        ("DELIVERY__IDENTITY_SECRET_FILE", file.to_str().expect("UTF-8")),
+        ("DELIVERY__RESOURCES__APP__URL", &app_url),
+        ("DELIVERY__RESOURCES__APP__TOKEN_AUDIENCE", "api://orders"),
+        ("DELIVERY__RESOURCES__APP__TOKEN_TENANT", "contoso.example"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": "app/functions/bill"}});
+    let spec = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": properties}));
+    server.subscribe("orders", "function", &spec);
+    for (id, delivered) in [("a", 1), ("b", 2)] {
+        server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
+        wait_for("the event", LONG, || server.counter("orders", "function", "delivered") == delivered);
+    }
+    let tokens: Vec<String> = app.requests().iter().map(bearer).collect();
+    assert_eq!(tokens, ["one", "one", "two"], "delivery, refused, sent again");
+    assert!(issuer.requests().iter().all(|request| request.head.starts_with("POST /contoso.example/token ")));
+}
+
+#[test]
 fn a_server_without_an_identity_refuses_a_subscription_that_needs_one() {
     let server = Server::start(&[]);
     server.topic("orders", "EventGridSchema");

@@ -1,0 +1,69 @@
+//! Access tokens of the server: when they are fetched, on a clock of the test.
+
+use std::{sync::Arc, time::Duration};
+
+use gridhook::{
+    deliver::{
+        ClientOptions,
+        identity::{ServerIdentity, TokenAudience, TokenSource},
+        resource::Connections,
+    },
+    event::Timestamp,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::options;
+use crate::support::endpoint::{Endpoint, Script, answer};
+
+/// The start of the test.
+const START: Timestamp = Timestamp(1_000_000_000);
+
+fn issued(token: &str, seconds: u64) -> Script {
+    let body = json!({"token_type": "Bearer", "expires_in": seconds, "access_token": token});
+    answer(200, "content-type: application/json\r\n", &body.to_string())
+}
+
+/// The tokens of an issuer for one application.
+fn source(issuer: &Endpoint, folder: &TempDir) -> TokenSource {
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "s3cret").expect("written");
+    let identity = ServerIdentity::new(&format!("http://{}/token", issuer.address()), "gridhook", secret);
+    let connections = Connections::new(Vec::new(), Some(identity), Vec::new());
+    let audience = TokenAudience { tenant: None, application: "api://orders".to_owned() };
+    TokenSource::new(&ClientOptions { connections, ..options() }, &audience).expect("an identity")
+}
+
+#[actix_rt::test]
+async fn a_token_is_replaced_ahead_of_its_end_and_kept_while_the_issuer_is_down() {
+    let folder = TempDir::new().expect("a folder");
+    let down = || answer(503, "", "");
+    let issuer = Endpoint::start(vec![issued("one", 3600), down(), down(), issued("two", 3600)]);
+    let source = source(&issuer, &folder);
+    let at = |seconds| START.after(Duration::from_secs(seconds));
+    let (first, is_new) = source.token(None, START).await.expect("a token");
+    assert!(is_new);
+    // Five minutes before the end, and not earlier.
+    for (seconds, requests) in [(3299, 1), (3301, 2), (3320, 2), (3332, 3), (3350, 3)] {
+        let (token, is_new) = source.token(None, at(seconds)).await.expect("a token");
+        assert!(Arc::ptr_eq(&token, &first) && !is_new, "at {seconds} s the old one is good");
+        assert_eq!(issuer.requests().len(), requests, "at {seconds} s; one try in 30 s");
+    }
+    let (second, is_new) = source.token(None, at(3400)).await.expect("a token");
+    assert!(is_new && !Arc::ptr_eq(&second, &first));
+    assert_eq!(issuer.requests().len(), 4);
+}
+
+#[actix_rt::test]
+async fn a_short_token_is_replaced_after_four_fifths_and_none_is_used_beyond_its_end() {
+    let folder = TempDir::new().expect("a folder");
+    let issuer = Endpoint::start(vec![issued("one", 100), issued("two", 100), answer(503, "", "")]);
+    let source = source(&issuer, &folder);
+    let at = |seconds| START.after(Duration::from_secs(seconds));
+    for (seconds, is_expected) in [(0, true), (79, false), (81, true), (150, false)] {
+        let (_, is_new) = source.token(None, at(seconds)).await.expect("a token");
+        assert_eq!(is_new, is_expected, "at {seconds} s");
+    }
+    let missing = source.token(None, at(182)).await.expect_err("it ended at 181 s");
+    assert_eq!(missing, "no access token for the endpoint: the response is 503 (no error code)");
+}
