@@ -46,6 +46,10 @@ pub struct Delivery {
     pub tls_minimum_version: TlsVersion,
     /// The name servers; the system's if empty.
     pub name_servers: Vec<SocketAddr>,
+    /// The name of the egress proxy of all subscriptions without one of their own.
+    pub proxy: Option<String>,
+    /// The networks that are connected without a proxy.
+    pub proxy_bypass: Vec<IpNet>,
     /// The folder of client certificates.
     pub client_certificates_dir: Option<PathBuf>,
     /// The services that event subscriptions deliver to besides webhooks.
@@ -107,6 +111,10 @@ pub(super) struct RawDelivery {
     #[serde(deserialize_with = "read::name_servers")]
     name_servers: Vec<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
+    proxy: Option<String>,
+    #[serde(deserialize_with = "read::network_list")]
+    proxy_bypass: Vec<IpNet>,
+    #[serde(deserialize_with = "read::optional")]
     client_certificates_dir: Option<PathBuf>,
     #[serde(deserialize_with = "read::optional")]
     identity_token_url: Option<String>,
@@ -158,6 +166,14 @@ impl RawDelivery {
     /// A server that listens on loopback only may deliver to loopback and by http. Any other server needs a setting for each.
     pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Delivery {
         let loopback = server.is_loopback_only();
+        let resources = resources::resolve(self.resources, layers);
+        let is_proxy = |name: &String| resources.iter().any(|one| one.name == *name && one.url.scheme() == "proxy");
+        if self.proxy.as_ref().is_some_and(|name| !is_proxy(name)) {
+            layers.refuse(
+                &["delivery.proxy"],
+                "the name of a table of delivery.resources with a URL such as proxy://host:3128",
+            );
+        }
         Delivery {
             response_wait: self.response_wait,
             late_wait: self.late_wait,
@@ -188,8 +204,10 @@ impl RawDelivery {
             tls_roots: self.tls_roots,
             tls_minimum_version: self.tls_minimum_version,
             name_servers: self.name_servers,
+            proxy: self.proxy,
+            proxy_bypass: self.proxy_bypass,
             client_certificates_dir: self.client_certificates_dir,
-            resources: resources::resolve(self.resources, layers),
+            resources,
             identity: identity(self.identity_token_url, self.identity_client_id, self.identity_secret_file, layers),
         }
     }

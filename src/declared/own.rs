@@ -19,7 +19,7 @@ use crate::policy::filter::number;
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
 
 /// The webhook's properties, which may be in the subscription's own table.
-const WEBHOOK: [&str; 11] = [
+const WEBHOOK: [&str; 12] = [
     "endpointUrl",
     "maxEventsPerBatch",
     "preferredBatchSizeInKilobytes",
@@ -29,6 +29,7 @@ const WEBHOOK: [&str; 11] = [
     "azureActiveDirectoryTenantId",
     "azureActiveDirectoryApplicationIdOrUri",
     "clientCertificate",
+    "proxy",
     "signing",
     "deliveryAttributeMappings",
 ];

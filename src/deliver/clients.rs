@@ -6,12 +6,18 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient};
+use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient, proxy::DIRECT};
 
-/// The client certificate that a subscription names no longer exists.
+/// What a subscription names no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing was sent")]
-pub struct MissingCertificate(String);
+pub enum MissingPart {
+    /// The client certificate.
+    #[error("the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing was sent")]
+    Certificate(String),
+    /// The proxy.
+    #[error("the proxy {0} is not in delivery.resources; nothing was sent")]
+    Proxy(String),
+}
 
 /// Who chose the address that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +35,8 @@ pub struct ClientSpec {
     pub certificate: Option<String>,
     /// The minimum version of TLS.
     pub minimum_tls_version: MinimumTlsVersion,
+    /// The name of the proxy, or [`DIRECT`]; [`None`]: the server's.
+    pub proxy: Option<String>,
 }
 
 type ClientKey = (AddressOrigin, ClientSpec);
@@ -40,14 +48,19 @@ thread_local! {
 /// The client of this arbiter for `spec`.
 ///
 /// # Errors
-/// If the certificate does not exist.
-pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookClient>, MissingCertificate> {
+/// If the certificate or the proxy does not exist.
+pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookClient>, MissingPart> {
     let trust = match &spec.certificate {
-        Some(name) => options.identities.get(name).ok_or_else(|| MissingCertificate(name.clone()))?,
+        Some(name) => options.identities.get(name).ok_or_else(|| MissingPart::Certificate(name.clone()))?,
         None => options.trust.clone(),
     };
     let trust = trust.with_minimum(spec.minimum_tls_version);
-    Ok(kept((AddressOrigin::Subscription, spec), ClientOptions { trust, ..options.clone() }))
+    let proxy = match spec.proxy.as_deref() {
+        None => options.proxy.clone(),
+        Some(DIRECT) => None,
+        Some(name) => Some(options.connections.proxy(name).ok_or_else(|| MissingPart::Proxy(name.to_owned()))?),
+    };
+    Ok(kept((AddressOrigin::Subscription, spec), ClientOptions { trust, proxy, ..options.clone() }))
 }
 
 /// The client of this arbiter for addresses that the operator configured: all but the server's own.

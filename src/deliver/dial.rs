@@ -6,6 +6,8 @@
 //! - Addresses are called as in RFC 8305 (Happy Eyeballs): IPv6 and IPv4 alternate, the next one starts when the last
 //!   one has failed or after [`ClientOptions::attempt_delay`], and the first connection wins.
 //!
+//! Behind an egress [`proxy`](super::proxy) the same addresses are called one after the other, by the proxy.
+//!
 //! TLS is started here and not by awc, so that [`socket`](super::socket) sees plain text, and so that each connection
 //! presents the current client certificate.
 
@@ -30,6 +32,7 @@ use tokio_rustls::TlsConnector;
 use super::{
     address::AddressRules,
     names::NameResolver,
+    proxy::EgressProxy,
     socket::{ATTEMPT, ControlledSocket, RequestPhase, SocketControl},
     sockets::Sockets,
     trust::TlsTrust,
@@ -49,6 +52,7 @@ pub(super) struct Connector {
 struct ConnectorShared {
     rules: AddressRules,
     names: Arc<dyn NameResolver>,
+    proxy: Option<EgressProxy>,
     attempt_delay: Duration,
     trust: TlsTrust,
     sockets: Sockets,
@@ -68,11 +72,12 @@ pub struct ConnectionCounts {
 
 impl Connector {
     pub(super) fn new(options: &ClientOptions) -> Self {
-        let ClientOptions { rules, names, attempt_delay, trust, sockets, .. } = options.clone();
+        let ClientOptions { rules, names, proxy, attempt_delay, trust, sockets, .. } = options.clone();
         Self {
             shared: Rc::new(ConnectorShared {
                 rules,
                 names,
+                proxy,
                 attempt_delay,
                 trust,
                 sockets,
@@ -134,21 +139,60 @@ impl Connector {
 
     /// Resolves `host`, checks all its addresses, and connects.
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), ConnectError> {
+        let rules = &self.shared.rules;
         let found = match bare(host).parse::<IpAddr>() {
             Ok(address) => {
                 let address = SocketAddr::new(address, port);
-                self.shared.rules.check_socket(address).map_err(other)?;
+                rules.check_socket(address).map_err(other)?;
                 vec![address]
             }
             Err(_) => {
-                set_phase(RequestPhase::Resolving);
-                let found = self.shared.names.lookup(host, port).await;
-                let found = found.map_err(|error| ConnectError::Resolver(Box::new(error)))?;
-                self.shared.rules.check_found(host, &found).map_err(other)?;
+                let found = self.lookup(host, port).await?;
+                rules.check_found(host, &found).map_err(other)?;
                 found
             }
         };
-        race(interleave(found), self.shared.attempt_delay).await
+        match &self.shared.proxy {
+            Some(proxy) if found.iter().all(|address| proxy.carries(*address)) => {
+                self.connect_through(proxy, interleave(found)).await
+            }
+            Some(_) | None => race(interleave(found), self.shared.attempt_delay).await,
+        }
+    }
+
+    async fn lookup(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+        set_phase(RequestPhase::Resolving);
+        let found = self.shared.names.lookup(host, port).await;
+        found.map_err(|error| ConnectError::Resolver(Box::new(error)))
+    }
+
+    /// Connects to the first address to which the proxy makes a connection. The operator chose the proxy, so its own address
+    /// is not checked.
+    async fn connect_through(
+        &self,
+        proxy: &EgressProxy,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<(TcpStream, SocketAddr), ConnectError> {
+        let (host, port) = proxy.authority();
+        let of_proxy = match bare(host).parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, port)],
+            Err(_) => self.lookup(host, port).await?,
+        };
+        let mut failure = ConnectError::NoRecords;
+        for address in addresses {
+            let opened = race(interleave(of_proxy.clone()), self.shared.attempt_delay).await;
+            // From here on the attempt is about the endpoint's address; the error names the proxy.
+            set_phase(RequestPhase::Connecting(address));
+            let tunnel = match opened {
+                Ok((mut stream, _)) => proxy.tunnel(&mut stream, address).await.map(|()| stream),
+                Err(error) => Err(proxy.error(format!("cannot be reached: {error}"))),
+            };
+            match tunnel {
+                Ok(stream) => return Ok((stream, address)),
+                Err(error) => failure = ConnectError::Io(error),
+            }
+        }
+        Err(failure)
     }
 }
 

@@ -33,6 +33,7 @@ mod failure;
 pub mod handshake;
 pub mod identity;
 pub mod names;
+pub mod proxy;
 pub mod request;
 pub mod resource;
 pub mod sender;

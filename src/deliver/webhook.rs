@@ -62,6 +62,7 @@ use super::{
     dial::{ConnectionCounts, Connector},
     failure::{bounded, failed, unanswered},
     names::{NameResolver, Resolver},
+    proxy::EgressProxy,
     request::{Destination, OutgoingRequest, header_value},
     resource::{Connections, LocalTopics},
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
@@ -118,6 +119,8 @@ pub struct ClientOptions {
     pub identities: ClientCertificates,
     /// The resolver.
     pub names: Arc<dyn NameResolver>,
+    /// The proxy for its connections. In the options of a server: that of subscriptions without one of their own.
+    pub proxy: Option<EgressProxy>,
     /// How long a connection stays idle.
     pub keep_alive: Duration,
     /// Maximum age of a connection. A new one resolves the name again.
@@ -142,6 +145,7 @@ impl ClientOptions {
             trust,
             identities: ClientCertificates::default(),
             names: Arc::new(Resolver::default()),
+            proxy: None,
             keep_alive: Duration::from_secs(4),
             lifetime: Duration::from_secs(300),
             attempt_delay: Duration::from_millis(250),

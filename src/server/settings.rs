@@ -196,7 +196,17 @@ pub(super) fn client(
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
     let connections = connections(config);
-    Ok(deliver::ClientOptions { identities, names, keep_alive, late_requests_max, sockets, connections, ..options })
+    let proxy = config.delivery.proxy.as_deref().and_then(|name| connections.proxy(name));
+    Ok(deliver::ClientOptions {
+        identities,
+        names,
+        proxy,
+        keep_alive,
+        late_requests_max,
+        sockets,
+        connections,
+        ..options
+    })
 }
 
 /// The services that event subscriptions deliver to besides webhooks.
@@ -210,7 +220,8 @@ fn connections(config: &Config) -> Connections {
     let identity = identity.map(|config::IdentityConfig { token_url, client_id, secret_file }| {
         ServerIdentity::new(token_url, client_id, secret_file.clone())
     });
-    Connections::new(config.delivery.resources.iter().map(connection).collect(), identity)
+    let all = config.delivery.resources.iter().map(connection).collect();
+    Connections::new(all, identity, config.delivery.proxy_bypass.clone())
 }
 
 /// The metrics endpoint.

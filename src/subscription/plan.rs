@@ -10,6 +10,7 @@ use crate::{
         address::AddressRefused,
         clients,
         identity::{NO_IDENTITY, TokenSource},
+        proxy::DIRECT,
         request,
         resource::{BatchMaxima, Connections, InvalidProperty, Resource, ResourceTarget},
         signature::{self, Signer},
@@ -58,6 +59,14 @@ pub enum PlanError {
     /// A transformation is invalid.
     #[error("transform.{0}")]
     Transform(#[from] InvalidTransform),
+    /// The proxy does not exist.
+    #[error("destination.properties.proxy is \"{given}\", which does not exist; allowed are {allowed}")]
+    Proxy {
+        /// Its name.
+        given: String,
+        /// The names that exist.
+        allowed: String,
+    },
     /// No configured service has this `resourceId`.
     #[error("destination.properties.resourceId {0}")]
     Resource(String),
@@ -275,7 +284,7 @@ impl DeliveryPlan {
     /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is kept. Its requests
     /// fail with this error.
     pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
-        self.check_certificate(delivery)?;
+        self.check_connection(delivery)?;
         if let Some(StorageBlobDestination { resource_id, container, .. }) = &self.record.dead_letter {
             delivery.places.find(resource_id, container)?;
         }
@@ -299,19 +308,21 @@ impl DeliveryPlan {
         identity.url_for(audience).map_err(PlanError::Identity).map(drop)
     }
 
-    /// Checks that the certificate in the record exists.
-    pub fn check_certificate(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
-        let names = delivery.client_certificates.names();
-        match &self.record.webhook.client_certificate {
-            Some(given) if !names.contains(given) => {
-                let known = names.join(", ");
-                let allowed = match known.as_str() {
-                    "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
-                    known => format!("allowed is one of {known}"),
-                };
-                Err(PlanError::Certificate { given: given.clone(), allowed })
-            }
-            Some(_) | None => Ok(()),
+    /// Checks that the certificate and the proxy in the record exist.
+    pub fn check_connection(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
+        let (webhook, certificates) = (&self.record.webhook, delivery.client_certificates.names());
+        if let Some(given) = webhook.client_certificate.as_ref().filter(|given| !certificates.contains(given)) {
+            let known = certificates.join(", ");
+            let allowed = match known.as_str() {
+                "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
+                known => format!("allowed is one of {known}"),
+            };
+            return Err(PlanError::Certificate { given: given.clone(), allowed });
+        }
+        let proxies = [vec![DIRECT], delivery.connections.proxy_names()].concat();
+        match webhook.proxy.as_ref().filter(|given| !proxies.contains(&given.as_str())) {
+            Some(given) => Err(PlanError::Proxy { given: given.clone(), allowed: proxies.join(", ") }),
+            None => Ok(()),
         }
     }
 

@@ -51,6 +51,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("control/record/subscription.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
     ("control/registry/events.rs", "WINDOWS_MAX", "40 reads of the log per page"),
     ("control/registry/trace.rs", "LOOKS_MAX", "32 reads of the log per trace"),
+    ("deliver/proxy.rs", "HEADERS_MAX", "8 KiB with 64 headers of a proxy's answer"),
+    ("deliver/proxy.rs", "RESPONSE_BYTES_MAX", "8 KiB with 64 headers of a proxy's answer"),
     ("control/system_events.rs", "WAITING_MAX", "1024 events about the server wait"),
     ("control/validation.rs", "DELETION_NOTICES_MAX", "64 deletion notices at a time, each of 10 s"),
     ("dead_letter/actor.rs", "TIMER_MAX", "timers 60 s"),

@@ -300,7 +300,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not
         properties.destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         properties.destination.properties cannot be read: missing field `queueName`
-        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `signing`, `deliveryAttributeMappings`
+        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`
         properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is not a URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl has another scheme than http and https; allowed is an absolute http or https URL
@@ -325,7 +325,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.azureActiveDirectoryTenantId is "../t"; allowed are up to 256 letters, digits and -.
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is "a b"; allowed are up to 256 letters, digits and -._~:/
         properties.destination.properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.0`, expected `1.2` or `1.3`
-        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `signing`, `deliveryAttributeMappings`"#]].assert_eq(&text);
+        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `maxRequestsPerSecond`, `responseTimeoutInSeconds`, `minimumTlsVersionAllowed`, `azureActiveDirectoryTenantId`, `azureActiveDirectoryApplicationIdOrUri`, `clientCertificate`, `proxy`, `signing`, `deliveryAttributeMappings`"#]].assert_eq(&text);
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod dead_letter;
 mod descriptors;
 mod domains;
 mod duplicates;
+mod egress_proxy;
 mod endpoint_return;
 mod explain;
 mod fan_out;

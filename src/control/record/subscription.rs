@@ -260,6 +260,9 @@ pub struct Webhook {
     /// Name of the client certificate to present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
+    /// Name of the egress proxy, or `none`; [`None`]: the server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// How requests are signed. [`None`]: not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
@@ -283,7 +286,11 @@ impl Webhook {
 
     /// What the subscription sets for its connections.
     pub fn client_spec(&self) -> ClientSpec {
-        ClientSpec { certificate: self.client_certificate.clone(), minimum_tls_version: self.minimum_tls_version }
+        ClientSpec {
+            certificate: self.client_certificate.clone(),
+            minimum_tls_version: self.minimum_tls_version,
+            proxy: self.proxy.clone(),
+        }
     }
 
     /// The URL without parts that may be secret: query, fragment, user and password.

@@ -119,7 +119,7 @@ impl Registry {
         self.auto_created_topic(&known, &record)?;
         self.check_subscription_limit(&known, &record.key())?;
         let plan = self.plan(&known.record(), Arc::clone(&record))?;
-        plan.check_certificate(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
+        plan.check_connection(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
         let confirmation = match known.record().namespace {
             Some(_) => ConfirmationMethod::Immediate,
             None => ConfirmationMethod::Deferred,

@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use ipnet::IpNet;
 use url::Url;
 
 use super::Resource;
-use crate::deliver::identity::ServerIdentity;
+use crate::deliver::{
+    identity::ServerIdentity,
+    proxy::{self, EgressProxy},
+};
 
 /// A secret of a service. Never shown.
 #[derive(Clone)]
@@ -44,7 +48,7 @@ pub struct Connection {
 
 impl Connection {
     /// A credential.
-    pub(super) fn credential(&self, name: &str) -> Option<&str> {
+    pub(in crate::deliver) fn credential(&self, name: &str) -> Option<&str> {
         self.credentials.get(name).map(Credential::expose)
     }
 
@@ -67,12 +71,29 @@ impl Connection {
 pub struct Connections {
     all: Arc<Vec<Connection>>,
     identity: Option<Arc<ServerIdentity>>,
+    /// Networks that are connected without a proxy.
+    bypass: Arc<Vec<IpNet>>,
 }
 
 impl Connections {
-    /// The services of the settings, and the identity of the server.
-    pub fn new(all: Vec<Connection>, identity: Option<ServerIdentity>) -> Self {
-        Self { all: Arc::new(all), identity: identity.map(Arc::new) }
+    /// The services of the settings, the identity of the server, and the networks that are connected without a proxy.
+    pub fn new(all: Vec<Connection>, identity: Option<ServerIdentity>, bypass: Vec<IpNet>) -> Self {
+        Self { all: Arc::new(all), identity: identity.map(Arc::new), bypass: Arc::new(bypass) }
+    }
+
+    /// The proxy with this name.
+    pub fn proxy(&self, name: &str) -> Option<EgressProxy> {
+        let service = self.proxies().find(|known| known.name == name)?.clone();
+        Some(EgressProxy { service, bypass: Arc::clone(&self.bypass) })
+    }
+
+    /// The names of all proxies.
+    pub fn proxy_names(&self) -> Vec<&str> {
+        self.proxies().map(|known| known.name.as_str()).collect()
+    }
+
+    fn proxies(&self) -> impl Iterator<Item = &Connection> {
+        self.all.iter().filter(|known| known.url.scheme() == proxy::SCHEME)
     }
 
     /// The identity of the server towards endpoints that demand tokens.

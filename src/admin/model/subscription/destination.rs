@@ -60,6 +60,9 @@ pub(super) struct WebhookBody {
     azure_active_directory_application_id_or_uri: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_certificate: Option<String>,
+    /// Egress proxy: a table of `delivery.resources` with a URL of `proxy:`, or `none`; default `delivery.proxy`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signing: Option<Signing>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,6 +192,7 @@ impl WebhookBody {
                 self.azure_active_directory_application_id_or_uri,
             )?,
             client_certificate: self.client_certificate,
+            proxy: self.proxy,
             signing: self.signing,
             delivery_properties: attribute::read(
                 "destination.properties.deliveryAttributeMappings",
@@ -214,6 +218,7 @@ impl WebhookBody {
                 .as_ref()
                 .map(|one| one.application.clone()),
             client_certificate: webhook.client_certificate.clone(),
+            proxy: webhook.proxy.clone(),
             signing: webhook.signing.clone(),
             delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
                 .then(|| attribute::to_json(&webhook.delivery_properties)),

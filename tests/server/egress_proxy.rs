@@ -1,0 +1,220 @@
+//! Deliveries through an egress proxy of the test that makes the connections it is asked for, or does not.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::LONG;
+use crate::support::{
+    certificates::Authority,
+    endpoint::{Endpoint, answer},
+    http::read_head,
+    load,
+    server::{Server, SubscriptionSpec, subscription, wait_for},
+};
+
+/// `gridhook` and this password log in.
+const PASSWORD: &str = "s3cret of the proxy";
+
+const LOGIN: &str = "Z3JpZGhvb2s6czNjcmV0IG9mIHRoZSBwcm94eQ==";
+
+/// What the proxy does with a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Connect,
+    Refuse(u16),
+    Hang,
+}
+
+struct Shared {
+    mode: Mutex<Mode>,
+    heads: Mutex<Vec<String>>,
+    stop: AtomicBool,
+}
+
+/// A proxy on loopback.
+struct Proxy {
+    at: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let at = listener.local_addr().expect("a listener has an address");
+        let (mode, heads) = (Mutex::new(Mode::Connect), Mutex::default());
+        let shared = Arc::new(Shared { mode, heads, stop: AtomicBool::new(false) });
+        let proxy = Self { at, shared: Arc::clone(&shared) };
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
+                thread::spawn(move || shared.serve(stream).ok());
+            }
+        });
+        proxy
+    }
+
+    fn set(&self, mode: Mode) {
+        *self.shared.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.shared.heads.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        TcpStream::connect(self.at).ok();
+    }
+}
+
+impl Shared {
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let head = read_head(&mut std::io::BufReader::with_capacity(1, &stream))?;
+        let to = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let logged_in = head.contains(&format!("Proxy-Authorization: Basic {LOGIN}\r\n"));
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner).push(head);
+        let mode = *self.mode.lock().unwrap_or_else(PoisonError::into_inner);
+        match mode {
+            Mode::Connect if logged_in => {
+                let onward = TcpStream::connect(to)?;
+                stream.write_all(b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")?;
+                let (mut from, mut into) = (stream.try_clone()?, onward.try_clone()?);
+                thread::spawn(move || {
+                    std::io::copy(&mut from, &mut into).ok();
+                    into.shutdown(Shutdown::Both).ok();
+                });
+                std::io::copy(&mut (&onward), &mut stream)?;
+            }
+            Mode::Connect => stream.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")?,
+            Mode::Refuse(status) => stream.write_all(format!("HTTP/1.1 {status} No\r\n\r\n").as_bytes())?,
+            // Until the other side gives up.
+            Mode::Hang => {
+                stream.read_exact(&mut [0]).ok();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The settings of a server whose proxy `egress` is at `proxy` and has this file as its password.
+fn settings(proxy: &Proxy, password: &std::path::Path) -> Vec<(&'static str, String)> {
+    vec![
+        ("DELIVERY__RESOURCES__EGRESS__URL", format!("proxy://{}", proxy.at)),
+        ("DELIVERY__RESOURCES__EGRESS__USERNAME", "gridhook".to_owned()),
+        ("DELIVERY__RESOURCES__EGRESS__PASSWORD_FILE", password.display().to_string()),
+        ("LOG__FILTER", "debug".to_owned()),
+    ]
+}
+
+fn start(settings: &[(&'static str, String)]) -> Server {
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    Server::start(&settings)
+}
+
+fn password(folder: &TempDir) -> std::path::PathBuf {
+    let file = folder.path().join("password");
+    std::fs::write(&file, PASSWORD).expect("written");
+    file
+}
+
+fn cloud(url: &str) -> SubscriptionSpec {
+    SubscriptionSpec::of(url).schema("CloudEventSchemaV1_0")
+}
+
+#[test]
+fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
+    let (proxy, authority, folder) = (Proxy::start(), Authority::new(), TempDir::new().expect("a folder"));
+    let roots = folder.path().join("ca.pem");
+    std::fs::write(&roots, authority.pem()).expect("written");
+    let mut settings = settings(&proxy, &password(&folder));
+    settings.push(("DELIVERY__PROXY", "egress".to_owned()));
+    settings.push(("DELIVERY__TLS_ROOTS", roots.display().to_string()));
+    let server = start(&settings);
+    let script = || vec![answer(200, "webhook-allowed-origin: *\r\n", "")];
+    let plain = Endpoint::start(script());
+    let secure = Endpoint::start_tls(script(), authority.endpoint("localhost", rustls::ALL_VERSIONS));
+    let direct = Endpoint::start(script());
+    let key = server.topic("orders", "EventGridSchema");
+    // The certificate is for the name, which the proxy never gets.
+    server.subscribe("orders", "secure", &cloud(&format!("https://localhost:{}/hook", secure.address().port())));
+    server.subscribe("orders", "plain", &cloud(&plain.url()));
+    let through = proxy.heads().len();
+    server.subscribe("orders", "direct", &cloud(&direct.url()).webhook("proxy", json!("none")));
+    assert_eq!(proxy.heads().len(), through, "a subscription may connect directly");
+    server.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
+    for name in ["secure", "plain", "direct"] {
+        wait_for(name, LONG, || server.counter("orders", name, "delivered") == 1);
+    }
+    let heads = proxy.heads();
+    for endpoint in [&plain, &secure] {
+        let address = endpoint.address();
+        let expected =
+            format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\nProxy-Authorization: Basic {LOGIN}\r\n\r\n");
+        assert!(heads.contains(&expected), "{heads:?}");
+    }
+    assert!(heads.iter().all(|head| !head.contains("localhost") && !head.contains(&direct.address().to_string())));
+    // The rules for addresses hold behind a proxy, too: it is never asked.
+    let refused = server.ask_for("orders", "private", &cloud("http://10.1.2.3/hook"));
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(refused.text().contains("10.1.2.3 is private or reserved"), "{}", refused.text());
+    assert!(!proxy.heads().iter().any(|head| head.contains("10.1.2.3")));
+    let unknown = server.ask_for("orders", "unknown", &cloud(&plain.url()).webhook("proxy", json!("elsewhere")));
+    let expected = "destination.properties.proxy is \\\"elsewhere\\\", which does not exist; allowed are none, egress";
+    assert!(unknown.status == 400 && unknown.text().contains(expected), "{}", unknown.text());
+}
+
+#[test]
+fn a_proxy_that_refuses_or_hangs_fails_the_attempt_and_is_told_without_its_credentials() {
+    let (proxy, folder) = (Proxy::start(), TempDir::new().expect("a folder"));
+    let file = password(&folder);
+    let mut settings = settings(&proxy, &file);
+    settings.push(("DELIVERY__RECONNECT_WAIT", "0s".to_owned()));
+    settings.push(("DELIVERY__IDLE_CONNECTION_WAIT", "50ms".to_owned()));
+    settings.push(("DELIVERY__SUSPEND_AFTER_FAILURES", "100".to_owned()));
+    let server = start(&settings);
+    let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let spec = cloud(&hook.url()).webhook("proxy", json!("egress")).webhook("responseTimeoutInSeconds", json!(1));
+    server.subscribe("orders", "hook", &spec.attempts(1));
+    let shown = server.get_subscription("orders", "hook").json();
+    assert_eq!(shown["properties"]["destination"]["properties"]["proxy"], "egress");
+    let asked = hook.requests().len();
+    let cases = [
+        (Mode::Refuse(407), "SocketError", "the proxy egress responded 407"),
+        (Mode::Refuse(502), "SocketError", "the proxy egress responded 502"),
+        (Mode::Hang, "TimedOut", "within 1s"),
+    ];
+    for (number, (mode, outcome, detail)) in cases.into_iter().enumerate() {
+        // The connection of the validation is idle; only a new one asks the proxy.
+        wait_for("no open connection", LONG, || hook.closed() == hook.connections());
+        proxy.set(mode);
+        server.publish("orders", &key, &load::body(&[number.to_string()], "/a"));
+        let path = format!("{}/ledger", subscription("orders", "hook"));
+        let ledger = || server.command("GET", &path, &Value::Null).text();
+        wait_for(detail, LONG, || ledger().contains(detail));
+        let ledger = ledger();
+        assert!(ledger.contains(outcome), "{detail}: {ledger}");
+        for secret in [PASSWORD, LOGIN] {
+            assert!(!ledger.contains(secret) && !server.logs().contains(secret), "shown: {secret}");
+        }
+    }
+    assert_eq!(hook.requests().len(), asked, "nothing went past the proxy");
+    proxy.set(Mode::Connect);
+    server.publish("orders", &key, &load::body(&["last".to_owned()], "/a"));
+    wait_for("the event", LONG, || server.counter("orders", "hook", "delivered") == 1);
+}
