@@ -10,7 +10,6 @@
 mod account;
 mod domain_topics;
 mod list;
-mod namespace_topics;
 mod namespaces;
 mod operation;
 pub mod path;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use actix_web::http::Method;
 
 use super::{
-    account, domain_topics, namespace_topics, namespaces,
+    account, domain_topics, namespaces,
     operation::{Operation, answer, delete, get, patch, post, put},
     provider, subscriptions, topics, unsupported,
 };
@@ -150,13 +150,13 @@ static NAMESPACE: [(&str, &[Operation]); 3] = [
 
 #[rustfmt::skip]
 static NAMESPACE_TOPICS: [Operation; 1] =
-    [get(answer!(c => namespace_topics::list(c.control, c.request, &c.path.namespace()?)), namespaces_doc::list_topics)];
+    [get(answer!(c => topics::list_in_namespace(c.control, c.request, &c.path.namespace()?)), namespaces_doc::list_topics)];
 
 #[rustfmt::skip]
 static NAMESPACE_TOPIC: [Operation; 4] = [
-    get(on_topic!(c, topic => namespace_topics::get(c.control, topic)), namespaces_doc::get_topic),
-    put(on_topic!(c, topic => namespace_topics::put(c.control, c.caller, topic.clone(), c.body).await), |c| namespace_topics::difference(c.control, &c.path.topic()?, c.body), namespaces_doc::put_topic),
-    patch(on_topic!(c, topic => namespace_topics::patch(c.control, c.caller, topic, c.body).await), namespaces_doc::patch_topic),
+    get(on_topic!(c, topic => topics::get(c.control, topic)), namespaces_doc::get_topic),
+    put(on_topic!(c, topic => topics::put(c.control, c.caller, topic.clone(), c.body).await), |c| topics::difference(c.control, c.path.topic()?, c.body), namespaces_doc::put_topic),
+    patch(on_topic!(c, topic => topics::patch(c.control, c.caller, topic, c.body).await), namespaces_doc::patch_topic),
     delete(on_topic!(c, topic => topics::delete(c.control, topic).await), namespaces_doc::delete_topic),
 ];
 

@@ -1,18 +1,27 @@
-//! Operations on topics and domains and their keys.
+//! Operations on topics, domains and namespace topics, and their keys.
 
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use base64::engine::general_purpose::STANDARD;
 use tracing::info;
 use uuid::Uuid;
 
-use super::{TopicPath, UnpagedList, list::PageRequest, path::AzureScope, topic};
+use super::{
+    TopicPath, UnpagedList,
+    list::PageRequest,
+    namespaces::namespace,
+    not_found,
+    path::{AzureScope, NamespacePath},
+    topic,
+};
 use crate::{
     admin::{
         AdminError, Control,
         auth::{AdminCaller, secret},
         model::{
+            Editions, InvalidRequest,
+            namespace::topic::{self as namespace_topic, NamespaceTopicSpec, NamespaceTopicView},
             provider, subscription,
             topic::{KeyName, TopicSpec, TopicView, set},
             value_of,
@@ -22,6 +31,7 @@ use crate::{
     control::{
         record::{
             azure_properties::Identity,
+            namespace::NamespaceRecord,
             topic::{AccessKeys, ArmScope, TopicKind, TopicRecord},
         },
         registry::TopicHandle,
@@ -59,9 +69,74 @@ pub(super) fn list(
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
+pub(super) fn list_in_namespace(
+    control: &Control,
+    request: &HttpRequest,
+    path: &NamespacePath,
+) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
+    let topics = control.registry.namespace_topics(namespace(control, path)?.name.as_str());
+    let keyed = topics.iter().map(|topic| topic.record()).map(|record| (record.key(), record)).collect();
+    let view = |record: &Arc<TopicRecord>| value_of(&NamespaceTopicView::new(record));
+    Ok(page.answer(keyed, |record| record.name.as_str(), view))
+}
+
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    let record = topic(control, path)?.record();
-    Ok(HttpResponse::Ok().json(TopicView::new(&record, &control.public_url)))
+    Ok(shown(control, HttpResponse::Ok(), &topic(control, path)?.record()))
+}
+
+fn shown(control: &Control, mut response: HttpResponseBuilder, record: &TopicRecord) -> HttpResponse {
+    match record.namespace {
+        Some(_) => response.json(NamespaceTopicView::new(record)),
+        None => response.json(TopicView::new(record, &control.public_url)),
+    }
+}
+
+/// What a body asks of a topic, a domain or a namespace topic.
+enum RequestedTopic {
+    Topic(Box<TopicSpec>),
+    InNamespace(NamespaceTopicSpec),
+}
+
+impl RequestedTopic {
+    fn put(path: &TopicPath, body: &[u8]) -> Result<Self, InvalidRequest> {
+        let name = path.name.as_str();
+        Ok(match path.namespace {
+            Some(_) => Self::InNamespace(NamespaceTopicSpec::put(name, body)?),
+            None => Self::Topic(Box::new(TopicSpec::put(path.kind, name, body)?)),
+        })
+    }
+
+    fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
+        Ok(match record.namespace {
+            Some(_) => Self::InNamespace(NamespaceTopicSpec::patch(record, body)?),
+            None => Self::Topic(Box::new(TopicSpec::patch(record, body)?)),
+        })
+    }
+
+    fn create(self, control: &Control, path: TopicPath) -> Result<TopicRecord, AdminError> {
+        let (name, keys) = (path.name.as_str(), new_keys()?);
+        Ok(match self {
+            Self::Topic(spec) => spec.create(name, path.scope, keys, &control.editions)?,
+            Self::InNamespace(spec) => {
+                let namespace = above(control, &path)?.ok_or_else(|| not_found(&path))?;
+                spec.create(name, &namespace, keys, &control.editions)?
+            }
+        })
+    }
+
+    fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
+        match self {
+            Self::Topic(spec) => spec.update(existing, editions),
+            Self::InNamespace(spec) => spec.update(existing, editions),
+        }
+    }
+}
+
+/// The namespace of a namespace topic, which must exist.
+fn above(control: &Control, path: &TopicPath) -> Result<Option<Arc<NamespaceRecord>>, AdminError> {
+    let above = path.namespace.clone().map(|name| NamespacePath { scope: path.scope.clone(), name });
+    above.map(|above| namespace(control, &above)).transpose()
 }
 
 pub(super) async fn put(
@@ -70,15 +145,16 @@ pub(super) async fn put(
     path: TopicPath,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let (existing, mut requested) = planned_change(control, path, body)?;
-    requested.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    save(control, requested).await
+    let (existing, mut planned) = planned_change(control, path, body)?;
+    planned.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+    Ok(shown(control, HttpResponse::Created(), &*save(control, planned).await?))
 }
 
 /// The changes that a PUT would make.
 pub(super) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
-    let (existing, requested) = planned_change(control, path, body)?;
-    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&requested)))
+    let set = if path.namespace.is_some() { namespace_topic::set } else { set };
+    let (existing, planned) = planned_change(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
 }
 
 /// The existing record, and the record after a PUT.
@@ -87,25 +163,23 @@ fn planned_change(
     path: TopicPath,
     body: &[u8],
 ) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
-    let wish = TopicSpec::put(path.kind, path.name.as_str(), body)?;
-    Ok(match control.registry.topic(&path.key()) {
-        Some(topic) => {
-            let existing = topic.record();
-            if !is_in_scope(&existing.scope, &path.scope) {
-                return Err(AdminError::Conflict(format!(
-                    "The name '{}' is taken: names of {} are unique in the server, and {} exists.",
-                    path.name,
-                    path.kind.path_segment(),
-                    existing.resource_id()
-                )));
-            }
-            (Some(existing), update(control, &topic, wish)?)
-        }
-        None => {
-            let new = wish.create(path.name.as_str(), path.scope, new_keys()?, &control.editions)?;
-            (None, identified(TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }, None))
-        }
-    })
+    let requested = RequestedTopic::put(&path, body)?;
+    above(control, &path)?;
+    let Some(topic) = control.registry.topic(&path.key()) else {
+        let new = requested.create(control, path)?;
+        let new = TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new };
+        return Ok((None, identified(new, None)));
+    };
+    let existing = topic.record();
+    if !is_in_scope(&existing.scope, &path.scope) {
+        return Err(AdminError::Conflict(format!(
+            "The name '{}' is taken: names of {} are unique in the server, and {} exists.",
+            path.name,
+            path.kind.path_segment(),
+            existing.resource_id()
+        )));
+    }
+    Ok((Some(existing), update(control, &topic, requested)?))
 }
 
 pub(super) async fn patch(
@@ -115,22 +189,27 @@ pub(super) async fn patch(
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let wish = TopicSpec::patch(&topic.record(), body)?;
-    let mut record = update(control, &topic, wish)?;
+    let requested = RequestedTopic::patch(&topic.record(), body)?;
+    let mut record = update(control, &topic, requested)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
-    save(control, record).await
+    let saved = save(control, record).await?;
+    // As in Azure.
+    let response = if saved.namespace.is_some() { HttpResponse::Ok() } else { HttpResponse::Created() };
+    Ok(shown(control, response, &saved))
 }
 
-/// Another edition is refused while an event subscription exceeds its limits.
-fn update(control: &Control, topic: &TopicHandle, wish: TopicSpec) -> Result<TopicRecord, AdminError> {
+/// Another edition or a shorter retention is refused while an event subscription exceeds its limits.
+fn update(control: &Control, topic: &TopicHandle, requested: RequestedTopic) -> Result<TopicRecord, AdminError> {
     let existing = topic.record();
-    let record = wish.update(&existing, &control.editions)?;
-    if record.edition != existing.edition {
-        let ranges = control.editions.ranges(&record.edition)?;
-        let requested = control.registry.all_provisioned(topic).into_iter().map(|requested| requested.record);
-        for subscription in topic.subscriptions().into_iter().chain(requested) {
-            subscription::fits(&subscription, ranges)?;
+    let record = requested.update(&existing, &control.editions)?;
+    let is_other = record.edition != existing.edition;
+    let ranges = is_other.then(|| control.editions.ranges(&record.edition)).transpose()?;
+    let planned = control.registry.all_provisioned(topic).into_iter().map(|planned| planned.record);
+    for subscription in topic.subscriptions().into_iter().chain(planned) {
+        if record.namespace.is_some() {
+            namespace_topic::fits(&subscription, &record)?;
         }
+        ranges.map_or(Ok(()), |ranges| subscription::fits(&subscription, ranges))?;
     }
     Ok(identified(record, Some(&existing)))
 }
@@ -149,10 +228,10 @@ pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identit
     }
 }
 
-async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, AdminError> {
+async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
-    Ok(HttpResponse::Created().json(TopicView::new(&saved, &control.public_url)))
+    Ok(saved)
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
