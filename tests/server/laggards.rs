@@ -1,10 +1,18 @@
 //! Many subscriptions that are behind after a crash: they read in turns, and memory stays bounded.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::LONG;
+use gridhook::{
+    control::{record::subscription::SubscriptionRecord, registry::ChangeBasis},
+    event::Schema,
+    policy::filter::Filter,
+};
+use serde_json::json;
+
+use super::{LONG, in_store, many};
 use crate::support::{
     load,
+    port::ReservedPort,
     server::{Server, SubscriptionSpec, wait_for},
     sink::{Behavior, Sink},
 };
@@ -48,4 +56,60 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
     std::thread::sleep(Duration::from_millis(50));
     println!("{SUBSCRIPTIONS} that are behind: {} MiB, {} MiB at most", before >> 20, server.most_resident() >> 20);
     assert!(server.most_resident() < ENOUGH + (100 << 20), "{} MiB", server.most_resident() >> 20);
+}
+
+#[test]
+fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
+    let laggards = many(1_000, 10_000);
+    let settings = [
+        ("DELIVERY__CONCURRENCY", "1"),
+        ("LIMITS__READ_BYTES", "8 MiB"),
+        ("TOPIC__RECENT_EVENTS_BYTES", "1 MiB"),
+        ("PUBLISH__EVENTS_PER_SECOND", "0"),
+        ("PUBLISH__BYTES_PER_SECOND", "0"),
+    ];
+    let mut server = Server::start(&settings);
+    let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
+    server.terminate();
+    // Nobody listens there, so that no connection has to be kept for each of them.
+    let nobody = ReservedPort::new();
+    let endpoint = format!("http://{}/", nobody.address);
+    in_store(&server, async |registry| {
+        let puts = (0..laggards).map(|number| {
+            let (registry, record) = (Arc::clone(&registry), record(&format!("hook-{number}"), &endpoint));
+            async move { registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("it is put") }
+        });
+        futures_util::future::join_all(puts).await;
+    });
+    server.restart();
+    let idle = server.resident();
+    let pad = "/".repeat(2_000);
+    for request in 0..20 {
+        let ids: Vec<String> = (0..100).map(|number| format!("{request}-{number}")).collect();
+        server.publish("orders", &key, &load::body(&ids, &pad));
+    }
+    server.kill_9();
+    server.restart();
+    // One in fifty stands for all: they have their turns in a row.
+    for number in (0..laggards).step_by(50) {
+        let name = format!("hook-{number}");
+        wait_for(&name, LONG, || server.status("orders", &name)["counters"]["requestsFailed"].as_u64() > Some(0));
+    }
+    let most = server.most_resident();
+    println!("{laggards} that are behind: {} MiB while idle, {} MiB at most", idle >> 20, most >> 20);
+    // Each that read half a MiB without a common bound: 500 MiB of a thousand.
+    let bound = idle + (200 << 20) + laggards as u64 * (32 << 10);
+    assert!(most < bound, "{} MiB, {} MiB while idle", most >> 20, idle >> 20);
+}
+
+fn record(name: &str, endpoint: &str) -> SubscriptionRecord {
+    let json = json!({
+        "number": 0, "version": 0, "name": name,
+        "webhook": {"endpoint_url": endpoint, "max_events_per_batch": 1, "preferred_batch_size_in_kilobytes": 64},
+        "filter": serde_json::to_value(Filter::default()).expect("a record"),
+        "delivery_schema": serde_json::to_value(Schema::EventGrid).expect("a record"),
+        "retry": {"max_delivery_attempts": 30, "event_time_to_live_in_minutes": 1440},
+        "dead_letter": null, "labels": [],
+    });
+    serde_json::from_value(json).expect("a record")
 }

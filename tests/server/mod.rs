@@ -63,12 +63,21 @@ mod trace;
 mod transform;
 mod watch;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use gridhook::event::Timestamp;
+use gridhook::{
+    clock::Clock,
+    control::registry::Registry,
+    event::Timestamp,
+    journal::{self, Journal},
+    store::{
+        Store,
+        rocks::{RocksOptions, RocksStore},
+    },
+};
 
 use crate::support::{
-    load,
+    load, publisher,
     server::{Server, wait_for},
     sink::{self, Sink},
 };
@@ -79,6 +88,38 @@ const LONG: Duration = Duration::from_secs(60);
 /// `usual`, or `soak` where there is time.
 pub(crate) fn many(usual: usize, soak: usize) -> usize {
     if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
+}
+
+/// Changes the store of a server that is down.
+fn in_store(server: &Server, change: impl AsyncFnOnce(Arc<Registry>)) {
+    let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
+    let options = journal::JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1 << 20,
+        limits: journal::BacklogLimits::default(),
+    };
+    let (journal, writer) = Journal::start(
+        Arc::clone(&store) as Arc<dyn Store>,
+        Clock::system(),
+        options,
+        Box::new(|_, _| {}),
+        Box::new(|error| panic!("{error}")),
+    )
+    .expect("a sound store");
+    // The edition of the tests is the server's business.
+    let mut rules = publisher::rules();
+    rules.subscriptions_max = 10_000;
+    let edition = Arc::clone(&rules.editions["namespace"]);
+    rules.editions.insert("namespaces".to_owned(), edition);
+    actix_rt::System::new().block_on(async {
+        let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
+        change(Arc::new(registry)).await;
+    });
+    journal.close();
+    drop(journal);
+    writer.join();
+    // The reader releases it when no client waits any more; with the last one the folder is free.
+    wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
 }
 
 /// Nothing is pending, nothing is on its way and everything was read. An event that failed three times, with probes at the

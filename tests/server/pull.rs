@@ -18,25 +18,18 @@ use std::{
 };
 
 use gridhook::{
-    clock::Clock,
     control::{
         record::{subscription::SubscriptionRecord, topic::key_in_namespace},
-        registry::{ChangeBasis, Registry},
+        registry::ChangeBasis,
     },
     event::Schema,
-    journal::{self, Journal},
     policy::filter::Filter,
-    store::{
-        Store,
-        rocks::{RocksOptions, RocksStore},
-    },
 };
 use serde_json::{Value, json};
 
-use super::{LONG, many};
+use super::{LONG, in_store, many};
 use crate::support::{
     http::{Answer, Client},
-    publisher,
     server::{Server, wait_for},
 };
 
@@ -68,36 +61,10 @@ fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), 
         "dead_letter": dead_letter, "labels": [],
     }))
     .expect("a record");
-    let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
-    let options = journal::JournalOptions {
-        outcome_wait: Duration::ZERO,
-        group_bytes: 1 << 20,
-        limits: journal::BacklogLimits::default(),
-    };
-    let (journal, writer) = Journal::start(
-        Arc::clone(&store) as Arc<dyn Store>,
-        Clock::system(),
-        options,
-        Box::new(|_, _| {}),
-        Box::new(|error| panic!("{error}")),
-    )
-    .expect("a sound store");
-    // The edition of the tests is the server's business.
-    let mut rules = publisher::rules();
-    let edition = Arc::clone(&rules.editions["namespace"]);
-    rules.editions.insert("namespaces".to_owned(), edition);
-    actix_rt::System::new().block_on(async {
-        let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
-        Arc::new(registry)
-            .put_subscription(&key_in_namespace("plant", "heat"), record, ChangeBasis::Any)
-            .await
-            .expect("it is put");
+    in_store(server, async |registry| {
+        let key = key_in_namespace("plant", "heat");
+        registry.put_subscription(&key, record, ChangeBasis::Any).await.expect("it is put");
     });
-    journal.close();
-    drop(journal);
-    writer.join();
-    // The reader releases it when no client waits any more; with the last one the folder is free.
-    wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
 }
 
 /// One client.
