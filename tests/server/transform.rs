@@ -127,3 +127,36 @@ fn a_transformation_is_tested_before_it_is_put_and_refused_with_its_place() {
     let own = server.admin("POST", &format!("{}/testTransform", subscription("orders", "hook")), &json!({"last": 1}));
     assert_eq!(own.json()["results"], json!([{"id": "2", "body": "{}"}]), "{}", own.text());
 }
+
+#[test]
+fn push_delivery_of_a_namespace_is_transformed_and_pull_delivery_is_refused() {
+    let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
+    let namespace = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant";
+    let topic = format!("{namespace}/topics/heat");
+    server.command("PUT", namespace, &json!({"location": "local"}));
+    server.command("PUT", &topic, &json!({}));
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let hook = format!("{topic}/eventSubscriptions/hook");
+    let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}});
+    let pushed = json!({"properties": {
+        "deliveryConfiguration": {"deliveryMode": "Push", "push": {"destination": destination}},
+        "transform": {"body": "{kind: type}", "method": "PUT"},
+    }});
+    server.command("PUT", &hook, &pushed);
+    let update = ["subscriptions", "update", &topic, "hook", "--transform", "{kind: type, n: data.n}"];
+    operator(&server, &update).expect("the method stays");
+    let shown = server.command("GET", &hook, &Value::Null).json();
+    assert_eq!(shown["properties"]["transform"], json!({"body": "{kind: type, n: data.n}", "method": "PUT"}));
+    let event = json!({"specversion": "1.0", "id": "1", "source": "/a", "type": "Made", "data": {"n": 3}});
+    server.command("POST", &format!("{topic}/publish"), &event);
+    wait_for("a delivery", LONG, || !endpoint.requests().is_empty());
+    let request = endpoint.requests().swap_remove(0);
+    assert!(request.head.starts_with("PUT /hook?code=1 "), "{}", request.head);
+    assert_eq!(String::from_utf8_lossy(&request.body), r#"{"kind":"Made","n":3}"#);
+
+    let pulled =
+        json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}, "transform": {"body": "type"}}});
+    let refused = server.admin("PUT", &format!("{topic}/eventSubscriptions/pulled"), &pulled);
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(refused.text().contains("deliveryMode is Queue; allowed is Push"), "{}", refused.text());
+}

@@ -181,9 +181,8 @@ impl SubscriptionSpecArgs {
                 return Err(ClientError::Input(text.to_owned()));
             }
         };
-        if self.transform.is_some() {
-            let text = "--transform is not allowed for event subscriptions of namespaces";
-            return Err(ClientError::Input(text.to_owned()));
+        if is_pulled && self.transform.is_some() {
+            return Err(ClientError::Input("--transform is not allowed with pull delivery".to_owned()));
         }
         if !self.labels.is_empty() {
             return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
@@ -216,6 +215,7 @@ impl SubscriptionSpecArgs {
             ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
             ("filtersConfiguration.includedEventTypes".to_owned(), list(&self.event_types)),
             ("filtersConfiguration.filters".to_owned(), (!filters.is_empty()).then(|| filters.into())),
+            ("transform.body".to_owned(), text(&self.transform)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("ordering.key".to_owned(), text(&self.ordering_key)),
             ("startsFrom".to_owned(), text(&self.starts_from)),

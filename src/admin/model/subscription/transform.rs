@@ -31,6 +31,9 @@ pub(in crate::admin) struct TransformSchema {
 
 /// Checks `transform` for an event subscription with these other properties.
 pub(in crate::admin) fn program(transform: &Transform, record: &SubscriptionRecord) -> Result<Program, InvalidRequest> {
+    if record.is_pulled() {
+        return Err(InvalidRequest::new("transform", "is set, and deliveryMode is Queue; allowed is Push"));
+    }
     if let Some(kind) = record.endpoint_type().filter(|kind| !["WebHook", "AzureFunction"].contains(kind)) {
         let problem = format!("is set, and the destination is {kind}; allowed are WebHook and AzureFunction");
         return Err(InvalidRequest::new("transform", problem));

@@ -5,7 +5,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{DestinationBody, DestinationSchema, dead_letter};
-use crate::admin::model::subscription::{OrderingBody, advanced};
+use crate::{
+    admin::model::subscription::{OrderingBody, advanced, transform::TransformSchema},
+    policy::transform::Transform,
+};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +27,10 @@ pub(in crate::admin) struct NamespaceSubscriptionProperties {
     #[schema(example = "CloudEventSchemaV1_0")]
     pub(super) event_delivery_schema: Option<String>,
     pub(super) filters_configuration: Option<FiltersConfiguration>,
+    /// What push delivery sends instead of an event
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<TransformSchema>)]
+    pub(super) transform: Option<Transform>,
     /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]

@@ -10,7 +10,7 @@ use self::body::{DeliveryConfiguration, FiltersConfiguration, PushInfo, QueueInf
 pub(in crate::admin) use self::body::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties};
 use super::{
     DELIVERY_SCHEMAS, DestinationBody, DestinationSchema, FilterBody, STORAGE_BLOB, advanced, attribute, check,
-    destination, secrets,
+    destination, secrets, transform,
 };
 use crate::{
     admin::model::{
@@ -252,7 +252,7 @@ fn record(
     let (dead_letter, of_dead_letters) = place.map_err(|invalid| under(invalid.under(dead_letter::KEY)))?.unzip();
     let attempts = ranges.attempts.check("maxDeliveryCount", terms.max_delivery_count);
     let minutes = time_to_live(topic, ranges, terms.event_time_to_live.as_deref());
-    Ok(SubscriptionRecord {
+    let record = SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
         name: name.clone(),
@@ -261,7 +261,7 @@ fn record(
         resource,
         filter: filter(properties.filters_configuration.unwrap_or_default(), ranges)?,
         delivery_schema,
-        transform: None,
+        transform: properties.transform,
         retry: RetryPolicy {
             max_delivery_attempts: attempts.map_err(under)?,
             event_time_to_live_in_minutes: minutes.map_err(under)?,
@@ -276,7 +276,9 @@ fn record(
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
         system_data: None,
-    })
+    };
+    record.transform.as_ref().map(|given| transform::program(given, &record)).transpose()?;
+    Ok(record)
 }
 
 /// The error of a mode that does not fit the given settings.
@@ -330,6 +332,7 @@ pub(super) fn settable(record: &SubscriptionRecord) -> Value {
             included_event_types: record.filter.included_event_types.clone(),
             filters: (!filters.is_empty()).then(|| filters.iter().map(value_of).collect()),
         }),
+        transform: record.transform.clone(),
         expiration_time_utc: record.expires.map(|expires| expires.to_string()),
         ordering: check::ordering_body(record.order_key.as_ref()),
         starts_from: record.starts_from.map(|starts| starts.at.to_string()),
