@@ -381,7 +381,7 @@ fn scene(module: &str) -> Option<Scene> {
             Scene { before: "", replaced: &[("PT10M", "PT10M\ngridhook topics update orders --duplicate-window off")] }
         }
         "server::publish" => Scene { before: "order 12 > events.json", replaced: &[] },
-        "server::tokens" | "server::audit" => Scene { before: "", replaced: &[] },
+        "server::tokens" | "server::audit" | "server::event_types" => Scene { before: "", replaced: &[] },
         "config" => Scene { before: "", replaced: &[("--config gridhook.toml", "--config config/gridhook.toml")] },
         // These go on until they are stopped.
         "server::watch" => Scene {

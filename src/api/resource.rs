@@ -40,6 +40,7 @@ pub struct TopicProperties {
     pub edition: Option<String>,
     pub event_retention_in_days: Option<u64>,
     pub duplicate_detection_history_time_window: Option<String>,
+    pub schema_validation: Option<String>,
     pub disable_local_auth: Option<bool>,
     pub public_network_access: Option<String>,
     pub inbound_ip_rules: Option<Vec<InboundIpRule>>,
@@ -50,6 +51,33 @@ pub struct TopicProperties {
 #[serde(rename_all = "camelCase")]
 pub struct InboundIpRule {
     pub ip_mask: String,
+}
+
+/// An event type of a topic.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DeclaredEventType {
+    pub name: String,
+    pub properties: DeclaredEventTypeProperties,
+}
+
+/// The properties of an event type.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DeclaredEventTypeProperties {
+    pub description: Option<String>,
+    #[serde(default)]
+    pub deprecated: bool,
+    #[serde(default)]
+    pub versions: BTreeMap<String, DeclaredVersion>,
+}
+
+/// A version of an event type.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DeclaredVersion {
+    pub schema: Option<Value>,
+    #[serde(default)]
+    pub examples: Vec<Value>,
+    #[serde(default)]
+    pub deprecated: bool,
 }
 
 /// The access keys of a resource.

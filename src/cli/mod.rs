@@ -16,6 +16,7 @@ pub mod context;
 pub mod control_records;
 pub mod dead_letters;
 pub mod destination;
+pub mod event_types;
 pub mod explain;
 mod format;
 pub mod fsck;
@@ -103,6 +104,9 @@ commands! {
     Config(config::ConfigArgs) => |command, program| Ok(command.run(program.check)?.into()),
     /// Manage topics, domains and namespaces, and their access keys
     Topics(topics::Topics) => |command, _| block_on(command.run()),
+    /// List, show, create and delete event types with their schemas
+    #[command(name = "event-types")]
+    EventTypes(event_types::EventTypes) => |command, _| block_on(command.run()),
     /// Manage, hold and probe event subscriptions; test their filters
     Subscriptions(subscriptions::Subscriptions) => |command, _| block_on(command.run(&Clock::system())),
     /// Follow published events and delivery outcomes live
@@ -163,7 +167,7 @@ commands! {
 /// The groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 9] = [
     ("Run a server", &["serve", "health", "server", "clock", "config"]),
-    ("Set up topics", &["topics", "subscriptions", "apply"]),
+    ("Set up topics", &["topics", "event-types", "subscriptions", "apply"]),
     ("Publish and observe", &["publish", "listen", "tail", "top"]),
     ("Trace an event", &["explain", "trace", "ledger"]),
     ("Deliver again", &["dead-letters", "replay"]),

@@ -3,6 +3,7 @@
 //! - [`record`] defines the stored records, as JSON: a field added later has a default and needs no new format.
 //! - [`registry`] changes these records and looks up topics and subscriptions.
 //! - [`validation`] runs the validation handshake before an endpoint receives events.
+//! - [`catalogue`] checks events against the schemas of their types.
 //! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
 //! - [`audit`] records what operators do.
 //! - [`system_events`] takes events about the server itself to its system topic.
@@ -10,6 +11,7 @@
 //! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
 
 pub mod audit;
+pub mod catalogue;
 pub mod expiry;
 pub mod filter_versions;
 pub mod record;

@@ -15,6 +15,7 @@ use crate::metrics::{Counter, DURATIONS, Histogram, HistogramCounts};
 pub struct TopicMeter {
     unmatched: Counter,
     duplicates: Counter,
+    nonconforming: Counter,
     /// Created with the first request.
     latency: OnceLock<Box<Histogram>>,
     refused: Mutex<BTreeMap<PublishRefusal, u64>>,
@@ -36,6 +37,8 @@ pub struct PublishCounts {
     pub unmatched: u64,
     /// Events that were not stored because they are duplicates.
     pub duplicates: u64,
+    /// Events that were stored although their data does not match its schema.
+    pub nonconforming: u64,
     /// Durations of accepted requests.
     pub latency: HistogramCounts,
     /// Refused requests by reason.
@@ -45,7 +48,8 @@ pub struct PublishCounts {
 impl PublishCounts {
     /// Zero counters.
     pub fn none() -> Self {
-        Self { unmatched: 0, duplicates: 0, latency: HistogramCounts::none(&DURATIONS), refused: BTreeMap::new() }
+        let latency = HistogramCounts::none(&DURATIONS);
+        Self { unmatched: 0, duplicates: 0, nonconforming: 0, latency, refused: BTreeMap::new() }
     }
 }
 
@@ -70,11 +74,19 @@ impl TopicMeter {
         self.duplicates.add(events);
     }
 
+    /// Counts events that were stored although their data does not match its schema. Returns the count before.
+    pub(crate) fn nonconforming(&self, events: u64) -> u64 {
+        let before = self.nonconforming.get();
+        self.nonconforming.add(events);
+        before
+    }
+
     /// A snapshot of the counters.
     pub fn publishing(&self) -> PublishCounts {
         PublishCounts {
             unmatched: self.unmatched.get(),
             duplicates: self.duplicates.get(),
+            nonconforming: self.nonconforming.get(),
             latency: self.latency.get().map_or_else(|| HistogramCounts::none(&DURATIONS), |latency| latency.counts()),
             refused: self.lock().clone(),
         }

@@ -34,7 +34,7 @@ use super::{
     in_flight_bytes::{self, InFlightBytes, Permit},
     namespace::{self, PublishRoute},
     rate::PublishThrottle,
-    schema::{self, EventTarget, RequestContent},
+    schema::{self, EventTarget, Nonconforming, RequestContent},
     traced::{TracedPublish, TracedRequest},
 };
 use crate::{
@@ -53,6 +53,9 @@ use crate::{
 
 /// The initial buffer of a body, enough for most.
 const PREPARED_BYTES: usize = 16 * 1024;
+
+/// One of 1,000 events that do not match their schema is logged: a publisher's mistake is in each of its events.
+const LOGGED_EVERY: u64 = 1_000;
 
 /// The prefix of attribute headers in the binary mode of CloudEvents.
 const ATTRIBUTE: &str = "ce-";
@@ -276,13 +279,14 @@ impl Publisher {
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let record = topic.record();
-        let target = EventTarget::of(&record);
+        let target = EventTarget::of(&record).checking(topic.catalogue());
         let content = content(headers, target.schema);
         let traced = TracedRequest::begin(&self.tracer, headers, (target.schema, &content), &body, began);
         let draft = match &traced {
             Some(traced) => schema::read_traced(&target, &content, &body, limits, &traced.stored())?,
             None => schema::read(&target, &content, &body, limits)?,
         };
+        note_nonconforming(topic, &target);
         let (events, bytes, asked) = (draft.count(), body.len(), self.clock.now());
         self.throttle.take(topic.partition(), events, bytes, asked);
         drop(body);
@@ -332,7 +336,9 @@ impl Publisher {
             let (record, body) = (topic.record(), Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat()));
             let content =
                 RequestContent { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
-            let draft = schema::read(&EventTarget::of(&record), &content, &body, &self.limits)?;
+            let target = EventTarget::of(&record).checking(topic.catalogue());
+            let draft = schema::read(&target, &content, &body, &self.limits)?;
+            note_nonconforming(topic, &target);
             match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
                 Ok(_) => Ok(()),
                 Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
@@ -423,6 +429,15 @@ impl Publisher {
     /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond_in_namespace(Uuid::new_v4(), self.clock.now())
+    }
+}
+
+/// Counts the events whose data does not match, and logs one of a thousand.
+fn note_nonconforming(topic: &TopicHandle, target: &EventTarget) {
+    let Some(Nonconforming { events, first }) = target.take_nonconforming() else { return };
+    let before = topic.meter().nonconforming(events);
+    if before == 0 || before / LOGGED_EVERY != (before + events) / LOGGED_EVERY {
+        tracing::warn!(topic = %topic.record().name, events = before + events, first, "events do not match their schema");
     }
 }
 

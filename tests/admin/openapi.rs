@@ -144,7 +144,11 @@ async fn the_examples_of_the_description_are_taken() {
     let is_supported = |item: &Value| item["put"]["tags"] != json!(["not supported"]);
     let mut puts: Vec<_> = paths.iter().filter(|(_, item)| !item["put"].is_null() && is_supported(item)).collect();
     puts.sort_by_key(|(path, _)| path.len());
-    assert_eq!(puts.len(), 12, "topics, domains, namespaces, the topics of both, and seven ways to a subscription");
+    assert_eq!(
+        puts.len(),
+        14,
+        "topics, domains, the event types of both, namespaces, the topics of both, and seven ways to a subscription"
+    );
     for (path, item) in puts {
         let real = filled(&document, path, item, |_, example| example.to_owned());
         for method in ["put", "patch"] {

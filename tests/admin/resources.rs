@@ -79,7 +79,7 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let rules = json!([{"ipMask": "10.0.0.0/8", "action": "Allow"}]);
-    let body = json!({"tags": {"a": "b"}, "properties": {"inboundIpRules": rules, "disableLocalAuth": false, "duplicateDetectionHistoryTimeWindow": "P1DT90S"}});
+    let body = json!({"tags": {"a": "b"}, "properties": {"inboundIpRules": rules, "disableLocalAuth": false, "duplicateDetectionHistoryTimeWindow": "P1DT90S", "schemaValidation": "warn"}});
     put(&control, &topic, body).await;
     let TopicResource { id, location, tags, properties } = get(&control, &topic).await;
     let TopicProperties {
@@ -88,12 +88,14 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
         edition,
         event_retention_in_days: _,
         duplicate_detection_history_time_window,
+        schema_validation,
         disable_local_auth,
         public_network_access,
         inbound_ip_rules,
     } = properties;
     assert_eq!((id, location.as_deref(), tags.map(|tags| tags.len())), (topic.clone(), Some("local"), Some(1)));
     assert_eq!(duplicate_detection_history_time_window.as_deref(), Some("P1DT1M30S"));
+    assert_eq!(schema_validation.as_deref(), Some("warn"));
     assert!(endpoint.is_some() && input_schema.is_some() && edition.is_some() && public_network_access.is_some());
     assert_eq!((disable_local_auth, inbound_ip_rules.map(|rules| rules.len())), (Some(false), Some(1)));
 

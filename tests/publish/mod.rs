@@ -9,6 +9,7 @@ mod domains;
 mod duplicates;
 mod encoding;
 mod event_grid;
+mod event_types;
 mod fuzz;
 mod garbage;
 mod host;

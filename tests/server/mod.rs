@@ -22,6 +22,7 @@ mod domains;
 mod duplicates;
 mod egress_proxy;
 mod endpoint_return;
+mod event_types;
 mod explain;
 mod fan_out;
 mod faults;

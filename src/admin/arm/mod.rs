@@ -9,6 +9,7 @@
 
 mod account;
 mod domain_topics;
+pub(in crate::admin) mod event_types;
 mod list;
 mod namespaces;
 mod operation;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use actix_web::http::Method;
 
 use super::{
-    account, domain_topics, namespaces,
+    account, domain_topics, event_types, namespaces,
     operation::{Operation, answer, delete, get, patch, post, put},
     provider, subscriptions, topics, unsupported,
 };
@@ -117,8 +117,14 @@ static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
 
 /// Operations on topics and domains, which topics of namespaces do not have.
 #[rustfmt::skip]
-static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
+static TOPIC_LISTS: [(&str, &[Operation]); 4] = [
     ("/providers/Microsoft.EventGrid/eventTypes", &[get(on_topic!(c, topic => topics::event_types(c.control, topic)), topics_doc::event_types)]),
+    ("/eventTypes", &[get(on_topic!(c, topic => event_types::list(c.control, topic)), topics_doc::list_event_types)]),
+    ("/eventTypes/{eventTypeName}", &[
+        get(on_topic!(c, topic => event_types::get(c.control, topic, c.path.name("eventTypeName")?)), topics_doc::get_event_type),
+        put(on_topic!(c, topic => event_types::put(c, topic, c.path.name("eventTypeName")?).await), |c| event_types::difference(c.control, &c.path.topic()?, c.path.name("eventTypeName")?, c.body), topics_doc::put_event_type),
+        delete(on_topic!(c, topic => event_types::delete(c.input, topic, c.path.name("eventTypeName")?).await), topics_doc::delete_event_type),
+    ]),
     ("/privateEndpointConnections", &[get(on_topic!(c, topic => topics::private_endpoint_connections(c.control, topic)), topics_doc::private_endpoint_connections)]),
 ];
 

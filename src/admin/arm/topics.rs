@@ -163,7 +163,7 @@ fn planned_change(
     path: TopicPath,
     body: &[u8],
 ) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
-    let requested = RequestedTopic::put(&path, body)?;
+    let mut requested = RequestedTopic::put(&path, body)?;
     above(control, &path)?;
     let Some(topic) = control.registry.topic(&path.key()) else {
         let new = requested.create(control, path)?;
@@ -178,6 +178,9 @@ fn planned_change(
             path.kind.path_segment(),
             existing.resource_id()
         )));
+    }
+    if let RequestedTopic::Topic(spec) = &mut requested {
+        spec.keep_event_types(&existing);
     }
     Ok((Some(existing), update(control, &topic, requested)?))
 }
@@ -228,7 +231,7 @@ pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identit
     }
 }
 
-async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+pub(super) async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(saved)

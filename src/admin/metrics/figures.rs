@@ -90,6 +90,7 @@ impl Merge for TopicCounters {
         self.bytes = how(self.bytes, other.bytes);
         self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
         self.publishing.duplicates = how(self.publishing.duplicates, other.publishing.duplicates);
+        self.publishing.nonconforming = how(self.publishing.nonconforming, other.publishing.nonconforming);
         self.publishing.latency.merge(&other.publishing.latency, how);
         merge_map(&mut self.publishing.refused, &other.publishing.refused, how);
         merge_ends(&mut self.ends, other.ends, how);

@@ -107,11 +107,12 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
 fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     type Of = fn(&TopicFigures) -> u64;
     #[rustfmt::skip]
-    let ones: [(MetricFamily, Of); 6] = [
+    let ones: [(MetricFamily, Of); 7] = [
         (counter("gridhook_topic_published_events_total", "Acknowledged events."), |topic| topic.sums.events),
         (counter("gridhook_topic_published_bytes_total", "Bytes of acknowledged events in the log."), |topic| topic.sums.bytes),
         (counter("gridhook_topic_unmatched_events_total", "Events that matched no filter, since the process started."), |topic| topic.sums.publishing.unmatched),
         (counter("gridhook_topic_duplicate_events_total", "Events that were acknowledged and not stored, because their ids were published within the window of duplicate detection, since the process started."), |topic| topic.sums.publishing.duplicates),
+        (counter("gridhook_topic_nonconforming_events_total", "Events that were stored although their data does not match the schema of their type, since the process started."), |topic| topic.sums.publishing.nonconforming),
         (gauge("gridhook_topic_subscriptions", "Number of event subscriptions."), |topic| topic.subscriptions),
         (gauge("gridhook_topic_backlog_full", "Whether publishes are refused because the backlog has reached journal.backlog_max."), |topic| topic.full),
     ];

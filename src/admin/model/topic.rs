@@ -15,10 +15,13 @@ use super::{
     drop_read_only, merge, parse, read, refuse_unsupported, value_of,
 };
 use crate::{
-    control::record::{
-        azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
-        ingress::{IpRule, PublicNetworkAccess},
-        topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
+    control::{
+        catalogue::{self, InvalidCatalogue},
+        record::{
+            azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
+            ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
+            topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
+        },
     },
     event::{Name, Schema},
 };
@@ -59,7 +62,7 @@ pub(super) const PUBLIC_NETWORK_ACCESS: Enumeration = ("properties.publicNetwork
 /// Values of `action` of their IP rules.
 pub(super) const IP_RULE_ACTION: Enumeration = ("properties.inboundIpRules.[].action", &["Allow"]);
 
-const ENUMERATIONS: [Enumeration; 9] = [
+const ENUMERATIONS: [Enumeration; 10] = [
     IDENTITY_TYPE,
     PUBLIC_NETWORK_ACCESS,
     IP_RULE_ACTION,
@@ -69,6 +72,7 @@ const ENUMERATIONS: [Enumeration; 9] = [
     ("properties.inputSchemaMapping.inputSchemaMappingType", &["Json"]),
     ("properties.dataResidencyBoundary", &["WithinGeopair", "WithinRegion"]),
     ("properties.eventTypeInfo.kind", &["Inline"]),
+    ("properties.schemaValidation", &["off", "warn", "refuse"]),
 ];
 
 /// The body of a request.
@@ -111,6 +115,9 @@ struct TopicBodyProperties {
     input_schema_mapping: Option<ingress::MappingBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate_detection_history_time_window: Option<String>,
+    /// Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_validation: Option<SchemaValidation>,
     data_residency_boundary: Option<DataResidency>,
     minimum_tls_version_allowed: Option<TlsVersion>,
     event_type_info: Option<EventTypeInfo>,
@@ -164,6 +171,9 @@ impl TopicSpec {
                 return Err(InvalidRequest::new(key, "applies only to domains, and this is a topic; leave it out"));
             }
         }
+        if let Some(info) = &properties.event_type_info {
+            check_event_types(info)?;
+        }
         Ok(Self {
             kind,
             location: body.location,
@@ -176,6 +186,7 @@ impl TopicSpec {
                 inbound_ip_rules: properties.inbound_ip_rules,
                 input_schema_mapping: properties.input_schema_mapping,
                 duplicate_detection_history_time_window: properties.duplicate_detection_history_time_window,
+                schema_validation: properties.schema_validation,
             },
             auto_create,
             auto_delete,
@@ -189,6 +200,13 @@ impl TopicSpec {
                 event_type_info: properties.event_type_info,
             },
         })
+    }
+
+    /// Keeps the event types of `existing`, if the body omits them: they may have been put one by one.
+    pub fn keep_event_types(&mut self, existing: &TopicRecord) {
+        if self.kept.event_type_info.is_none() {
+            self.kept.event_type_info.clone_from(&existing.kept.event_type_info);
+        }
     }
 
     /// A new topic or domain.
@@ -261,6 +279,14 @@ impl TopicSpec {
     }
 }
 
+/// Checks the event types of a topic.
+pub(in crate::admin) fn check_event_types(info: &EventTypeInfo) -> Result<(), InvalidRequest> {
+    catalogue::check(info).map_err(|InvalidCatalogue { at, problem }| {
+        let dot = if at.is_empty() { "" } else { "." };
+        InvalidRequest::new(format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"), problem)
+    })
+}
+
 /// Checks the name of a topic, domain or namespace; some names are reserved by Event Grid.
 pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidRequest> {
     check_name(what, name, 50)?;
@@ -329,6 +355,7 @@ fn settable(record: &TopicRecord) -> TopicBody {
         inbound_ip_rules,
         input_schema_mapping,
         duplicate_detection_history_time_window,
+        schema_validation,
     } = ingress::IngressBody::of(&record.ingress);
     TopicBody {
         name: None,
@@ -346,6 +373,7 @@ fn settable(record: &TopicRecord) -> TopicBody {
             inbound_ip_rules,
             input_schema_mapping,
             duplicate_detection_history_time_window,
+            schema_validation,
             data_residency_boundary,
             minimum_tls_version_allowed,
             event_type_info,

@@ -208,6 +208,7 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
             "domainName" | "domain" => ("Name of the domain", "shops"),
             "namespaceName" | "namespace" => ("Name of the namespace", "plant"),
             "domainTopicName" => ("Name of the domain topic", "berlin"),
+            "eventTypeName" => ("Name of the event type", "Order.Placed"),
             "eventSubscriptionName" => ("Name of the event subscription", "billing"),
             "sequence" => ("Sequence number of the event", "1"),
             "replayId" => ("Id of the replay", "16"),

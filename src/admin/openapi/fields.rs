@@ -290,6 +290,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("schedule", "Waits between attempts, or the edition that has them; default the schedule of the topic's edition"),
     ("schema", "Schema of the event"),
     ("schemaUrl", "Address of the schema of the payload"),
+    ("schemaValidation", "Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`"),
     ("searched", "Range that was searched"),
     ("sequence", "Sequence number of the event in the log"),
     ("signing", "Signature of delivery requests"),

@@ -289,6 +289,7 @@ fn facts(TopicResource { id, location, tags, properties }: &TopicResource) -> St
             ("edition", of(&properties.edition)),
             ("retention", optional(properties.event_retention_in_days, |days| format!("{days} days"))),
             ("duplicate window", of(&properties.duplicate_detection_history_time_window)),
+            ("schema validation", of(&properties.schema_validation)),
             ("location", of(location)),
             ("tags", tags.join(", ")),
             ("access keys", optional(properties.endpoint.as_ref(), |_| local.to_owned())),

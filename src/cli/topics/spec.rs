@@ -34,6 +34,9 @@ pub(super) struct TopicSpecArgs {
     /// Window of duplicate detection in ISO 8601, PT20S to P7D, or off
     #[arg(long, value_name = "DURATION", help_heading = "Settings")]
     duplicate_window: Option<String>,
+    /// Whether to check events against the schemas of their types: off, warn or refuse
+    #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], help_heading = "Settings")]
+    schema_validation: Option<String>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
@@ -74,6 +77,7 @@ impl TopicSpecArgs {
                 "duplicateDetectionHistoryTimeWindow",
                 self.duplicate_window.as_ref().map(|window| if window == "off" { Value::Null } else { json!(window) }),
             ),
+            ("schemaValidation", self.schema_validation.clone().map(Value::from)),
             ("disableLocalAuth", self.local_auth.map(|taken| (!taken).into())),
             ("publicNetworkAccess", self.public_network_access.clone().map(Value::from)),
             ("inboundIpRules", (!rules.is_empty()).then(|| rules.into())),

@@ -176,4 +176,26 @@ pub struct InlineEventType {
     /// Where its schema is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_schema_url: Option<String>,
+    /// Whether publishers should no longer use it; an extension of gridhook
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deprecated: bool,
+    /// Versions by `dataVersion`; an extension of gridhook
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, EventTypeVersion>,
+}
+
+/// A version of an event type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventTypeVersion {
+    /// JSON Schema (draft 2020-12) of `data`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub schema: Option<Value>,
+    /// Examples of `data`, which match the schema
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Value>,
+    /// Whether publishers should no longer use it
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deprecated: bool,
 }

@@ -24,12 +24,34 @@ pub struct IngressSettings {
     /// `duplicateDetectionHistoryTimeWindow` in seconds; [`None`] without duplicate detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_window_s: Option<u32>,
+    /// `schemaValidation`, an extension.
+    #[serde(default, skip_serializing_if = "SchemaValidation::is_off")]
+    pub schema_validation: SchemaValidation,
 }
 
 impl IngressSettings {
     /// The window of duplicate detection.
     pub fn duplicate_window(&self) -> Option<Duration> {
         self.duplicate_window_s.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+}
+
+/// What happens to an event whose data does not match the schema of its type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SchemaValidation {
+    /// It is not looked at.
+    #[default]
+    Off,
+    /// It is stored, counted and logged.
+    Warn,
+    /// The request is refused.
+    Refuse,
+}
+
+impl SchemaValidation {
+    fn is_off(&self) -> bool {
+        *self == Self::Off
     }
 }
 

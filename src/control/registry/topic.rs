@@ -16,7 +16,10 @@ use tokio::sync::mpsc;
 
 use super::{Error, domain};
 use crate::{
-    control::record::{proposal::Proposal, subscription::SubscriptionRecord, topic::TopicRecord},
+    control::{
+        catalogue::Catalogue,
+        record::{proposal::Proposal, subscription::SubscriptionRecord, topic::TopicRecord},
+    },
     event::{Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     fanout::{
         InboxWake, TopicActor,
@@ -91,6 +94,7 @@ impl SubscriptionHandle {
 pub struct TopicHandle {
     partition: PartitionId,
     record: RwLock<Arc<TopicRecord>>,
+    catalogue: RwLock<Option<Arc<Catalogue>>>,
     /// By the key of their records.
     children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
     /// By the same keys.
@@ -136,6 +140,7 @@ impl TopicHandle {
         let partition = *record.partitions.first().ok_or_else(unreadable)?;
         Ok(Self {
             partition,
+            catalogue: RwLock::new(Catalogue::of(&record).map(Arc::new)),
             record: RwLock::new(record),
             children: RwLock::default(),
             proposals: RwLock::default(),
@@ -156,7 +161,17 @@ impl TopicHandle {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Its compiled event types; [`None`] if it validates no event.
+    pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.catalogue.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
+        let checks = |record: &TopicRecord| (record.ingress.schema_validation, record.kept.event_type_info.clone());
+        if checks(&record) != checks(&self.record()) {
+            let catalogue = Catalogue::of(&record).map(Arc::new);
+            *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = catalogue;
+        }
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
     }
 

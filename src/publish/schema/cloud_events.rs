@@ -50,6 +50,12 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     json::members(object, |name, value| members.put(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     members.check()?;
+    // Data that is not JSON has no schema.
+    if members.data_base64.is_none() {
+        // The last segment of the schema's address is its version.
+        let version = members.dataschema.and_then(|schema| inside(schema).rsplit('/').next());
+        target.check_data(draft, [members.kind.map(inside), version], members.data)?;
+    }
     draft.push(|out| {
         let start = out.len();
         out.put_slice(object.get().as_bytes());

@@ -73,6 +73,16 @@ enum MappedValue<'a> {
     DomainTopic(String, usize),
 }
 
+impl MappedValue<'_> {
+    /// The content of the JSON string literal.
+    fn inside(&self) -> &str {
+        match self {
+            Self::Sent(value) => super::inside(value),
+            Self::Made(text) | Self::DomainTopic(text, _) => text,
+        }
+    }
+}
+
 /// Checks the event `object` and appends it to the draft.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
     let EventMapping(places) = &target.mapping;
@@ -90,6 +100,9 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     for (place, found) in places.iter().zip(found) {
         values.push(place.value(found, target)?);
     }
+    let [_, event_type, _, data_version, ..] = values.as_slice() else { unreachable!("each property has a value") };
+    let [event_type, data_version] = [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
+    target.check_data(draft, [event_type, data_version], Some(object))?;
     draft.push(|out| write(object, &values, out));
     Ok(())
 }

@@ -54,6 +54,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     json::members(object, |name, value| properties.put(&name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     let event = properties.check(target)?;
+    target.check_data(draft, [Some(inside(event.event_type)), event.data_version.map(inside)], event.data)?;
     draft.push(|out| event.write(target, object.get().len(), out));
     Ok(())
 }

@@ -13,14 +13,19 @@ mod custom;
 mod event_grid;
 mod json;
 
+use std::{cell::RefCell, sync::Arc};
+
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use self::{custom::EventMapping, json::ArrayElements};
 use super::{PublishLimits, Refusal, refusal::JsonToken};
 use crate::{
-    control::record::{ingress::InputSchemaMapping, topic::TopicRecord},
-    event::{Schema, TextRange},
+    control::{
+        catalogue::Catalogue,
+        record::{ingress::InputSchemaMapping, topic::TopicRecord},
+    },
+    event::{Schema, TextRange, text},
     store::chunk::ChunkBuilder,
 };
 
@@ -39,6 +44,17 @@ pub struct EventTarget {
     is_domain: bool,
     /// Whether it is a topic of a namespace, whose CloudEvents may have data of any kind.
     is_in_namespace: bool,
+    /// The event types whose data is checked.
+    catalogue: Option<Arc<Catalogue>>,
+    /// Events that do not match, and the first reason.
+    nonconforming: RefCell<Option<Nonconforming>>,
+}
+
+/// Events that are stored although their data does not match the schema of their type.
+#[derive(Clone, Debug)]
+pub(super) struct Nonconforming {
+    pub(super) events: u64,
+    pub(super) first: String,
 }
 
 impl EventTarget {
@@ -52,7 +68,40 @@ impl EventTarget {
             .as_ref()
             .map_or_else(|| EventMapping::of(&InputSchemaMapping::default()), EventMapping::of);
         let is_in_namespace = topic.namespace.is_some();
-        Self { schema: topic.input_schema, resource_id, stamp, mapping, is_domain: topic.is_domain(), is_in_namespace }
+        let (schema, is_domain) = (topic.input_schema, topic.is_domain());
+        let (catalogue, nonconforming) = (None, RefCell::default());
+        Self { schema, resource_id, stamp, mapping, is_domain, is_in_namespace, catalogue, nonconforming }
+    }
+
+    /// Checks the data of events.
+    #[must_use]
+    pub fn checking(self, catalogue: Option<Arc<Catalogue>>) -> Self {
+        Self { catalogue, ..self }
+    }
+
+    /// The events that did not match although they are stored.
+    pub(super) fn take_nonconforming(&self) -> Option<Nonconforming> {
+        self.nonconforming.take()
+    }
+
+    /// Checks the data of the next event of the draft against the schema of its type. The event type and the version are the
+    /// contents of JSON strings.
+    fn check_data(
+        &self,
+        draft: &ChunkBuilder,
+        [event_type, version]: [Option<&str>; 2],
+        data: Option<&RawValue>,
+    ) -> Result<(), Refusal> {
+        let Some(catalogue) = &self.catalogue else { return Ok(()) };
+        let [event_type, version] = [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
+        let Some(why) = catalogue.violation(&event_type, &version, data.map(RawValue::get)) else { return Ok(()) };
+        let why = format!("Event {}: {why}", draft.count());
+        if catalogue.refuses {
+            return Err(Refusal::Nonconforming { schema: self.schema, why });
+        }
+        let mut nonconforming = self.nonconforming.borrow_mut();
+        nonconforming.get_or_insert(Nonconforming { events: 0, first: why }).events += 1;
+        Ok(())
     }
 
     /// The domain topic that the content of a JSON string names: all of it, or the last segment of a domain topic's resource

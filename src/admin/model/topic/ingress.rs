@@ -9,6 +9,7 @@ use crate::{
     control::record::{
         ingress::{
             IngressSettings, InputSchemaMapping, IpRule, MappedField, MappedFieldOrDefault, PublicNetworkAccess,
+            SchemaValidation,
         },
         topic::TopicKind,
     },
@@ -36,6 +37,8 @@ pub(in crate::admin::model) struct IngressBody {
     pub(in crate::admin::model) input_schema_mapping: Option<MappingBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::admin::model) duplicate_detection_history_time_window: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::admin::model) schema_validation: Option<SchemaValidation>,
 }
 
 /// `inputSchemaMapping`.
@@ -64,6 +67,8 @@ impl IngressBody {
             input_schema_mapping: mapping
                 .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
             duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
+            // gridhook's own property appears only if it was set, because Azure's clients do not know it.
+            schema_validation: Some(ingress.schema_validation).filter(|set| *set != SchemaValidation::default()),
         }
     }
 
@@ -101,6 +106,7 @@ impl IngressBody {
                 .duplicate_detection_history_time_window
                 .map(|given| duration::duplicate_window(&given))
                 .transpose()?,
+            schema_validation: self.schema_validation.unwrap_or_default(),
         })
     }
 }

@@ -7,10 +7,13 @@ use super::{
     of_event, paged, paging, put as replaced,
 };
 use crate::{
-    admin::model::{
-        domain_topic::{DomainTopicBody, DomainTopicView},
-        provider::EventType,
-        topic::{RegenerateKeyBody, TopicBody, TopicView},
+    admin::{
+        arm::event_types::{EventTypeBody, EventTypeView},
+        model::{
+            domain_topic::{DomainTopicBody, DomainTopicView},
+            provider::EventType,
+            topic::{RegenerateKeyBody, TopicBody, TopicView},
+        },
     },
     api::{resource::SharedAccessKeys, status::TopicStatusView, trace::TraceView},
 };
@@ -77,6 +80,31 @@ pub(in crate::admin) fn trace(route: &Route, schemas: &mut SchemaRegistry) -> Op
 
 pub(in crate::admin) fn event_types(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     listed(draft(route, "eventTypes", "List the event types that a topic declares"), schemas.of::<EventType>())
+}
+
+pub(in crate::admin) fn list_event_types(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "List the event types of a topic with their schemas and examples";
+    listed(draft(route, "listEventTypes", summary), schemas.of::<EventTypeView>())
+}
+
+pub(in crate::admin) fn get_event_type(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let view = schemas.of::<EventTypeView>();
+    draft(route, "getEventType", "Get an event type of a topic").answer(200, "The event type", &view)
+}
+
+pub(in crate::admin) fn put_event_type(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let (body, view) = (schemas.of::<EventTypeBody>(), schemas.of::<EventTypeView>());
+    let version = json!({"schema": {"type": "object", "required": ["total"]}, "examples": [{"total": 5}]});
+    let example = json!({"properties": {"description": "An order was placed", "versions": {"1": version}}});
+    replaced(draft(route, "putEventType", "Create or replace an event type of a topic"), schemas)
+        .body(true, &body, example)
+        .answer(201, "The created or changed event type", &view)
+}
+
+pub(in crate::admin) fn delete_event_type(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
+    draft(route, "deleteEventType", "Delete an event type of a topic")
+        .done(204, "The event type does not exist any more")
+        .errors(&CHANGING, &error())
 }
 
 pub(in crate::admin) fn private_endpoint_connections(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {

@@ -11,6 +11,7 @@ const VIEWS = {
   overview: () => import('./views/overview.js'),
   topics: () => import('./views/topics.js'),
   topic: () => import('./views/topic.js'),
+  'event-type': () => import('./views/event-type.js'),
   subscriptions: () => import('./views/subscriptions.js'),
   subscription: () => import('./views/subscription.js'),
   edit: () => import('./views/edit.js'),
@@ -35,7 +36,7 @@ const GROUPS = [
 ];
 
 /** The entry of the navigation that a view belongs to. */
-const PARENT = { topic: 'topics', subscription: 'subscriptions', edit: 'subscriptions' };
+const PARENT = { topic: 'topics', 'event-type': 'topics', subscription: 'subscriptions', edit: 'subscriptions' };
 
 function SignIn() {
   const why = useStore(farewell);

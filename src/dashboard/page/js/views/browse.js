@@ -58,16 +58,17 @@ function Text({ topic, sequence }) {
   return html`<${Payload} text=${isJson(poll.data) ? pretty(poll.data) : poll.data} name=${`event-${sequence}.json`} />`;
 }
 
-const sample = (schema) => {
+/** @param {string} schema @param {{ type: string, version: string, data: any }} [of] */
+const sample = (schema, of = { type: 'Test', version: '1', data: {} }) => {
   const id = `test-${Date.now().toString(36)}`;
   const time = new Date().toISOString();
-  if (schema === 'CloudEventSchemaV1_0') return { specversion: '1.0', id, source: '/dashboard', type: 'Test', subject: 'test', time, data: {} };
-  return { id, eventType: 'Test', subject: 'test', dataVersion: '1', eventTime: time, data: {} };
+  if (schema === 'CloudEventSchemaV1_0') return { specversion: '1.0', id, source: '/dashboard', type: of.type, subject: 'test', time, data: of.data };
+  return { id, eventType: of.type, subject: 'test', dataVersion: of.version, eventTime: time, data: of.data };
 };
 
 /** Publishes one event, which every event subscription receives whose filter matches. */
-export function TestEvent({ topic, schema, onClose }) {
-  const [text, set] = useState(() => JSON.stringify(sample(schema), null, 2));
+export function TestEvent({ topic, schema, onClose, example = undefined }) {
+  const [text, set] = useState(() => JSON.stringify(sample(schema, example), null, 2));
   const line = `${command('publish', topicArgument(topic))} event.json`;
   const submit = async (event) => {
     event.preventDefault();

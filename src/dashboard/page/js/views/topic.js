@@ -8,12 +8,15 @@ import { address, inner, subscriptionsOf } from '../resources.js';
 import { go, link, useParams } from '../state.js';
 import { History } from './history.js';
 import { TestEvent } from './browse.js';
+import { EventTypes } from './event-type.js';
 import { Table } from '../table.js';
 import { Badge, Command, Copy, Facts, Failed, Figure, Head, Time, Loaded, ask, tell } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
 const isKind = (id, kind) => id.split('/').at(-2) === kind;
+/** Topics and domains declare event types; topics below others do not. */
+const hasEventTypes = (id) => !isKind(id, 'namespaces') && !/\/(domains|namespaces)\/[^/]+\/topics\//.test(id);
 /** Topics of a domain have the keys of their domain. */
 const hasKeys = (id) => !/\/domains\/[^/]+\/topics\//.test(id);
 
@@ -59,6 +62,7 @@ export default function Topic() {
       ${may('admin') && hasKeys(id) && html`<${Keys} id=${id} argument=${argument} />`}
       ${(isNamespace || isKind(id, 'domains')) && html`<${Inner} id=${id} isNamespace=${isNamespace} />`}
       ${!isNamespace && html`<${Subscriptions} id=${id} />`}
+      ${hasEventTypes(id) && html`<${EventTypes} topic=${id} />`}
     `}<//>
   `;
 }

@@ -1,0 +1,134 @@
+//! Operations on the event types of a topic or a domain. They are `eventTypeInfo` of its record, one at a time.
+
+use std::collections::BTreeMap;
+
+use actix_web::HttpResponse;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Input, TopicPath, UnpagedList, topic, topics::save};
+use crate::{
+    admin::{
+        AdminError, Control,
+        model::{parse, read, topic::check_event_types, value_of},
+    },
+    api::what_if::Difference,
+    control::record::{
+        azure_properties::{EventTypeKind, InlineEventType},
+        topic::TopicRecord,
+    },
+};
+
+/// The body of a PUT.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = EventTypeBody)]
+pub(in crate::admin) struct EventTypeBody {
+    properties: InlineEventType,
+}
+
+/// An event type of a topic.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeclaredEventType)]
+pub(in crate::admin) struct EventTypeView {
+    id: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    properties: InlineEventType,
+}
+
+impl EventTypeView {
+    fn new(topic: &TopicRecord, name: &str, properties: &InlineEventType) -> Self {
+        let kind = if topic.is_domain() {
+            "Microsoft.EventGrid/domains/eventTypes"
+        } else {
+            "Microsoft.EventGrid/topics/eventTypes"
+        };
+        let id = format!("{}/eventTypes/{name}", topic.resource_id());
+        Self { id, name: name.to_owned(), kind, properties: properties.clone() }
+    }
+}
+
+pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let record = topic(control, path)?.record();
+    let types = declared(&record).map(|(name, declared)| EventTypeView::new(&record, name, declared));
+    Ok(HttpResponse::Ok().json(UnpagedList { value: types.collect::<Vec<_>>() }))
+}
+
+pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let record = topic(control, path)?.record();
+    let found = find(&record, name).ok_or_else(|| missing(&record, name))?;
+    Ok(HttpResponse::Ok().json(EventTypeView::new(&record, name, found)))
+}
+
+pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let record = topic(input.control, path)?.record();
+    let requested = requested(&record, name, input.body)?;
+    let record = changed(input, &record, |types| {
+        types.insert(name.to_owned(), requested.clone());
+    });
+    let view = EventTypeView::new(&record, name, &requested);
+    save(input.control, record).await?;
+    Ok(HttpResponse::Created().json(view))
+}
+
+pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+    let record = topic(input.control, path)?.record();
+    if find(&record, name).is_some() {
+        let record = changed(input, &record, |types| {
+            types.remove(name);
+        });
+        save(input.control, record).await?;
+    }
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// The changes that a PUT would make.
+pub(super) fn difference(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<Difference, AdminError> {
+    let record = topic(control, path)?.record();
+    let wrapped = |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
+    let requested = requested(&record, name, body)?;
+    Ok(Difference::between(find(&record, name).map(wrapped).as_ref(), &wrapped(&requested)))
+}
+
+/// The event type in a body, which its topic can take.
+fn requested(record: &TopicRecord, name: &str, body: &[u8]) -> Result<InlineEventType, AdminError> {
+    let EventTypeBody { properties } = read(parse(body)?)?;
+    let mut all = record.kept.event_type_info.clone().unwrap_or_default();
+    all.inline_event_types.get_or_insert_default().insert(name.to_owned(), properties.clone());
+    check_event_types(&all)?;
+    Ok(properties)
+}
+
+/// The record with other event types.
+fn changed(
+    input: Input<'_>,
+    record: &TopicRecord,
+    change: impl FnOnce(&mut BTreeMap<String, InlineEventType>),
+) -> TopicRecord {
+    let mut record = record.clone();
+    let mut info = record.kept.event_type_info.take().unwrap_or_default();
+    info.kind = Some(EventTypeKind::Inline);
+    change(info.inline_event_types.get_or_insert_default());
+    record.kept.event_type_info = Some(info);
+    record.system_data = input.control.stamp(input.caller, Some(record.system_data.as_ref()));
+    record
+}
+
+fn declared(record: &TopicRecord) -> impl Iterator<Item = (&String, &InlineEventType)> {
+    record.kept.event_type_info.iter().flat_map(|info| info.inline_event_types.iter().flatten())
+}
+
+fn find<'a>(record: &'a TopicRecord, name: &str) -> Option<&'a InlineEventType> {
+    declared(record).find(|(known, _)| *known == name).map(|(_, declared)| declared)
+}
+
+fn missing(record: &TopicRecord, name: &str) -> AdminError {
+    AdminError::NotFound(format!("The event type '{name}' does not exist in {}.", record.resource_id()))
+}

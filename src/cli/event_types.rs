@@ -1,0 +1,148 @@
+//! `gridhook event-types`: manages the event types of topics.
+
+use std::path::PathBuf;
+
+use awc::http::Method;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    client::{ClientArgs, ClientError, ResourceName, body_of, segment},
+    format::{self, NONE, optional, text},
+    list,
+    output::TextTable,
+    print, prompt,
+};
+use crate::api::resource::DeclaredEventType;
+
+/// Width of the names of facts.
+const WIDTH: usize = 11;
+
+/// The flags of `event-types`.
+#[derive(Debug, Args)]
+#[command(after_help = "A file has the JSON of an event type:
+
+  {\"description\": \"An order was placed\",
+   \"versions\": {\"1\": {\"schema\": {\"type\": \"object\", \"required\": [\"total\"]}, \"examples\": [{\"total\": 5}]}}}
+
+Examples:
+  gridhook event-types put orders Order.Placed --body placed.json
+  gridhook event-types list orders
+  gridhook event-types show orders Order.Placed
+  gridhook topics update orders --schema-validation refuse")]
+pub struct EventTypes {
+    #[command(subcommand)]
+    command: EventTypesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum EventTypesCommand {
+    /// List the event types of a topic
+    List {
+        /// Topic: NAME, domains/NAME or a resource id
+        topic: ResourceName,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Show an event type with its schemas and examples
+    Show(EventTypeArgs),
+    /// Create or replace an event type
+    Put {
+        #[command(flatten)]
+        target: EventTypeArgs,
+        /// File with the JSON of the event type; - is standard input
+        #[arg(long, value_name = "FILE")]
+        body: PathBuf,
+    },
+    /// Delete an event type
+    Delete {
+        #[command(flatten)]
+        target: EventTypeArgs,
+        /// Skip the confirmation
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct EventTypeArgs {
+    /// Topic: NAME, domains/NAME or a resource id
+    topic: ResourceName,
+    /// Event type, such as Order.Placed
+    event_type: String,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+impl EventTypes {
+    /// Runs the command and returns the text to print. Needs a running actix system.
+    ///
+    /// # Errors
+    /// A flag cannot be used, or the request failed.
+    pub async fn run(self) -> Result<String, ClientError> {
+        match self.command {
+            EventTypesCommand::List { topic, client } => {
+                let all: Vec<Value> = list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
+                client.print(&all.into(), |all: &Vec<DeclaredEventType>| table(all))
+            }
+            EventTypesCommand::Show(target) => {
+                let shown: Value = target.client.control.session()?.get(&target.path()).await?;
+                target.client.print(&shown, facts)
+            }
+            EventTypesCommand::Put { target, body } => {
+                let body = json!({"properties": body_of(Some(&body))?});
+                let session = target.client.control.session()?;
+                let put: Value = session.fetch(Method::PUT, &target.path(), Some(&body)).await?;
+                target.client.print(&put, |put| format!("saved {}", facts(put)))
+            }
+            EventTypesCommand::Delete { target, yes } => {
+                let session = target.client.control.session()?;
+                let (_, shown) = session.get_tagged(&target.path()).await?;
+                prompt::confirm(&format!("Delete the event type {}?", target.event_type), yes)?;
+                session.change::<Value>(Method::DELETE, &target.path(), &shown, None::<&Value>).await?;
+                let deleted = json!({"deleted": target.event_type});
+                Ok(target.client.printed.format(&deleted, |_| format!("deleted {}", text(&target.event_type))))
+            }
+        }
+    }
+}
+
+impl EventTypeArgs {
+    fn path(&self) -> String {
+        self.topic.path(&format!("/eventTypes/{}", segment(&self.event_type)))
+    }
+}
+
+fn table(all: &[DeclaredEventType]) -> String {
+    let mut table = TextTable::new(["NAME", "VERSIONS", "DEPRECATED", "DESCRIPTION"]);
+    for DeclaredEventType { name, properties } in all {
+        let versions: Vec<String> = properties.versions.keys().cloned().collect();
+        table.line([
+            text(name),
+            format::list(&versions),
+            if properties.deprecated { "yes" } else { NONE }.to_owned(),
+            optional(properties.description.as_deref(), text),
+        ]);
+    }
+    table.to_string()
+}
+
+fn facts(DeclaredEventType { name, properties }: &DeclaredEventType) -> String {
+    let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
+    let known = [
+        ("description", optional(properties.description.as_deref(), text)),
+        ("deprecated", deprecated(properties.deprecated)),
+    ];
+    let mut lines = vec![text(name), format::facts(WIDTH, &known)];
+    for (version, of) in &properties.versions {
+        let mut facts = vec![
+            ("version", text(version)),
+            ("deprecated", deprecated(of.deprecated)),
+            ("schema", optional(of.schema.as_ref(), print::json_line)),
+        ];
+        facts.extend(of.examples.iter().map(|example| ("example", print::json_line(example))));
+        lines.push(format::facts(WIDTH, &facts));
+    }
+    lines.retain(|line| !line.is_empty());
+    lines.join("\n")
+}

@@ -1,0 +1,81 @@
+//! Event types of a topic in the real server: declared in each way, checked, counted, and there after a kill.
+
+use serde_json::{Value, json};
+
+use crate::support::server::{Server, events_path, operator};
+
+const TOPIC: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders";
+
+fn publish(server: &Server, data: &Value) -> (u16, String) {
+    let keys = server.command("POST", &format!("{TOPIC}/listKeys"), &Value::Null).json();
+    let key = keys["key1"].as_str().expect("a key").to_owned();
+    let event = json!([{"id": "1", "eventType": "Order.Placed", "subject": "s", "dataVersion": "1", "eventTime": "2026-11-20T10:00:00Z", "data": data}]);
+    let answer = server
+        .client()
+        .ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], event.to_string().as_bytes())
+        .expect("it is answered");
+    (answer.status, answer.text())
+}
+
+fn metric(server: &Server, name: &str) -> String {
+    let name = format!("{name}{{topic=\"orders\"}} ");
+    let text = server.command("GET", "/metrics", &Value::Null).text();
+    text.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("no {name}")).to_owned()
+}
+
+fn say(server: &Server, arguments: &[&str]) -> String {
+    operator(server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+#[test]
+fn events_are_checked_against_the_catalogue_which_survives_a_kill() {
+    let mut server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("text").to_owned()
+    };
+    say(&server, &["topics", "create", "orders", "--schema-validation", "refuse"]);
+    let schema = json!({"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]});
+    let placed = json!({"description": "An order", "versions": {"1": {"schema": schema, "examples": [{"total": 5}]}}});
+    let body = file("placed.json", &placed.to_string());
+    let saved = say(&server, &["event-types", "put", "orders", "Order.Placed", "--body", &body]);
+    assert!(saved.contains("example      {\"total\":5}"), "{saved}");
+    let unfit = file("unfit.json", &placed.to_string().replace(":5", ":\"five\""));
+    let error = operator(&server, &["event-types", "put", "orders", "Order.Placed", "--body", &unfit]);
+    let error = error.expect_err("its example does not match");
+    assert!(error.contains("inlineEventTypes.Order.Placed.versions.1.examples[0]"), "{error}");
+
+    let (status, text) = publish(&server, &json!({"total": "five"}));
+    assert!(status == 400 && text.contains("Event 0: "), "{status} {text}");
+    assert!(text.contains("/properties/total/type"), "{text}");
+    assert_eq!(publish(&server, &json!({"total": 5})).0, 200);
+    server.kill_9();
+    server.restart();
+    assert_eq!(publish(&server, &json!({"total": "five"})).0, 400, "after a kill");
+    say(&server, &["topics", "update", "orders", "--schema-validation", "warn"]);
+    assert_eq!(publish(&server, &json!({"total": "five"})).0, 200);
+    assert_eq!(metric(&server, "gridhook_topic_nonconforming_events_total"), "1");
+    assert!(server.logs().contains("events do not match their schema"), "{}", server.logs());
+    say(&server, &["topics", "update", "orders", "--schema-validation", "off"]);
+    assert_eq!(publish(&server, &json!({"total": "five"})).0, 200);
+    assert_eq!(metric(&server, "gridhook_topic_nonconforming_events_total"), "1");
+
+    // A PUT of the topic that names no event types keeps them; apply declares them.
+    server.command("PUT", TOPIC, &json!({"properties": {"schemaValidation": "refuse"}}));
+    assert_eq!(publish(&server, &json!({})).0, 400);
+    let declared = file(
+        "topics.toml",
+        "[topics.orders]\nschemaValidation = \"refuse\"\n[topics.orders.eventTypeInfo]\nkind = \"Inline\"\n\
+         [topics.orders.eventTypeInfo.inlineEventTypes.\"Order.Placed\".versions.1.schema]\ntype = \"null\"\n",
+    );
+    let applied = say(&server, &["apply", "-f", &declared, "--yes"]);
+    assert!(applied.contains("change 1"), "{applied}");
+    assert!(say(&server, &["apply", "-f", &declared, "--yes"]).contains("no changes"));
+    assert_eq!(publish(&server, &json!({"total": 5})).0, 400);
+    assert_eq!(publish(&server, &Value::Null).0, 200);
+    say(&server, &["event-types", "delete", "orders", "Order.Placed", "--yes"]);
+    assert_eq!(publish(&server, &json!({})).0, 200);
+    assert!(!say(&server, &["event-types", "list", "orders"]).contains("Order.Placed"));
+}
