@@ -37,5 +37,6 @@ mod sdk;
 mod server;
 mod simulate;
 mod spec;
+mod supervision;
 mod support;
 mod telemetry;

@@ -300,8 +300,10 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
     loop {
         // Boxed, so that the state of building does not take memory for as long as the actor runs.
         let built = tokio::select! {
-            built = Box::pin(supervised.build()) => built,
+            // The parent may have started a successor. An incarnation that begins after it would take its wakes.
+            biased;
             () = held.cut() => return,
+            built = Box::pin(supervised.build()) => built,
         };
         let Some(actor) = built else { return };
         supervised.history().begin();
@@ -313,13 +315,14 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
         supervised.started(address.clone());
         let mut task = actix_rt::spawn(context.into_future(actor));
         let ended = tokio::select! {
-            ended = &mut task => ended,
+            biased;
             () = held.cut() => {
                 task.abort();
                 // Dropped before the parent may start a successor.
                 task.await.ok();
                 return;
             }
+            ended = &mut task => ended,
         };
         drop(address);
         if ended.is_ok() && supervised.is_retired() {
