@@ -9,7 +9,7 @@
 //!
 //! A backup is a RocksDB checkpoint, made with hard links next to the store ([`RocksStore::freeze`]) and then *copied*:
 //! a hard link would share its sectors, and their damage, with the store. A copy in a folder is a complete store that
-//! `gridhook fsck` can read. At the destination of the settings, backups share their unchanged parts ([`repository`]).
+//! `gridhook fsck` can read. At the destination of the settings, backups share their unchanged parts (`repository`).
 //! RocksDB's own backup engine would do that in local folders only, and without encryption.
 //!
 //! Invariants:

@@ -211,7 +211,7 @@ await scene({
     const changes = main.getByRole('region', { name: 'Changes' });
     for (const at of ['ordering', 'retryPolicy.schedule', 'transform']) await changes.getByText(at).first().waitFor();
     await main.getByRole('button', { name: 'Save' }).click();
-    await main.getByRole('heading', { level: 1, name: 'legacy' }).waitFor();
+    await main.getByRole('heading', { level: 1, name: 'legacy', exact: true }).waitFor();
     const { properties } = await server.ask('GET', own);
     check(properties.ordering.key === 'subject' && properties.transform.body.startsWith('join'), JSON.stringify(properties));
     check(JSON.stringify(properties.retryPolicy.schedule) === '["30s","2h"]', JSON.stringify(properties.retryPolicy));
@@ -226,7 +226,7 @@ await scene({
     await main.getByRole('button', { name: 'Review' }).click();
     await changes.waitFor();
     await main.getByRole('button', { name: 'Save' }).click();
-    await main.getByRole('heading', { level: 1, name: 'legacy' }).waitFor();
+    await main.getByRole('heading', { level: 1, name: 'legacy', exact: true }).waitFor();
     const after = (await server.ask('GET', own)).properties;
     check(!after.ordering && !after.transform && !after.retryPolicy.schedule, JSON.stringify(after));
     watch.clean('order and transformation');
