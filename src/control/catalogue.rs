@@ -7,6 +7,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
+    fmt,
 };
 
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
@@ -101,8 +102,12 @@ impl Catalogue {
 
 /// JSON pointer, rule and reason, without values of the event.
 fn mismatch(error: &ValidationError<'_>) -> String {
-    let reason: String = error.masked().to_string().chars().take(REASON_CHARS_MAX).collect();
-    format!("at \"{}\", rule \"{}\": {reason}", error.instance_path(), error.schema_path())
+    format!("at \"{}\", rule \"{}\": {}", error.instance_path(), error.schema_path(), reason(&error.masked()))
+}
+
+/// The text of an error, up to the maximum length.
+fn reason(error: &impl fmt::Display) -> String {
+    error.to_string().chars().take(REASON_CHARS_MAX).collect()
 }
 
 /// The order of versions: their parts as numbers, then as text.
@@ -156,8 +161,7 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let options = jsonschema::options().offline().with_draft(Draft::Draft202012).with_pattern_options(patterns);
     options.build(schema).map_err(|error| {
-        let reason: String = error.to_string().chars().take(REASON_CHARS_MAX).collect();
-        format!("is not a JSON Schema of draft 2020-12 at \"{}\": {reason}", error.instance_path())
+        format!("is not a JSON Schema of draft 2020-12 at \"{}\": {}", error.instance_path(), reason(&error))
     })
 }
 

@@ -1,28 +1,20 @@
 //! A clock of the machine that was wrong, before this start or during it.
 
-use std::{fs, process::Command, sync::Arc, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use gridhook::{
     clock::Clock,
-    control::{
-        record::subscription::SubscriptionRecord,
-        registry::{ChangeBasis, Registry},
-    },
+    control::{record::subscription::SubscriptionRecord, registry::ChangeBasis},
     event::{Name, SubscriptionId, Timestamp},
-    journal::{self, Journal},
     publish::schema::{self, EventTarget, RequestContent},
-    store::{
-        Store,
-        rocks::{RocksOptions, RocksStore},
-    },
 };
 use serde_json::{Value, json};
 
-use super::{LONG, many};
+use super::{LONG, in_store, many};
 use crate::{
     publish::sas::signed,
     support::{
-        load, needs, publisher,
+        load, needs,
         server::{Server, SubscriptionSpec, events_path, operator, wait_for},
         sink::{Behavior, Sink},
     },
@@ -38,28 +30,9 @@ fn noted(server: &Server) -> Value {
 /// Makes a copy of the topic `orders` called `wrong`, and publishes there, by a clock that is wrong, while the server is down;
 /// and leaves what a process with that clock would leave.
 fn publish_at(server: &Server, at: Timestamp, id: &str) {
-    let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
-    let options = journal::JournalOptions {
-        outcome_wait: Duration::ZERO,
-        group_bytes: 1 << 20,
-        limits: journal::BacklogLimits::default(),
-    };
-    let (journal, writer) = Journal::start(
-        Arc::clone(&store) as Arc<dyn Store>,
-        Clock::manual(at).0,
-        options,
-        Box::new(|_, _| {}),
-        Box::new(|error| panic!("{error}")),
-    )
-    .expect("a sound store");
     let body = bytes::Bytes::from(crate::support::load::body(&[id.to_owned()], "/a"));
-    let mut rules = publisher::rules();
-    let edition = Arc::clone(&rules.editions["current"]);
-    rules.editions.insert("test".to_owned(), edition);
-    actix_rt::System::new().block_on(async {
-        let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
-        let (registry, orders) = (Arc::new(registry), "orders");
-        let orders = registry.topic(orders).expect("a topic");
+    in_store(server, Clock::manual(at).0, async |registry, journal| {
+        let orders = registry.topic("orders").expect("a topic");
         let mut record = (*orders.record()).clone();
         record.name = Name::new("wrong");
         let topic = registry.put_topic(record).await.expect("a topic").record().key();
@@ -73,11 +46,6 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
         let draft = schema::read(&EventTarget::of(&topic.record()), &content, &body, &limits).expect("events");
         journal.publish(topic.partition(), draft.into_chunks(), None).await.expect("it is stored");
     });
-    journal.close();
-    drop(journal);
-    writer.join();
-    wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
-    drop(store);
     let mut past = noted(server);
     past["reported"] = json!(at.after(Duration::from_secs(1)).0);
     past["machine"]["boot"] = json!("another start of the machine");

@@ -2,11 +2,8 @@
 
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Mutex, PoisonError},
     thread,
 };
 
@@ -15,6 +12,7 @@ use tempfile::TempDir;
 
 use super::LONG;
 use crate::support::{
+    accept::Acceptor,
     certificates::Authority,
     endpoint::{Endpoint, answer},
     http::read_head,
@@ -38,32 +36,20 @@ enum Mode {
 struct Shared {
     mode: Mutex<Mode>,
     heads: Mutex<Vec<String>>,
-    stop: AtomicBool,
 }
 
 /// A proxy on loopback.
 struct Proxy {
-    at: SocketAddr,
     shared: Arc<Shared>,
+    acceptor: Acceptor,
 }
 
 impl Proxy {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let at = listener.local_addr().expect("a listener has an address");
         let (mode, heads) = (Mutex::new(Mode::Connect), Mutex::default());
-        let shared = Arc::new(Shared { mode, heads, stop: AtomicBool::new(false) });
-        let proxy = Self { at, shared: Arc::clone(&shared) };
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                if shared.stop.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
-                thread::spawn(move || shared.serve(stream).ok());
-            }
-        });
-        proxy
+        let shared = Arc::new(Shared { mode, heads });
+        let serving = Arc::clone(&shared);
+        Self { shared, acceptor: Acceptor::start(move |stream| serving.serve(stream)) }
     }
 
     fn set(&self, mode: Mode) {
@@ -72,13 +58,6 @@ impl Proxy {
 
     fn heads(&self) -> Vec<String> {
         self.shared.heads.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        TcpStream::connect(self.at).ok();
     }
 }
 
@@ -114,7 +93,7 @@ impl Shared {
 /// The settings of a server whose proxy `egress` is at `proxy` and has this file as its password.
 fn settings(proxy: &Proxy, password: &std::path::Path) -> Vec<(&'static str, String)> {
     vec![
-        ("DELIVERY__RESOURCES__EGRESS__URL", format!("proxy://{}", proxy.at)),
+        ("DELIVERY__RESOURCES__EGRESS__URL", format!("proxy://{}", proxy.acceptor.at)),
         ("DELIVERY__RESOURCES__EGRESS__USERNAME", "gridhook".to_owned()),
         ("DELIVERY__RESOURCES__EGRESS__PASSWORD_FILE", password.display().to_string()),
         ("LOG__FILTER", "debug".to_owned()),

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use gridhook::{
+    clock::Clock,
     control::{record::subscription::SubscriptionRecord, registry::ChangeBasis},
     event::Schema,
     policy::filter::Filter,
@@ -23,17 +24,19 @@ const SUBSCRIPTIONS: usize = 200;
 /// Each reads half a MiB of the log at a time where nothing bounds that: 100 MiB for all of them.
 const ENOUGH: u64 = 60 << 20;
 
+/// Few events are kept in memory, so that they are read from the log.
+const SETTINGS: [(&str, &str); 5] = [
+    ("DELIVERY__CONCURRENCY", "1"),
+    ("LIMITS__READ_BYTES", "8 MiB"),
+    ("TOPIC__RECENT_EVENTS_BYTES", "1 MiB"),
+    ("PUBLISH__EVENTS_PER_SECOND", "0"),
+    ("PUBLISH__BYTES_PER_SECOND", "0"),
+];
+
 #[test]
 fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
     let sink = Sink::start();
-    let settings = [
-        ("DELIVERY__CONCURRENCY", "1"),
-        ("LIMITS__READ_BYTES", "8 MiB"),
-        ("TOPIC__RECENT_EVENTS_BYTES", "1 MiB"),
-        ("PUBLISH__EVENTS_PER_SECOND", "0"),
-        ("PUBLISH__BYTES_PER_SECOND", "0"),
-    ];
-    let mut server = Server::start(&settings);
+    let mut server = Server::start(&SETTINGS);
     let key = server.topic("orders", "EventGridSchema");
     let path = |number: usize| format!("/hook/{number}");
     for number in 0..SUBSCRIPTIONS {
@@ -61,20 +64,13 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
 #[test]
 fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
     let laggards = many(1_000, 10_000);
-    let settings = [
-        ("DELIVERY__CONCURRENCY", "1"),
-        ("LIMITS__READ_BYTES", "8 MiB"),
-        ("TOPIC__RECENT_EVENTS_BYTES", "1 MiB"),
-        ("PUBLISH__EVENTS_PER_SECOND", "0"),
-        ("PUBLISH__BYTES_PER_SECOND", "0"),
-    ];
-    let mut server = Server::start(&settings);
+    let mut server = Server::start(&SETTINGS);
     let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
     server.terminate();
     // Nobody listens there, so that no connection has to be kept for each of them.
     let nobody = ReservedPort::new();
     let endpoint = format!("http://{}/", nobody.address);
-    in_store(&server, async |registry| {
+    in_store(&server, Clock::system(), async |registry, _| {
         let puts = (0..laggards).map(|number| {
             let (registry, record) = (Arc::clone(&registry), record(&format!("hook-{number}"), &endpoint));
             async move { registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("it is put") }

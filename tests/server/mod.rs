@@ -91,8 +91,8 @@ pub(crate) fn many(usual: usize, soak: usize) -> usize {
     if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
 }
 
-/// Changes the store of a server that is down.
-fn in_store(server: &Server, change: impl AsyncFnOnce(Arc<Registry>)) {
+/// Changes the store of a server that is down, by this clock.
+fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry>, Journal)) {
     let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
     let options = journal::JournalOptions {
         outcome_wait: Duration::ZERO,
@@ -101,20 +101,22 @@ fn in_store(server: &Server, change: impl AsyncFnOnce(Arc<Registry>)) {
     };
     let (journal, writer) = Journal::start(
         Arc::clone(&store) as Arc<dyn Store>,
-        Clock::system(),
+        clock,
         options,
         Box::new(|_, _| {}),
         Box::new(|error| panic!("{error}")),
     )
     .expect("a sound store");
-    // The edition of the tests is the server's business.
+    // The editions of the tests are the server's business.
     let mut rules = publisher::rules();
     rules.subscriptions_max = 10_000;
-    let edition = Arc::clone(&rules.editions["namespace"]);
-    rules.editions.insert("namespaces".to_owned(), edition);
+    for (name, like) in [("namespaces", "namespace"), ("test", "current")] {
+        let edition = Arc::clone(&rules.editions[like]);
+        rules.editions.insert(name.to_owned(), edition);
+    }
     actix_rt::System::new().block_on(async {
         let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
-        change(Arc::new(registry)).await;
+        change(Arc::new(registry), journal.clone()).await;
     });
     journal.close();
     drop(journal);

@@ -18,6 +18,7 @@ use std::{
 };
 
 use gridhook::{
+    clock::Clock,
     control::{
         record::{subscription::SubscriptionRecord, topic::key_in_namespace},
         registry::ChangeBasis,
@@ -61,7 +62,7 @@ fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), 
         "dead_letter": dead_letter, "labels": [],
     }))
     .expect("a record");
-    in_store(server, async |registry| {
+    in_store(server, Clock::system(), async |registry, _| {
         let key = key_in_namespace("plant", "heat");
         registry.put_subscription(&key, record, ChangeBasis::Any).await.expect("it is put");
     });

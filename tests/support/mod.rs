@@ -1,5 +1,6 @@
 //! What several tests use.
 
+pub(crate) mod accept;
 pub(crate) mod azurite;
 pub(crate) mod bucket;
 pub(crate) mod certificates;

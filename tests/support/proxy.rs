@@ -2,15 +2,17 @@
 
 use std::{
     io::{BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
-    thread,
 };
 
-use super::http::{Client, header, read_head};
+use super::{
+    accept::Acceptor,
+    http::{Client, header, read_head},
+};
 
 /// What is done to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +33,12 @@ struct Shared {
     act: Act,
     carries: Carries,
     seen: AtomicUsize,
-    stop: AtomicBool,
 }
 
 /// A proxy on loopback.
 pub(crate) struct CorruptingProxy {
-    at: SocketAddr,
     shared: Arc<Shared>,
+    acceptor: Acceptor,
 }
 
 /// Of those that carry events this one is done wrong to.
@@ -46,40 +47,19 @@ const VICTIM: usize = 20;
 impl CorruptingProxy {
     /// In front of `to`; does `act` to one of the requests that carry events.
     pub(crate) fn start(to: SocketAddr, act: Act, carries: Carries) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let at = listener.local_addr().expect("a listener has an address");
-        let stop = AtomicBool::new(false);
-        let shared = Arc::new(Shared { to, act, carries, seen: AtomicUsize::new(0), stop });
-        let proxy = Self { at, shared: Arc::clone(&shared) };
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                if shared.stop.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
-                // An error says that somebody went away.
-                thread::spawn(move || shared.serve(stream).ok());
-            }
-        });
-        proxy
+        let shared = Arc::new(Shared { to, act, carries, seen: AtomicUsize::new(0) });
+        let serving = Arc::clone(&shared);
+        Self { shared, acceptor: Acceptor::start(move |stream| serving.serve(stream)) }
     }
 
     /// Its own address.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.at)
+        format!("http://{}", self.acceptor.at)
     }
 
     /// Whether it has done it.
     pub(crate) fn is_guilty(&self) -> bool {
         self.shared.seen.load(Ordering::SeqCst) > VICTIM
-    }
-}
-
-impl Drop for CorruptingProxy {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        // Nobody may be there any more to be woken.
-        TcpStream::connect(self.at).ok();
     }
 }
 
