@@ -117,5 +117,7 @@ fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path))
 
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    // Maven tells its errors on standard output.
+    let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {told}{errors}");
 }
