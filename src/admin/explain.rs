@@ -14,7 +14,7 @@ use crate::{
     },
     control::registry::{self},
     event::Seq,
-    insight::event_finder::{EventAccount, EventSelector, ExplainAnswer, SearchedRange},
+    insight::event_finder::{EventReport, EventSelector, ExplainAnswer, SearchedRange},
     policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle},
 };
 
@@ -115,7 +115,7 @@ pub(super) async fn explain(
     let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
         ExplainAnswer::Found(account) => {
-            let EventAccount { seq, id, appended, explanation, cursor: _ } = *account;
+            let EventReport { seq, id, appended, explanation, cursor: _ } = *account;
             let Explanation { state, obstacles, forecast } = explanation;
             Ok(HttpResponse::Ok().json(ExplainView {
                 topic: topic.record().name.to_string(),

@@ -266,7 +266,7 @@ pub enum ListenerRole {
     /// The control plane.
     Operators,
     /// The data plane: publishers, consumers and endpoints.
-    Others,
+    Publishers,
 }
 
 /// Adds the control plane to an application. The data is shared by all workers.
@@ -304,7 +304,7 @@ pub fn configure_side(
         .app_data(side)
         .app_data(web::Data::new(chaos));
     routes::configure(cfg, chaos, side);
-    if side == ListenerRole::Others {
+    if side == ListenerRole::Publishers {
         return;
     }
     let guarded = match chaos {

@@ -124,7 +124,7 @@ const fn probe(template: &'static str, operations: &'static [Operation]) -> Grid
 
 /// A path for endpoints, on the publishers' listener.
 const fn validation(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { listener: ListenerRole::Others, ..route(template, operations) }
+    GridhookRoute { listener: ListenerRole::Publishers, ..route(template, operations) }
 }
 
 const fn operation(

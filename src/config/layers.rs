@@ -211,7 +211,7 @@ impl Layers {
                 Err(error) => error,
             };
             let key = error.path().to_string();
-            self.errors.push(self.complain(&key, error.inner().message().to_owned()));
+            self.errors.push(self.value_error(&key, error.inner().message().to_owned()));
             // The default replaces the value, so that later values are checked, too. A key without a default is removed.
             let section = key.rsplit_once('.').and_then(|(section, name)| {
                 let above = section.split('.').try_fold(&mut table, |table, part| table.get_mut(part)?.as_table_mut());
@@ -232,7 +232,7 @@ impl Layers {
     /// invalid.
     pub(super) fn refuse(&mut self, keys: &[&str], allowed: impl Into<String>) {
         if !keys.iter().any(|key| self.is_replaced(key)) {
-            let error = self.complain(keys[0], allowed.into());
+            let error = self.value_error(keys[0], allowed.into());
             self.errors.push(error);
         }
     }
@@ -271,7 +271,7 @@ impl Layers {
     }
 
     /// The error for a value that is not allowed.
-    fn complain(&self, key: &str, allowed: String) -> Error {
+    fn value_error(&self, key: &str, allowed: String) -> Error {
         Error::Value { origin: self.origin(key), key: key.to_owned(), read: self.show(key), allowed }
     }
 

@@ -12,7 +12,7 @@ use super::registry::Registry;
 use crate::{clock::Clock, event::Timestamp};
 
 /// Maximum pause between checks, so that a suspended machine or a changed clock is noticed.
-const LOOK_MAX: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Pause before a failed deletion is retried. The disk may be full until an operator makes room.
 const RETRY: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
 pub async fn run(registry: Arc<Registry>, clock: Clock) {
     loop {
         let next = if clock.holds_expiry() { None } else { sweep(&registry, clock.now()).await };
-        let wait = next.map_or(LOOK_MAX, |next| next.since(clock.now()).min(LOOK_MAX));
+        let wait = next.map_or(CHECK_INTERVAL_MAX, |next| next.since(clock.now()).min(CHECK_INTERVAL_MAX));
         // Ends early if a new expiration time was set.
         tokio::time::timeout(wait, registry.expiry_set()).await.ok();
     }

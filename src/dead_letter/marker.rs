@@ -28,16 +28,16 @@ impl RedriveMarker {
     }
 
     /// Whether the dead letter at this index was handled.
-    pub fn has(&self, place: u32) -> bool {
+    pub fn has(&self, index: u32) -> bool {
         self.redriven
             .iter()
             .chain(&self.purged)
-            .any(|(first, count)| (*first..first.saturating_add(*count)).contains(&place))
+            .any(|(first, count)| (*first..first.saturating_add(*count)).contains(&index))
     }
 
     /// Whether all of a file's dead letters were handled.
     pub fn has_all(&self, dead_letters: u32) -> bool {
-        (0..dead_letters).all(|place| self.has(place))
+        (0..dead_letters).all(|index| self.has(index))
     }
 
     /// The number of indexes in the runs.
@@ -53,10 +53,10 @@ pub fn add(runs: &mut Vec<(u32, u32)>, places: impl IntoIterator<Item = u32>) {
     all.sort_unstable();
     all.dedup();
     runs.clear();
-    for place in all {
+    for index in all {
         match runs.last_mut() {
-            Some((first, count)) if *first + *count == place => *count += 1,
-            Some(_) | None => runs.push((place, 1)),
+            Some((first, count)) if *first + *count == index => *count += 1,
+            Some(_) | None => runs.push((index, 1)),
         }
     }
 }

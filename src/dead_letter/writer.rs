@@ -240,7 +240,7 @@ pub(super) fn notes_of<'a>(
         lanes.entry(key.lane).or_default().insert(key.seq);
     }
     let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
-        let covers = seqs.into_iter().collect::<SeqRuns>().into_covers();
+        let covers = seqs.into_iter().collect::<SeqRuns>().into_runs();
         LedgerLine { lane, attempt: 0, entry: LedgerEntry { at: now, covers, what: what.clone() } }
     };
     lanes.into_iter().map(note).collect()

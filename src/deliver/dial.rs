@@ -31,8 +31,8 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     address::AddressRules,
-    names::NameResolver,
     proxy::EgressProxy,
+    resolver::NameResolver,
     socket::{ATTEMPT, ControlledSocket, RequestPhase, SocketControl},
     sockets::Sockets,
     trust::TlsTrust,

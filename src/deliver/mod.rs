@@ -9,7 +9,7 @@
 //! | [`identity`] | access tokens for endpoints |
 //! | [`signature`] | signatures of requests |
 //! | [`trust`] | trusted authorities and client certificates |
-//! | [`names`] | name resolution with a cache |
+//! | [`resolver`] | name resolution with a cache |
 //! | [`dial`] | opens the connections below awc |
 //! | [`socket`] | monitors them |
 //! | [`sockets`] | budget of file descriptors |
@@ -32,9 +32,9 @@ pub mod dial;
 mod failure;
 pub mod handshake;
 pub mod identity;
-pub mod names;
 pub mod proxy;
 pub mod request;
+pub mod resolver;
 pub mod resource;
 pub mod sender;
 pub mod signature;

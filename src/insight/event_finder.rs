@@ -42,7 +42,7 @@ pub enum EventSelector {
 
 /// What is known of an event.
 #[derive(Clone, Debug)]
-pub struct EventAccount {
+pub struct EventReport {
     /// Its sequence.
     pub seq: Seq,
     /// Its id, if the store has it.
@@ -72,7 +72,7 @@ pub struct SearchedRange {
 #[derive(Clone, Debug)]
 pub enum ExplainAnswer {
     /// The event was found.
-    Found(Box<EventAccount>),
+    Found(Box<EventReport>),
     /// It was not found in these ranges.
     NotFound(SearchedRange),
 }
@@ -118,7 +118,7 @@ pub async fn explain(
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
     let appended = records.event.as_ref().map(|event| event.appended);
-    Ok(ExplainAnswer::Found(Box::new(EventAccount { seq, id, appended, cursor: records.cursor, explanation })))
+    Ok(ExplainAnswer::Found(Box::new(EventReport { seq, id, appended, cursor: records.cursor, explanation })))
 }
 
 /// The sequence of the first event with this id, or what was searched.

@@ -144,7 +144,7 @@ pub struct OpenedSubscription {
 pub struct LogHold {
     /// The first sequence that is kept.
     pub from: Seq,
-    _held: writer::HeldRange,
+    _held: writer::HoldToken,
 }
 
 /// The right to change a subscription's records, until a later incarnation is opened.
@@ -164,14 +164,14 @@ pub enum MetaChange {
     /// Deletes a record.
     Delete(MetaKind, String),
     /// Creates a partition with an empty log.
-    Found(PartitionId),
+    CreatePartition(PartitionId),
     /// Creates a subscription that starts at this sequence, or at the beginning of the log if that is later. [`None`]
     /// starts it after the newest event.
     Subscribe(SubscriptionKey, Option<Seq>),
     /// Deletes a subscription: its pending deliveries are canceled and its records are deleted.
     Unsubscribe(SubscriptionKey),
     /// Deletes a partition and its log.
-    Abandon(PartitionId),
+    DeletePartition(PartitionId),
 }
 
 /// One write of a subscription's dead-letter actor.
@@ -219,7 +219,7 @@ impl Drop for CallOnce {
 }
 
 /// The permit that a request holds until its events are durable. It is released by dropping it.
-pub type Room = Box<dyn Send>;
+pub type Permit = Box<dyn Send>;
 
 /// An entry of the writer's queue.
 enum WriterEntry {
@@ -228,7 +228,7 @@ enum WriterEntry {
         chunks: Vec<SealedChunk>,
         check: Option<DuplicateCheck>,
         reply: oneshot::Sender<Result<PublishReceipt, Error>>,
-        _room: Option<Room>,
+        _permit: Option<Permit>,
     },
     Open {
         subscription_key: SubscriptionKey,
@@ -325,15 +325,15 @@ impl Journal {
         Ok((journal, WriterThread(thread)))
     }
 
-    /// Appends a request's events to the log of `partition`. The result arrives when they are durable; `room` is
+    /// Appends a request's events to the log of `partition`. The result arrives when they are durable; `permit` is
     /// released then.
     pub fn publish(
         &self,
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
-        room: Option<Room>,
+        permit: Option<Permit>,
     ) -> PendingResult<PublishReceipt> {
-        self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check: None, reply, _room: room })
+        self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check: None, reply, _permit: permit })
     }
 
     /// Like [`Journal::publish`], without the events whose ids were accepted less than `window` ago. The result arrives
@@ -346,7 +346,7 @@ impl Journal {
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
         window: Duration,
-        room: Option<Room>,
+        permit: Option<Permit>,
     ) -> Result<PendingResult<PublishReceipt>, Error> {
         let mut ids = Vec::new();
         for chunk in &chunks {
@@ -354,7 +354,7 @@ impl Journal {
             ids.extend(events.iter().map(IdDigest::of));
         }
         let check = Some(DuplicateCheck { window, ids });
-        Ok(self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check, reply, _room: room }))
+        Ok(self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check, reply, _permit: permit }))
     }
 
     /// Opens a subscription's records for a new incarnation of its actor.

@@ -103,7 +103,7 @@ impl Scrubber<'_> {
         damage.end_pass();
         let damaged = damage.seen().families;
         for family in Family::ALL.into_iter().filter(|family| !damaged.contains(family)) {
-            self.store.spare(family, false);
+            self.store.set_compaction_paused(family, false);
         }
         Ok(())
     }

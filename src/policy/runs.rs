@@ -57,7 +57,7 @@ impl SeqRuns {
     }
 
     /// The runs in the form of a ledger entry.
-    pub fn into_covers(self) -> Vec<(Seq, u32)> {
+    pub fn into_runs(self) -> Vec<(Seq, u32)> {
         self.0
     }
 }

@@ -26,7 +26,7 @@ pub mod schema;
 mod traced;
 
 pub use refusal::Refusal;
-pub use republish::again;
+pub use republish::read_for_redrive;
 
 /// The limits of a request. The defaults for requests and events are Azure's.
 #[derive(Clone, Copy, Debug)]

@@ -46,7 +46,7 @@ use crate::{
     },
     event::{Schema, SubscriptionId, Timestamp},
     fanout::meter::{PublishCounts, TopicMeter},
-    journal::{self, Journal, Room},
+    journal::{self, Journal},
     store::chunk::ChunkBuilder,
     telemetry::trace::Tracer,
 };
@@ -305,7 +305,8 @@ impl Publisher {
         window: Option<Duration>,
         permit: Permit,
     ) -> Result<(), Refusal> {
-        let (partition, chunks, room) = (topic.partition(), draft.into_chunks(), Some(Box::new(permit) as Room));
+        let (partition, chunks, room) =
+            (topic.partition(), draft.into_chunks(), Some(Box::new(permit) as journal::Permit));
         let appended = match window {
             Some(window) => self.journal.publish_once(partition, chunks, window, room)?.await,
             None => self.journal.publish(partition, chunks, room).await,

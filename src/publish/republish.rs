@@ -12,7 +12,12 @@ use crate::{control::record::topic::TopicRecord, event::Schema, store::chunk::Se
 ///
 /// # Errors
 /// If the topic would refuse it, with the text that its publisher would read.
-pub fn again(topic: &TopicRecord, schema: Schema, event: &str, limits: &PublishLimits) -> Result<SealedChunk, String> {
+pub fn read_for_redrive(
+    topic: &TopicRecord,
+    schema: Schema,
+    event: &str,
+    limits: &PublishLimits,
+) -> Result<SealedChunk, String> {
     let (content_type, body) = match schema {
         Schema::EventGrid | Schema::Custom => ("application/json", format!("[{event}]")),
         Schema::CloudEvents => ("application/cloudevents+json", event.to_owned()),

@@ -17,7 +17,7 @@ const MAX: usize = 1 << 24;
 const BASE: usize = 96;
 
 /// For each thread that serves or delivers: its poller, its wakers, its signals.
-const OF_THREAD: usize = 8;
+const PER_THREAD: usize = 8;
 
 /// The minimum of the store: its logs, the files being written, and the tables of twelve column families.
 const STORE_MIN: usize = 192;
@@ -52,7 +52,7 @@ impl DescriptorBudget {
     /// If `limit` is too low.
     pub fn of(limit: usize, threads: usize) -> Result<Self, ServerError> {
         let store = (limit / 8).max(STORE_MIN);
-        let base = BASE + OF_THREAD * threads;
+        let base = BASE + PER_THREAD * threads;
         let rest = limit.saturating_sub(store + base);
         if limit < MIN || rest < MIN / 4 {
             return Err(ServerError::Descriptors { limit, least: MIN.max(STORE_MIN + base + MIN / 4) });

@@ -149,7 +149,7 @@ impl HttpListener {
             // `ConnectionLimiter` counts instead, because it answers a rejected connection.
             .max_concurrent_connections(usize::MAX);
         let refusal_slots = RefusalSlots::new(budget.refusals);
-        let role = if self.admin.is_some() { ListenerRole::Others } else { ListenerRole::Both };
+        let role = if self.admin.is_some() { ListenerRole::Publishers } else { ListenerRole::Both };
         let mut server = add_listener(
             server,
             config,
@@ -216,7 +216,7 @@ fn add_listener(
             pull::http::configure(cfg);
         }
         admin::configure_side(cfg, control, token, health, chaos, role);
-        if dashboard && role != ListenerRole::Others {
+        if dashboard && role != ListenerRole::Publishers {
             dashboard::configure(cfg);
         }
         cfg.default_service(web::to(publish::http::not_found));

@@ -76,7 +76,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
             Schema::EventGrid if !topic.is_domain() => dead_letter.without_topic(),
             Schema::EventGrid | Schema::CloudEvents | Schema::Custom => dead_letter.event.clone(),
         };
-        publish::again(&topic, dead_letter.schema, &event, &self.limits)
+        publish::read_for_redrive(&topic, dead_letter.schema, &event, &self.limits)
     }
 
     fn take_back(

@@ -18,7 +18,7 @@ use crate::{
     deliver::{
         self, AddressRules, ClientCertificates, Sockets, TlsTrust,
         identity::ServerIdentity,
-        names::Resolver,
+        resolver::Resolver,
         resource::{Connection, Connections, Credential},
         trust::{self, MinimumTlsVersion, TrustRoots},
     },

@@ -72,7 +72,7 @@ pub(super) async fn open_store(
 ) -> Result<Arc<RocksStore>, ServerError> {
     let (folder, options) = (config.server.data_dir.clone(), rocks_options(config, budget));
     let store = folder.join(STORE);
-    health.at(health::StartStep::with("opening the store", move || startup_responder::replayed(&store)));
+    health.at(health::StartStep::with("opening the store", move || startup_responder::recovery_progress(&store)));
     let opened = tokio::task::spawn_blocking(move || RocksStore::open(&folder, &options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
     let store = Arc::new(opened?);

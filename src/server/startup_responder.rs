@@ -41,7 +41,7 @@ impl StartupResponder {
 
 /// How much of the write-ahead log in `store` has been read. RocksDB does not report it, so it is taken from the positions
 /// of this process's open files.
-pub(super) fn replayed(store: &Path) -> Option<StepProgress> {
+pub(super) fn recovery_progress(store: &Path) -> Option<StepProgress> {
     let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
     let mut logs: Vec<(String, u64)> = Vec::new();
     for entry in fs::read_dir(store).ok()?.flatten().filter(|entry| is_log(&entry.path())) {

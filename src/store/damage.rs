@@ -224,7 +224,7 @@ impl TolerantStore {
         if let Err(StoreError::Damaged(what)) = &read
             && self.damage.note(family, what)
         {
-            self.inner().spare(family, true);
+            self.inner().set_compaction_paused(family, true);
         }
         read
     }

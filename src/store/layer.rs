@@ -99,8 +99,8 @@ impl<L: StoreLayer> Store for L {
         StoreLayer::scan_apart(self, family, from, upper, visit)
     }
 
-    fn spare(&self, family: Family, on: bool) {
-        self.inner().spare(family, on);
+    fn set_compaction_paused(&self, family: Family, on: bool) {
+        self.inner().set_compaction_paused(family, on);
     }
 
     fn damage(&self) -> Option<&Damage> {

@@ -157,7 +157,7 @@ impl<'a> EventFinder<'a> {
             // An iterator also stops at damage in a neighbouring block, so look the chunk up by its key.
             Err(StoreError::Damaged(what)) => {
                 let is_lost = self.store.damage().is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
-                let chunk = if is_lost { None } else { walk::around(self.store, self.partition, seq)? };
+                let chunk = if is_lost { None } else { walk::chunk_containing(self.store, self.partition, seq)? };
                 if chunk.is_none() && !self.is_held(seq) {
                     return Err(StoreError::Damaged(what));
                 }

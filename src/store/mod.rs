@@ -200,7 +200,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Turns compactions of `family` off or on. They are off while one of its tables is damaged: compacting that table
     /// would fail and stop all writing.
-    fn spare(&self, _family: Family, _on: bool) {}
+    fn set_compaction_paused(&self, _family: Family, _on: bool) {}
 
     /// The record of damage, if this store tolerates damage; otherwise [`None`].
     fn damage(&self) -> Option<&Damage> {

@@ -335,7 +335,7 @@ impl Store for RocksStore {
         read::scan_apart(&self.db, self.family(family), from, upper, visit)
     }
 
-    fn spare(&self, family: Family, on: bool) {
+    fn set_compaction_paused(&self, family: Family, on: bool) {
         self.set_spared(|spared| {
             let _changed = if on { spared.insert(family) } else { spared.remove(&family) };
         });

@@ -283,13 +283,13 @@ impl SharedState {
         inner.wake();
     }
 
-    /// The last incarnation panicked, or ended `on_purpose`. Only a panic makes its current event a suspect, and drops
-    /// the commands that it had taken.
-    pub fn on_panic(&self, on_purpose: bool) {
+    /// The last incarnation ended. Only a panic that chaos did not cause makes its current event a suspect, and drops the
+    /// commands that it had taken.
+    pub fn on_incarnation_end(&self, panicked: bool) {
         let mut inner = self.lock();
         inner.mailbox = None;
-        inner.suspects.on_panic(on_purpose);
-        if !on_purpose {
+        inner.suspects.on_incarnation_end(panicked);
+        if panicked {
             inner.commands.drop_taken();
         }
     }

@@ -15,7 +15,7 @@ use actix::ArbiterHandle;
 
 use crate::{
     clock::Clock,
-    control::registry::{StartPlan, SubscriptionHandle, TopicHandle},
+    control::registry::{StartQueue, SubscriptionHandle, TopicHandle},
     fanout::TopicActor,
     journal,
     subscription::{SubscriptionActor, SubscriptionContext},
@@ -52,7 +52,7 @@ impl ActorHosts {
 }
 
 /// Supervises the actors of topics. Runs until the registry drops the sender of `starts`.
-pub async fn run(mut starts: StartPlan, hosts: ActorHosts) {
+pub async fn run(mut starts: StartQueue, hosts: ActorHosts) {
     while let Some(topic) = starts.recv().await {
         let (number, held) = (topic.partition().0, topic.held());
         hosts.spawn_supervised(number, TopicFactory { topic, hosts: hosts.clone(), retired: Arc::default() }, held);
@@ -154,11 +154,6 @@ impl Supervised for SubscriptionFactory {
         if self.child.shared.take_progress() {
             self.child.history.note_progress();
         }
-        match how {
-            IncarnationEnd::Panicked => self.child.shared.on_panic(false),
-            IncarnationEnd::Killed | IncarnationEnd::Stopped | IncarnationEnd::Orphaned => {
-                self.child.shared.on_panic(true)
-            }
-        }
+        self.child.shared.on_incarnation_end(matches!(how, IncarnationEnd::Panicked));
     }
 }

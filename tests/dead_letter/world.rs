@@ -92,7 +92,7 @@ impl World {
         let found = self.journal.end(PartitionId(1)).is_some();
         let mut changes = vec![MetaChange::Subscribe(subscription_key, None)];
         if !found {
-            changes.insert(0, MetaChange::Found(PartitionId(1)));
+            changes.insert(0, MetaChange::CreatePartition(PartitionId(1)));
         }
         self.journal.change(changes).await.expect("written");
         self.add_more_dead_letters(subscription_key, count, due).await;

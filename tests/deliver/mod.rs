@@ -6,8 +6,8 @@ mod connections;
 mod failures;
 mod handshake;
 mod late;
-mod names;
 mod request;
+mod resolver;
 mod signature;
 mod tls;
 mod tokens;
@@ -26,7 +26,7 @@ use futures_util::future::LocalBoxFuture;
 use gridhook::{
     deliver::{
         AddressRules, ClientOptions, Destination, OutgoingRequest, RequestTimeouts, TlsTrust, WebhookClient,
-        names::NameResolver,
+        resolver::NameResolver,
     },
     event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp},
     policy::outcome::RequestResult,

@@ -46,8 +46,8 @@ impl Fixture {
 
     fn found(&self) {
         let founded = vec![
-            MetaChange::Found(PARTITION),
-            MetaChange::Found(OTHER),
+            MetaChange::CreatePartition(PARTITION),
+            MetaChange::CreatePartition(OTHER),
             MetaChange::Subscribe(QUICK, None),
             MetaChange::Subscribe(SLOW, None),
         ];

@@ -49,7 +49,7 @@ impl Fixture {
     fn founded(store: &MemoryStore, reader: bool) -> Self {
         let queue = Self::at(Arc::new(store.clone()), START);
         let subscribe = reader.then_some(MetaChange::Subscribe(ONE, None));
-        let founded = [MetaChange::Found(PARTITION)].into_iter().chain(subscribe).collect();
+        let founded = [MetaChange::CreatePartition(PARTITION)].into_iter().chain(subscribe).collect();
         queue.runtime.block_on(queue.journal.change(founded)).expect("founded");
         queue
     }
@@ -333,7 +333,7 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     let folder = scratch();
     let store = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
     let queue = Fixture::at(store.clone(), START);
-    queue.runtime.block_on(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    queue.runtime.block_on(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
     let publish = |ids: std::ops::Range<u32>| {
         let chunks = sealed_of(ids.map(|id| id.to_string()), 1);
         let asked = queue.journal.publish_once(PARTITION, chunks, WINDOW, None).expect("whole");

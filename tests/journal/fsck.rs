@@ -135,7 +135,7 @@ fn used() -> (MemoryStore, Fixture) {
     let store = MemoryStore::new();
     let queue = Fixture::at(&store);
     queue.wait(queue.journal.change(vec![
-        MetaChange::Found(PARTITION),
+        MetaChange::CreatePartition(PARTITION),
         MetaChange::Subscribe(ONE, None),
         MetaChange::Subscribe(TWO, None),
     ]));
@@ -198,7 +198,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
     queue.stop();
 
     let (store, queue) = used();
-    let gone = vec![MetaChange::Abandon(PARTITION), MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO)];
+    let gone = vec![MetaChange::DeletePartition(PARTITION), MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO)];
     queue.wait(queue.journal.change(gone));
     assert_sound(&store, "the topic is deleted");
     queue.housekeep();

@@ -47,7 +47,7 @@ impl Fixture {
 
     fn founded(store: &MemoryStore) -> Self {
         let queue = Self::at(store);
-        let founded = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None)];
+        let founded = vec![MetaChange::CreatePartition(PARTITION), MetaChange::Subscribe(ONE, None)];
         queue.runtime.block_on(queue.journal.change(founded)).expect("founded");
         queue
     }

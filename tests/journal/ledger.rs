@@ -44,7 +44,7 @@ fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
             let first = covers.end().map_or(Seq(first), |end| end.max(Seq(first)));
             covers.push(first, count.into());
         }
-        covers.into_covers()
+        covers.into_runs()
     })
 }
 
@@ -78,7 +78,7 @@ proptest! {
         let (journal, writer) =
             Journal::start(shared, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = vec![MetaChange::Found(ONE.partition), MetaChange::Subscribe(ONE, None)];
+        let founded = vec![MetaChange::CreatePartition(ONE.partition), MetaChange::Subscribe(ONE, None)];
         runtime.block_on(journal.change(founded)).expect("founded");
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
         let note = |line: &LedgerLine| RecordChange::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };

@@ -249,7 +249,7 @@ fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::j
     let (journal, writer) =
         Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let changes = vec![MetaChange::Found(OF.partition), MetaChange::Subscribe(OF, None)];
+    let changes = vec![MetaChange::CreatePartition(OF.partition), MetaChange::Subscribe(OF, None)];
     runtime.block_on(journal.change(changes)).expect("founded");
     let mut batch = Batch::default();
     for seq in 1..=20 {

@@ -195,7 +195,7 @@ impl Scene {
     fn new() -> Self {
         let (store, gate) = (MemoryStore::new(), Arc::<Gate>::default());
         let queue = Fixture::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
-        queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+        queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
         let mut scene = Self { queue, store, gate, next: 1, known: Vec::new(), hold: None };
         scene.subscribe(0);
         scene.subscribe(0);

@@ -86,8 +86,11 @@ impl Fixture {
     }
 
     pub(super) fn found(&self) {
-        let founded =
-            vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
+        let founded = vec![
+            MetaChange::CreatePartition(PARTITION),
+            MetaChange::Subscribe(ONE, None),
+            MetaChange::Subscribe(TWO, None),
+        ];
         self.wait(self.journal.change(founded)).expect("founded");
     }
 
@@ -332,9 +335,9 @@ fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
     let owner = queue.open(ONE).owner;
     store.fail(store.writes()..store.writes() + 1, WriteFault::Full);
     let ended = queue.journal.change(vec![
-        MetaChange::Found(PartitionId(2)),
+        MetaChange::CreatePartition(PartitionId(2)),
         MetaChange::Unsubscribe(ONE),
-        MetaChange::Abandon(PARTITION),
+        MetaChange::DeletePartition(PARTITION),
     ]);
     assert!(matches!(queue.wait(ended), Err(Error::Full)));
     queue.write(owner, vec![cursor(1)]);
@@ -437,7 +440,7 @@ fn retained(store: Arc<dyn Store>) -> Fixture {
 fn what_retention_keeps_stays_after_everybody_has_passed_it() {
     let store = MemoryStore::new();
     let queue = retained(Arc::new(store.clone()));
-    queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
     queue.publish(2);
     queue.hand.advance(Duration::from_secs(30));
     queue.publish(2);
@@ -456,7 +459,7 @@ fn what_retention_keeps_stays_after_everybody_has_passed_it() {
 fn while_the_clock_may_be_wrong_no_log_is_too_old() {
     let store = MemoryStore::new();
     let queue = retained(Arc::new(store.clone()));
-    queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
     queue.publish(2);
     queue.hand.hold_expiry(true);
     queue.hand.advance(Duration::from_secs(400 * 24 * 3600));
@@ -477,7 +480,7 @@ fn while_the_clock_may_be_wrong_no_log_is_too_old() {
 fn retention_trims_at_once_whatever_was_published() {
     let store = MemoryStore::new();
     let queue = retained(Arc::new(store.clone()));
-    queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
     // As many chunks as may arrive in a second, and more than one read returns.
     for _ in 0..20_000 {
         drop(queue.ask_publish(1));
@@ -543,7 +546,7 @@ fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_threa
     let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
     let store = MemoryStore::new();
     let queue = retained(Arc::new(Counted { store: store.clone(), reads: Arc::clone(&reads), panics_at: None }));
-    let found: Vec<MetaChange> = (1..=IDLE).map(|id| MetaChange::Found(PartitionId(id))).collect();
+    let found: Vec<MetaChange> = (1..=IDLE).map(|id| MetaChange::CreatePartition(PartitionId(id))).collect();
     queue.wait(queue.journal.change(found)).expect("founded");
     for id in 1..=IDLE {
         let published = queue.journal.publish(PartitionId(id), sealed(&[("yes", 10)]), None);
@@ -581,7 +584,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     let owner = queue.open(ONE).owner;
     queue.write(owner, vec![owe(1, None), put_aside(2), cursor(4)]);
     queue.housekeep();
-    let all = vec![MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO), MetaChange::Abandon(PARTITION)];
+    let all = vec![MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO), MetaChange::DeletePartition(PARTITION)];
     queue.wait(queue.journal.change(all)).expect("there is room");
     assert!(matches!(queue.wait(queue.ask_publish(1)), Err(Error::Unknown)));
     for _ in 0..3 {

@@ -250,7 +250,8 @@ impl Scenario {
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
         let (journal, writer) = start(&shelf, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
+        let founded =
+            journal.change(vec![MetaChange::CreatePartition(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
         runtime.block_on(founded).expect("founded");
         let opened = runtime.block_on(journal.open(SUBSCRIPTION_KEY)).expect("it is there");
         let next_flight = RequestId(1);

@@ -30,7 +30,7 @@ fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.answer((Seq(1), Seq(5)), 4, vec![event(2)], &[], None);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
-    assert_eq!(lane.miss(Seq(5), Seq(9)).into_covers(), [(Seq(5), 4)]);
+    assert_eq!(lane.miss(Seq(5), Seq(9)).into_runs(), [(Seq(5), 4)]);
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "it was answered");
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(9), None)), "what follows is read");
     // The event before waits yet: the next life begins there.

@@ -17,7 +17,7 @@ use gridhook::{
             ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
             topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicRecord},
         },
-        registry::{Registry, RegistryRules, StartPlan},
+        registry::{Registry, RegistryRules, StartQueue},
     },
     deliver::{AddressRules, ClientOptions, trust::TlsTrust},
     event::{Event, Name, PartitionId, Schema, Seq, Timestamp},
@@ -176,7 +176,7 @@ pub(crate) struct Endpoint {
     pub(crate) publisher: web::Data<Publisher>,
     pub(crate) hand: ManualClock,
     store: MemoryStore,
-    _starts: StartPlan,
+    _starts: StartQueue,
 }
 
 impl Endpoint {

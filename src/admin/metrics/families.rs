@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// One sample for each event subscription.
-struct SubscriptionGauge {
+struct SubscriptionMetric {
     family: MetricFamily,
     /// [`None`] omits the sample.
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 }
 
 /// One sample for each value of `label`.
-struct LabelledGauge {
+struct LabelledMetric {
     family: MetricFamily,
     label: &'static str,
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
@@ -39,16 +39,16 @@ const fn counter(
     name: &'static str,
     help: &'static str,
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
-) -> SubscriptionGauge {
-    SubscriptionGauge { family: MetricFamily { name, kind: MetricKind::Counter, help }, of }
+) -> SubscriptionMetric {
+    SubscriptionMetric { family: MetricFamily { name, kind: MetricKind::Counter, help }, of }
 }
 
 const fn gauge(
     name: &'static str,
     help: &'static str,
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
-) -> SubscriptionGauge {
-    SubscriptionGauge { family: MetricFamily { name, kind: MetricKind::Gauge, help }, of }
+) -> SubscriptionMetric {
+    SubscriptionMetric { family: MetricFamily { name, kind: MetricKind::Gauge, help }, of }
 }
 
 const fn labelled(
@@ -56,8 +56,8 @@ const fn labelled(
     label: &'static str,
     help: &'static str,
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
-) -> LabelledGauge {
-    LabelledGauge { family: MetricFamily { name, kind: MetricKind::Counter, help }, label, of }
+) -> LabelledMetric {
+    LabelledMetric { family: MetricFamily { name, kind: MetricKind::Counter, help }, label, of }
 }
 
 const fn histogram(
@@ -81,7 +81,7 @@ fn date(at: Timestamp) -> SampleValue {
 }
 
 #[rustfmt::skip]
-const GAUGES: [SubscriptionGauge; 34] = [
+const METRICS: [SubscriptionMetric; 34] = [
     counter("gridhook_subscription_passed_events_total", "Published events that the event subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
     counter("gridhook_subscription_filtered_events_total", "Published events that the filter rejected.", |f, _| count(f.sums.counters.filtered)),
     counter("gridhook_subscription_matched_events_total", "Published events that matched the filter.", |f, _| count(f.sums.counters.matched)),
@@ -119,7 +119,7 @@ const GAUGES: [SubscriptionGauge; 34] = [
 ];
 
 #[rustfmt::skip]
-const LABELLED: [LabelledGauge; 5] = [
+const LABELLED: [LabelledMetric; 5] = [
     labelled("gridhook_subscription_attempts_total", "outcome", "Requests to the endpoint by outcome. For pull delivery: receives that returned events, and each expired lock as TimedOut.", |f| f.sums.attempts()),
     labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events by reason.", |f| f.sums.dead_lettered()),
     labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a dead-letter destination, by reason.", |f| f.sums.dropped()),
@@ -166,7 +166,7 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
         .iter()
         .map(|(labels, figures)| (labels.each_ref().map(|(name, text)| (*name, &**text)), *figures))
         .collect();
-    for SubscriptionGauge { family, of } in &GAUGES {
+    for SubscriptionMetric { family, of } in &METRICS {
         text.family(*family);
         for (labels, figures) in &all {
             if let Some(value) = of(figures, now) {
@@ -174,7 +174,7 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
             }
         }
     }
-    for LabelledGauge { family, label, of } in &LABELLED {
+    for LabelledMetric { family, label, of } in &LABELLED {
         text.family(*family);
         for ([topic, subscription], figures) in &all {
             for (name, count) in of(figures) {

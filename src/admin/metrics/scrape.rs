@@ -25,7 +25,7 @@ pub(super) const OTHER: &str = "_other";
 
 /// Maximum number of topics of one rest whose oldest unread event is looked up in the log: those with the largest
 /// backlogs.
-const LOOKS_MAX: usize = 256;
+const LOOKUPS_MAX: usize = 256;
 
 /// Time limit of these lookups; an age that is not known by then is omitted.
 const LOOKS_WAIT: Duration = Duration::from_secs(2);
@@ -199,7 +199,7 @@ fn firsts(places: Vec<(Arc<TopicHandle>, Seq, u64)>) -> Vec<(Arc<TopicHandle>, S
     }
     let mut firsts: Vec<_> = firsts.into_values().collect();
     firsts.sort_unstable_by_key(|(backlog, ..)| std::cmp::Reverse(*backlog));
-    firsts.into_iter().take(LOOKS_MAX).map(|(_, topic, seq)| (topic, seq)).collect()
+    firsts.into_iter().take(LOOKUPS_MAX).map(|(_, topic, seq)| (topic, seq)).collect()
 }
 
 /// The series limits, as `gridhook_metrics_named_limit` shows them.

@@ -111,7 +111,7 @@ impl Registry {
             let next = NextNumbers { partitions: partition.0, ..*numbers };
             record.partitions = vec![partition];
             let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
-            self.journal.change(vec![MetaChange::Found(partition), put, next.put()]).await?;
+            self.journal.change(vec![MetaChange::CreatePartition(partition), put, next.put()]).await?;
             *numbers = next;
             let topic = self.new_topic(record)?;
             self.insert(Arc::clone(&topic));
@@ -144,7 +144,7 @@ impl Registry {
     pub(super) fn deletion(topic: &Arc<TopicHandle>) -> Vec<MetaChange> {
         let key = topic.record().key();
         let mut changes =
-            vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
+            vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::DeletePartition(topic.partition())];
         changes.extend(topic.domain_topics().iter().map(|below| domain::delete(topic, &below.name)));
         changes.extend(topic.children().iter().flat_map(|child| unsubscribe(&key, child)));
         changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(&proposal.record.key())));

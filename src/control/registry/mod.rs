@@ -128,11 +128,11 @@ pub struct Registry {
 }
 
 /// Topics whose actor must be started, for [`actor_factory::run`](crate::supervision::actor_factory::run).
-pub type StartPlan = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
+pub type StartQueue = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
 
 impl Registry {
     /// Reads all records from the store. Blocks; for the start.
-    pub fn recover(journal: Journal, rules: RegistryRules, tail_bytes: usize) -> Result<(Self, StartPlan), Error> {
+    pub fn recover(journal: Journal, rules: RegistryRules, tail_bytes: usize) -> Result<(Self, StartQueue), Error> {
         let (starts, started) = mpsc::unbounded_channel();
         let reads = journal.reads();
         let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {

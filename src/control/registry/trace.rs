@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did not exclude.
-const LOOKS_MAX: usize = 32;
+const LOOKUPS_MAX: usize = 32;
 
 /// Where a trace continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl TopicHandle {
         let mut traces = TraceResult { occurrences: Vec::new(), log: (floor, end), next: None };
         let mut left = max;
         let mut mark = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..LOOKUPS_MAX {
             let (seqs, upto) = self.look(wanted, mark.seq, floor, end).await?;
             for seq in seqs {
                 let behind = mark.behind.filter(|_| seq == mark.seq);
@@ -219,7 +219,7 @@ impl TopicHandle {
         // A place outside this ledger is ignored.
         range.start = place.map_or(range.start.clone(), |place| place.max(range.start));
         let mut period = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..LOOKUPS_MAX {
             let page = reads.lines_between(range.clone(), max - period.lines.len(), wanted.clone()).await?;
             period.lines.extend(page.lines);
             period.next = page.next;

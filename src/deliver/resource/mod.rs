@@ -4,8 +4,8 @@
 //! A subscription names a service by its `resourceId`, as in Azure; address and credentials are in the settings. So a
 //! subscription has no secret, and cannot make the server call an address of its choice.
 //!
-//! One file for each kind: its properties, its limits and its sender. A kind is added here and nowhere else: see
-//! CONTRIBUTING.md.
+//! One file for each kind: its properties, its limits and its sender. CONTRIBUTING.md lists what a new
+//! kind is made of.
 //!
 //! | file | kinds |
 //! | --- | --- |

@@ -23,14 +23,14 @@ impl GroupWriter {
     /// Adds an entry to the batch and its answer to the group.
     pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
-            WriterEntry::Publish { partition, chunks, check, reply, _room } => {
+            WriterEntry::Publish { partition, chunks, check, reply, _permit } => {
                 match self.encode_publish(group, partition, (chunks, check), now) {
                     Ok(published) => PendingAnswer::Published(
-                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _room },
+                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _permit },
                         published,
                     ),
                     Err(error) => PendingAnswer::Refused(
-                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _room },
+                        WriterEntry::Publish { partition, chunks: Vec::new(), check: None, reply, _permit },
                         error,
                     ),
                 }
@@ -129,7 +129,7 @@ impl GroupWriter {
                 group.batch.put(Family::Meta, keys::meta(*kind, name.as_bytes()), value.clone());
             }
             MetaChange::Delete(kind, name) => group.batch.delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
-            MetaChange::Found(id) => {
+            MetaChange::CreatePartition(id) => {
                 group.before.entry(*id).or_insert_with(|| self.partitions.get(id).copied());
                 let partition = self.partitions.entry(*id).or_insert_with(PartitionState::found);
                 partition.appended = partition.appended.max(now);
@@ -154,7 +154,7 @@ impl GroupWriter {
                 group.batch.put(Family::Meta, keys::reap(*subscription_key), vec![1]);
                 group.lows.push((*subscription_key, None));
             }
-            MetaChange::Abandon(id) => {
+            MetaChange::DeletePartition(id) => {
                 let before = self.partitions.remove(id);
                 let record = before.as_ref().map_or_else(|| PartitionState::found().record(), PartitionState::record);
                 group.before.entry(*id).or_insert(before);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Keeps a range of a log until it is dropped.
-pub(in crate::journal) type HeldRange = Arc<Seq>;
+pub(in crate::journal) type HoldToken = Arc<Seq>;
 
 /// The holds of all partitions.
 #[derive(Debug, Default)]

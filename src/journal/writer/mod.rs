@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-pub(super) use self::log_holds::HeldRange;
+pub(super) use self::log_holds::HoldToken;
 use self::{
     duplicates::GroupIds,
     log_holds::LogHolds,
@@ -332,7 +332,7 @@ impl GroupWriter {
     /// fails.
     fn note_damage(&self, family: Family, what: &str) {
         if self.damage.note(family, what) {
-            self.store.spare(family, true);
+            self.store.set_compaction_paused(family, true);
         }
     }
 

@@ -12,7 +12,7 @@ const PATIENCE_MAX: u32 = 50 << 7;
 
 /// The cap.
 #[derive(Debug, Default)]
-pub(super) struct ConcurrencyCap {
+pub(super) struct BatchCap {
     /// [`None`] if no request was too large.
     capped: Option<CapState>,
 }
@@ -27,7 +27,7 @@ struct CapState {
     raised: bool,
 }
 
-impl ConcurrencyCap {
+impl BatchCap {
     /// The maximum events, at most `wanted`.
     pub(super) fn most(&self, wanted: u32) -> u32 {
         self.capped.as_ref().map_or(wanted, |capped| capped.events.min(wanted))

@@ -35,7 +35,7 @@ use std::{sync::Arc, time::Duration};
 pub use health::{client_error_until, duration};
 
 use self::{
-    cap::ConcurrencyCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
     reach::ConnectionProbe,
 };
 use crate::{
@@ -67,7 +67,7 @@ pub struct Endpoint {
     pace: PaceRecord,
     bucket: Option<TokenBucket>,
     limit: AdaptiveLimit,
-    cap: ConcurrencyCap,
+    cap: BatchCap,
     reach: ConnectionProbe,
     /// The end of the wait that the endpoint requested of this subscription, until it is passed on.
     requested_wait: Option<Timestamp>,

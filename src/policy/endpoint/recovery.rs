@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Endpoint, cap::ConcurrencyCap, health, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    Endpoint, cap::BatchCap, health, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
     reach::ConnectionProbe,
 };
 use crate::{
@@ -65,7 +65,7 @@ impl Endpoint {
             pace: PaceRecord { failed, not_before, failing_since, ..cursor.pace },
             bucket: None,
             limit: AdaptiveLimit::new(settings.concurrency_max),
-            cap: ConcurrencyCap::default(),
+            cap: BatchCap::default(),
             reach: ConnectionProbe::recover(settings.reconnect_wait, cause, now),
             requested_wait: None,
             reported_wait: None,

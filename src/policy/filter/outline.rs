@@ -29,19 +29,19 @@ impl<'e> Outline<'e> {
     pub(super) fn of(json: &'e str) -> Option<Self> {
         let text = json.as_bytes();
         let (mut members, mut open) = (Vec::<Member>::new(), Vec::<usize>::new());
-        let mut at = blank(text, 0);
+        let mut at = skip_whitespace(text, 0);
         if text.get(at) != Some(&b'{') {
             return None;
         }
         at += 1;
         loop {
-            at = blank(text, at);
+            at = skip_whitespace(text, at);
             match text.get(at)? {
                 b',' => at += 1,
                 b'"' => {
                     let name = at..string(text, at)?;
-                    let colon = blank(text, name.end);
-                    let from = blank(text, colon + 1);
+                    let colon = skip_whitespace(text, name.end);
+                    let from = skip_whitespace(text, colon + 1);
                     if text.get(colon) != Some(&b':') {
                         return None;
                     }
@@ -101,7 +101,7 @@ impl<'e> Outline<'e> {
 }
 
 /// The next byte that is not whitespace.
-fn blank(text: &[u8], at: usize) -> usize {
+fn skip_whitespace(text: &[u8], at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     at + rest.iter().take_while(|byte| b" \t\r\n".contains(byte)).count()
 }

@@ -12,13 +12,13 @@ use crate::{
 
 /// The keys.
 #[derive(Debug, Default)]
-pub(super) struct IdleLanes {
+pub(super) struct IdleKeys {
     /// With the end of their time to live.
     keys: BTreeMap<DueKey, Timestamp>,
     expiries: BTreeSet<(Timestamp, DueKey)>,
 }
 
-impl IdleLanes {
+impl IdleKeys {
     pub(super) fn insert(&mut self, key: DueKey, expires: Timestamp) {
         if self.keys.insert(key, expires).is_none() {
             self.expiries.insert((expires, key));

@@ -13,7 +13,7 @@
 //! - New events are handed out only while the number of pending deliveries is below a bound. All their keys are
 //!   therefore in the window.
 //! - Expiry and the attempt limit need no client: a due event is examined on time, and given up if it has ended.
-//!   Otherwise its key waits in [`IdleLanes`](super::idle::IdleLanes) for a client.
+//!   Otherwise its key waits in [`IdleKeys`](super::idle::IdleKeys) for a client.
 //! - Leases of an earlier incarnation are known only to the disk, which is asked for them once.
 
 use std::{

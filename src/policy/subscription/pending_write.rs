@@ -224,7 +224,7 @@ impl PendingWrite {
             changes.push(RecordChange::Note { lane: filtered.lane, attempt: 0, entry: filtered.line(now) });
         }
         for (lane, what, runs) in ranges {
-            for covers in runs.into_covers().chunks(RUNS_MAX) {
+            for covers in runs.into_runs().chunks(RUNS_MAX) {
                 let entry = LedgerEntry { at: now, covers: covers.to_vec(), what: what.clone() };
                 changes.push(RecordChange::Note { lane, attempt: 0, entry });
             }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::idle::IdleLanes;
+use super::idle::IdleKeys;
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
@@ -43,7 +43,7 @@ pub(super) struct SendQueue {
     /// Ready to be sent again.
     retries: VecDeque<ReadyEvent>,
     /// Due, but no pull client waits for it.
-    idle: IdleLanes,
+    idle: IdleKeys,
 }
 
 impl SendQueue {
@@ -55,7 +55,7 @@ impl SendQueue {
             released,
             fetching: Vec::new(),
             retries: VecDeque::new(),
-            idle: IdleLanes::default(),
+            idle: IdleKeys::default(),
         }
     }
 

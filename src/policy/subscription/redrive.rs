@@ -53,7 +53,7 @@ impl Subscription {
             waited.entry(of).or_default().insert(seq);
         }
         for (of, seqs) in waited {
-            let covers = seqs.into_iter().collect::<SeqRuns>().into_covers();
+            let covers = seqs.into_iter().collect::<SeqRuns>().into_runs();
             self.pending_write.note(of, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Redriven { into: lane } });
         }
         self.pending_write.change(RecordChange::Redrive(Box::new(page)));
@@ -86,7 +86,7 @@ impl Subscription {
         }
         back.sort_unstable();
         self.pending_write.spend(back.len());
-        let covers = back.into_iter().collect::<SeqRuns>().into_covers();
+        let covers = back.into_iter().collect::<SeqRuns>().into_runs();
         if !covers.is_empty() {
             self.pending_write.note(
                 lane,

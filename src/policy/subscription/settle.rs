@@ -315,5 +315,5 @@ fn first_sent(item: &SendItem, sent: Timestamp) -> Timestamp {
 /// Start and length of each run of these events.
 pub(super) fn covers(mut seqs: Vec<Seq>) -> Vec<(Seq, u32)> {
     seqs.sort_unstable();
-    seqs.into_iter().collect::<SeqRuns>().into_covers()
+    seqs.into_iter().collect::<SeqRuns>().into_runs()
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::{
     event::{PartitionId, Seq},
     repair::fsck::CheckStop,
-    store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKS_MAX},
+    store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKUPS_MAX},
 };
 
 /// Bytes in one write.
@@ -75,14 +75,14 @@ pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
 /// The sequences that may be between two keys of the log.
 fn parts(before: Option<&[u8]>, behind: Option<&[u8]>) -> Vec<(PartitionId, Seq, Seq)> {
     let (before, behind) = (before.and_then(keys::parse_log), behind.and_then(keys::parse_log));
-    let upto = |seq: Seq| seq.0.saturating_add(LOOKS_MAX);
+    let upto = |seq: Seq| seq.0.saturating_add(LOOKUPS_MAX);
     match (before, behind) {
         (Some((id, first)), Some((same, end))) if id == same => {
             vec![(id, first.plus(1), Seq(end.0.min(upto(first))))]
         }
         (before, behind) => {
             let before = before.map(|(id, first)| (id, first.plus(1), Seq(upto(first))));
-            let behind = behind.map(|(id, end)| (id, Seq(end.0.saturating_sub(LOOKS_MAX)), end));
+            let behind = behind.map(|(id, end)| (id, Seq(end.0.saturating_sub(LOOKUPS_MAX)), end));
             before.into_iter().chain(behind).collect()
         }
     }

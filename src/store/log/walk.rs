@@ -11,7 +11,7 @@ const CHUNK_EVENTS_MAX: u64 = 8192;
 
 /// The maximum number of sequences that one slice looks up. In a table with a damaged index no chunk is readable, so the
 /// search for the next one must be bounded.
-pub(crate) const LOOKS_MAX: u64 = 16_384;
+pub(crate) const LOOKUPS_MAX: u64 = 16_384;
 
 /// The result of looking up the chunk that starts at a sequence.
 enum ChunkLookup {
@@ -29,7 +29,7 @@ pub(super) fn read_chunkwise(
     bytes_max: usize,
 ) -> Result<LogSlice, StoreError> {
     let (mut chunks, mut bytes, mut at) = (Vec::new(), 0, from);
-    if let Some(chunk) = around(store, partition, from)? {
+    if let Some(chunk) = chunk_containing(store, partition, from)? {
         (at, bytes) = (chunk.end(), chunk.bytes_len());
         chunks.push(chunk);
     }
@@ -53,7 +53,7 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
     // Missing chunks without damage were accepted as lost by an earlier repair.
     let mut is_missing = damage::follows_gap(store, partition, from);
     let mut at = from;
-    while at < end && at.0 - from.0 < LOOKS_MAX {
+    while at < end && at.0 - from.0 < LOOKUPS_MAX {
         match look_up(store, partition, at)? {
             ChunkLookup::Chunk(_) => break,
             ChunkLookup::Nothing => {}
@@ -68,7 +68,11 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
 }
 
 /// Finds the chunk that contains `seq`.
-pub(super) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Result<Option<Chunk>, StoreError> {
+pub(super) fn chunk_containing(
+    store: &dyn Store,
+    partition: PartitionId,
+    seq: Seq,
+) -> Result<Option<Chunk>, StoreError> {
     for first in (seq.0.saturating_sub(CHUNK_EVENTS_MAX)..=seq.0).rev().map(Seq) {
         if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk).filter(|chunk| chunk.end() > seq));
@@ -84,7 +88,7 @@ pub(crate) fn next_chunk(
     from: Seq,
     end: Seq,
 ) -> Result<Option<Chunk>, StoreError> {
-    for first in (from.0..end.0).take(LOOKS_MAX as usize).map(Seq) {
+    for first in (from.0..end.0).take(LOOKUPS_MAX as usize).map(Seq) {
         if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk));
         }

@@ -74,10 +74,10 @@ impl Suspects {
         Some(item)
     }
 
-    /// The incarnation panicked. The current event becomes a suspect, unless chaos caused the panic.
-    pub(super) fn on_panic(&mut self, on_purpose: bool) {
+    /// The incarnation ended. After a panic that chaos did not cause, the current event becomes a suspect.
+    pub(super) fn on_incarnation_end(&mut self, panicked: bool) {
         match self.current_event {
-            Some(item) if !on_purpose => {
+            Some(item) if panicked => {
                 let of = (item.lane, item.seq);
                 if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&of) {
                     let least = self.suspects.iter().min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));

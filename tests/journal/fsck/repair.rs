@@ -158,7 +158,11 @@ pub(super) fn became() -> impl Strategy<Value = Became> {
 pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     let store = MemoryStore::new();
     let queue = Fixture::at(&store);
-    let made = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
+    let made = vec![
+        MetaChange::CreatePartition(PARTITION),
+        MetaChange::Subscribe(ONE, None),
+        MetaChange::Subscribe(TWO, None),
+    ];
     queue.wait(queue.journal.change(made));
     for part in events.chunks(7) {
         queue.publish(part.len());

@@ -98,7 +98,8 @@ impl World {
         let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
         let (journal, writer) = start(&memory, &clock);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
+        let founded =
+            journal.change(vec![MetaChange::CreatePartition(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
         runtime.block_on(founded).expect("founded");
         let opened = runtime.block_on(journal.open(SUBSCRIPTION_KEY)).expect("it is there");
         let core =

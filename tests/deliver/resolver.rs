@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use gridhook::{
     deliver::{
         ClientOptions, WebhookClient,
-        names::{NameResolver, Resolver},
+        resolver::{NameResolver, Resolver},
     },
     policy::outcome::{Failure, Outcome},
 };

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - At most one lookup of a name is in progress; all requests for the name share it.
-//! - Names without an answer do not delay others. A lookup has one of [`PROMPT_PLACES`] for [`PROMPT_WAIT`]; if it is
-//!   not answered by then, it continues in one of [`SLOW_PLACES`], and the next lookups of the name start there for
+//! - Names without an answer do not delay others. A lookup has one of [`PROMPT_LOOKUPS`] for [`PROMPT_TIMEOUT`]; if it is
+//!   not answered by then, it continues in one of [`SLOW_LOOKUPS`], and the next lookups of the name start there for
 //!   [`SILENT_FOR`].
 //! - An answer is valid for its time to live, at most [`KEPT_FOR`]. If the name servers do not answer, the last answer
 //!   is used for up to [`STALE_FOR`] longer (RFC 8767). If they answer that the name does not exist, it is not.
@@ -43,19 +43,19 @@ use tokio::{
 };
 
 /// Maximum lookups in the first phase …
-pub const PROMPT_PLACES: usize = 64;
+pub const PROMPT_LOOKUPS: usize = 64;
 
 /// … and its length: nearby name servers answer within a tenth of that.
-pub const PROMPT_WAIT: Duration = Duration::from_millis(300);
+pub const PROMPT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Maximum lookups in the second phase. Each holds some sockets.
-pub const SLOW_PLACES: usize = 32;
+pub const SLOW_LOOKUPS: usize = 32;
 
 /// Time limit of a lookup …
-const LOOKUP_WAIT: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// … and its limit if the last lookup of the name was not answered.
-const SILENT_WAIT: Duration = Duration::from_secs(2);
+const SILENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a name counts as unanswered.
 pub const SILENT_FOR: Duration = Duration::from_secs(60);
@@ -144,8 +144,8 @@ impl Resolver {
             servers,
             system: Mutex::default(),
             known: Mutex::default(),
-            prompt: Semaphore::new(PROMPT_PLACES),
-            slow: Semaphore::new(SLOW_PLACES),
+            prompt: Semaphore::new(PROMPT_LOOKUPS),
+            slow: Semaphore::new(SLOW_LOOKUPS),
         }))
     }
 }
@@ -236,7 +236,7 @@ impl ResolverShared {
         if !silent {
             let _place = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
             let mut prompt = Box::pin(both(resolver, name));
-            match timeout(PROMPT_WAIT, &mut prompt).await {
+            match timeout(PROMPT_TIMEOUT, &mut prompt).await {
                 Ok(answer) => return answer,
                 Err(_) => lookup = Some(prompt),
             }
@@ -250,7 +250,7 @@ impl ResolverShared {
             }
         };
         let lookup = lookup.unwrap_or_else(|| Box::pin(both(resolver, name)));
-        let wait = if silent { SILENT_WAIT } else { LOOKUP_WAIT };
+        let wait = if silent { SILENT_TIMEOUT } else { LOOKUP_TIMEOUT };
         timeout(wait, lookup).await.unwrap_or(Err(Failure::Silent))
     }
 
@@ -311,9 +311,9 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     // The cache is here, and `/etc/hosts` comes first for both families.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    options.timeout = LOOKUP_WAIT;
+    options.timeout = LOOKUP_TIMEOUT;
     options.attempts = 1;
-    options.max_active_requests = PROMPT_PLACES + SLOW_PLACES;
+    options.max_active_requests = PROMPT_LOOKUPS + SLOW_LOOKUPS;
     TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
 }
 
