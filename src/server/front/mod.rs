@@ -35,6 +35,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::timeout,
 };
+use tokio_util::io::InspectReader;
 
 pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
@@ -121,10 +122,11 @@ impl ListenerSettings {
                         .map(|(connection, _)| connection)
                         .and_then(acceptor.clone().map_err(drop).map_init_err(drop))
                         .map(|stream| {
+                            let stream = secure_connection(stream);
                             let peer = stream.peer();
                             (stream, Protocol::Http1, peer)
                         })
-                        .and_then(services.clone().service::<TlsStream<ClientConnection>>(true))
+                        .and_then(services.clone().service::<SecureConnection>(true))
                 })
             }
         }
@@ -196,17 +198,32 @@ impl TrackedStream for ClientConnection {
     }
 }
 
-impl TrackedStream for TlsStream<ClientConnection> {
+/// A connection with TLS, and a function that is called with what is read.
+type SecureConnection = InspectReader<TlsStream<ClientConnection>, Box<dyn FnMut(&[u8])>>;
+
+/// A client that closes its side says so within TLS. The HTTP library stops reading there, so that the connection below
+/// never sees its end.
+fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
+    let stage = stream.get_ref().0.stage();
+    let inspect = move |read: &[u8]| {
+        if read.is_empty() {
+            stage.peer().leave();
+        }
+    };
+    InspectReader::new(stream, Box::new(inspect))
+}
+
+impl TrackedStream for SecureConnection {
     fn stage(&self) -> Rc<RequestStage> {
-        self.get_ref().0.stage()
+        self.get_ref().get_ref().0.stage()
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        Some(self.get_ref().0.peer())
+        Some(self.get_ref().get_ref().0.peer())
     }
 
     fn local(&self) -> Option<SocketAddr> {
-        self.get_ref().0.local()
+        self.get_ref().get_ref().0.local()
     }
 }
 
