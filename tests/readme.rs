@@ -351,6 +351,13 @@ fn blocks() -> Vec<Block> {
             let is_shell = ["sh", "bash", "console", "shell"].contains(&kind.split(' ').next().unwrap_or_default());
             let is_known = is_shell || ["text", "text server", "text unordered", "toml", "yaml"].contains(&kind);
             let at = format!("{path}:{}", number + 1);
+            if let Some((_, scenario)) = kind.split_once(' ').filter(|(_, file)| file.starts_with("tests/sdk/")) {
+                let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(scenario);
+                let executed = fs::read_to_string(file).expect("the scenario of a client");
+                let missing = commands.iter().find(|line| !executed.contains(line.trim()));
+                assert_eq!(missing, None, "{at}: the line is not in {scenario}, which is executed");
+                continue;
+            }
             assert!(is_known, "{at}: nobody executes a block of {kind:?}");
             if is_shell {
                 blocks.push(Block { at, kind: kind.to_owned(), commands: commands.join("\n") });

@@ -74,21 +74,16 @@ impl Service for Cluster {
     }
 }
 
-fn has_java() -> bool {
-    needs::can_run("java", std::process::Command::new("java").arg("-version"))
-        && needs::can_run("java", std::process::Command::new("mvn").arg("-version"))
-}
-
 #[test]
 fn a_kafka_topic_keeps_what_every_destination_promises() {
-    if has_java() {
+    if needs::java() {
         conform(Cluster::new());
     }
 }
 
 #[test]
 fn properties_become_keys_and_headers_of_records() {
-    if !has_java() {
+    if !needs::java() {
         return;
     }
     let mut cluster = Cluster::new();
@@ -160,7 +155,7 @@ fn properties_become_keys_and_headers_of_records() {
 
 #[test]
 fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
-    if !has_java() {
+    if !needs::java() {
         return;
     }
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));

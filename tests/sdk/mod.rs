@@ -1,11 +1,12 @@
-//! The official clients, as they are on PyPI and npm, against the real binary: nothing of theirs is changed, and they are
-//! told nothing but an address.
+//! The official clients, as they are in the registries of their languages, against the real binary: nothing of theirs is
+//! changed, and they are told nothing but addresses and how to sign in.
 //!
-//! The stories are in `python/` and `javascript/`; each is a program that ends well or says what was wrong.
+//! The scenarios are in a folder for each language; each is a program that ends with status 0 or says what was wrong.
 
 mod az;
 mod contract;
 pub(crate) mod packages;
+mod token_service;
 
 use std::{
     fs::{self, File},
@@ -16,6 +17,7 @@ use std::{
 
 use tempfile::TempDir;
 
+use self::token_service::TokenService;
 use crate::support::{
     certificates::Authority,
     needs,
@@ -34,6 +36,7 @@ struct Stage {
     url: String,
     folder: TempDir,
     authority: Option<PathBuf>,
+    tokens: Option<TokenService>,
 }
 
 impl Stage {
@@ -44,15 +47,24 @@ impl Stage {
     fn http_with(settings: &[(&str, &str)]) -> Self {
         let server = Server::start(settings);
         let url = format!("http://{}", server.at());
-        Self { server, url, folder: TempDir::new().expect("a folder"), authority: None }
+        Self { server, url, folder: TempDir::new().expect("a folder"), authority: None, tokens: None }
     }
 
     fn https() -> Self {
-        Self::https_with(&[SLOW])
+        Self::https_with(&Authority::new(), &[SLOW])
     }
 
-    fn https_with(settings: &[(&str, &str)]) -> Self {
-        let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    /// Over https, with a service that issues access tokens.
+    fn signed_in() -> Self {
+        let authority = Authority::new();
+        let tokens = TokenService::start(&authority);
+        let settings = tokens.settings();
+        let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Self { tokens: Some(tokens), ..Self::https_with(&authority, &settings) }
+    }
+
+    fn https_with(authority: &Authority, settings: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().expect("a folder");
         authority.issue("127.0.0.1").write(folder.path(), "server");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (certificate, key) = (path("server.crt"), path("server.key"));
@@ -61,7 +73,7 @@ impl Stage {
         let url = format!("https://{}", server.at());
         let believed = folder.path().join("authority.pem");
         fs::write(&believed, authority.pem()).expect("written");
-        Self { server, url, folder, authority: Some(believed) }
+        Self { server, url, folder, authority: Some(believed), tokens: None }
     }
 
     fn token(&self) -> String {
@@ -81,7 +93,10 @@ impl Stage {
             .env("GRIDHOOK_URL", &self.url)
             .env("GRIDHOOK_ADMIN_TOKEN", self.token())
             .env("GRIDHOOK_TEST_RATE", SLOW.1);
-        for name in ["REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"] {
+        if let Some(tokens) = &self.tokens {
+            program.envs(tokens.environment());
+        }
+        for name in ["REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
             match &self.authority {
                 Some(authority) => program.env(name, authority),
                 None => program.env_remove(name),
@@ -111,6 +126,47 @@ fn javascript(folder: &Path, story: &str) -> Command {
     let mut program = Command::new("node");
     program.arg(folder.join(story));
     program
+}
+
+/// Runs a scenario of the clients in Go, signed in as an application.
+fn go(scenario: &str) {
+    if needs::go() {
+        let mut program = Command::new(&*packages::GO);
+        program.arg(scenario);
+        Stage::signed_in().tell(program);
+    }
+}
+
+#[test]
+fn the_go_sdk_manages_topics_domains_and_subscriptions() {
+    go("manage");
+}
+
+#[test]
+fn the_go_sdk_publishes_every_schema_with_every_credential() {
+    go("publish");
+}
+
+#[test]
+fn the_go_sdk_publishes_to_a_namespace_and_pulls_from_it() {
+    go("pull");
+}
+
+#[test]
+fn the_cloudevents_sdk_for_go_publishes_in_every_mode_and_answers_the_handshake() {
+    go("cloudevents");
+}
+
+#[test]
+fn the_java_sdk_and_that_of_cloudevents_publish_and_read() {
+    if !needs::java() || !needs::can_run("java", Command::new("javac").arg("-version")) {
+        return;
+    }
+    let mut program = Command::new("java");
+    // One processor's worth of threads, and a compiler that stops early: the program runs for seconds.
+    program.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp"]);
+    program.arg(format!("{0}:{0}/*", packages::JAVA.display())).arg("Scenarios");
+    Stage::https().tell(program);
 }
 
 #[test]
@@ -164,6 +220,15 @@ fn the_cloudevents_sdk_reads_what_is_delivered() {
         return;
     }
     Stage::http().tell(python("readers.py"));
+}
+
+#[test]
+fn the_javascript_sdk_manages_topics_domains_and_subscriptions() {
+    if !needs::node() {
+        return;
+    }
+    let folder = packages::javascript_stage();
+    Stage::signed_in().tell(javascript(folder.path(), "manage.mjs"));
 }
 
 #[test]

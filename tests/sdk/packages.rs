@@ -1,5 +1,5 @@
-//! Packages of PyPI and npm, installed once for each set of pinned versions: the official clients, and servers that speak as
-//! clouds do.
+//! Packages of PyPI, npm, Maven and Go, installed once for each set of pinned versions: the official clients, and servers
+//! that speak as clouds do.
 //!
 //! They go to a folder of the build, named after what is in it, and are marked when they are all there: an installation
 //! that was cut short is made again. A virtual environment cannot be moved, so that it is made where it stays.
@@ -24,6 +24,20 @@ pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
 /// The interpreter that has `az`.
 pub(super) static AZ: LazyLock<PathBuf> = LazyLock::new(|| environment("az", "requirements.txt").join("bin/python"));
 
+/// The program with the scenarios in Go, compiled.
+pub(super) static GO: LazyLock<PathBuf> = LazyLock::new(|| {
+    let files = fs::read_dir(sources("go")).expect("a folder of scenarios");
+    let mut names: Vec<String> =
+        files.map(|file| file.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+    names.sort();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let build = |sources: &Path, folder: &Path| {
+        let arguments = ["build", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w", "-o"];
+        run(Command::new("go").args(arguments).arg(folder.join("scenarios")).current_dir(sources));
+    };
+    installed("go", &names, build).join("scenarios")
+});
+
 /// The program that speaks as S3 does.
 pub(crate) static MOTO: LazyLock<PathBuf> =
     LazyLock::new(|| environment("stores", "requirements.txt").join("bin/moto_server"));
@@ -36,12 +50,28 @@ pub(crate) fn azurite(service: &str) -> PathBuf {
 
 /// The folder of the broker of Kafka.
 pub(crate) static KAFKA: LazyLock<PathBuf> = LazyLock::new(|| {
-    installed("kafka", &["pom.xml"], |sources, folder| {
-        let copy = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-f"];
-        let into = format!("-DoutputDirectory={}", folder.display());
-        run(Command::new("mvn").args(copy).arg(sources.join("pom.xml")).arg(into));
+    installed("kafka", &["pom.xml"], jars)
+});
+
+/// The folder of the scenarios in Java, compiled, and of what they need.
+pub(super) static JAVA: LazyLock<PathBuf> = LazyLock::new(|| {
+    let files = ["pom.xml", "Scenarios.java", "Trust.java", "Webhook.java"];
+    installed("java", &files, |sources, folder| {
+        jars(sources, folder);
+        let classes = format!("{}/*", folder.display());
+        run(Command::new("javac")
+            .args(["-encoding", "UTF-8", "-cp", &classes, "-d"])
+            .arg(folder)
+            .args(files[1..].iter().map(|file| sources.join(file))));
     })
 });
+
+/// The artifacts of a `pom.xml`.
+fn jars(sources: &Path, folder: &Path) {
+    let copy = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-f"];
+    let into = format!("-DoutputDirectory={}", folder.display());
+    run(Command::new("mvn").args(copy).arg(sources.join("pom.xml")).arg(into));
+}
 
 /// The interpreter that has OpenTelemetry's own protobuf, and the script that reads requests with it.
 pub(crate) static OTLP: LazyLock<(PathBuf, PathBuf)> =

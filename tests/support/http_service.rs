@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
 use super::{
     http::{header, read_head},
     port::ReservedPort,
@@ -26,13 +28,21 @@ pub(crate) type Handler = dyn Fn(&str, &[u8]) -> (u16, &'static str, Vec<u8>) + 
 pub(crate) struct HttpService {
     port: ReservedPort,
     handler: Arc<Handler>,
+    tls: Option<Arc<ServerConfig>>,
     running: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 impl HttpService {
     /// One that is not started yet.
     pub(crate) fn new(handler: Arc<Handler>) -> Self {
-        Self { port: ReservedPort::new(), handler, running: None }
+        Self { port: ReservedPort::new(), handler, tls: None, running: None }
+    }
+
+    /// The same with TLS.
+    pub(crate) fn secure(handler: Arc<Handler>, tls: Arc<ServerConfig>) -> Self {
+        let mut service = Self::new(handler);
+        service.tls = Some(tls);
+        service
     }
 
     /// Where it listens.
@@ -45,16 +55,16 @@ impl HttpService {
         let listener = TcpListener::bind(self.at()).expect("the port is ours");
         listener.set_nonblocking(true).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, handler) = (Arc::clone(&stop), Arc::clone(&self.handler));
+        let (stopped, handler, tls) = (Arc::clone(&stop), Arc::clone(&self.handler), self.tls.clone());
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 let Ok((stream, _)) = listener.accept() else {
                     thread::sleep(PAUSE);
                     continue;
                 };
-                let handler = Arc::clone(&handler);
+                let (handler, tls) = (Arc::clone(&handler), tls.clone());
                 // A client that goes away in the middle is its own affair.
-                thread::spawn(move || drop(answer(&stream, &*handler)));
+                thread::spawn(move || drop(serve(stream, tls, &*handler)));
             }
         });
         self.running = Some((stop, thread));
@@ -75,18 +85,24 @@ impl Drop for HttpService {
     }
 }
 
-/// Answers one request, and closes the connection.
-fn answer(stream: &TcpStream, handler: &Handler) -> io::Result<()> {
+fn serve(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut reader = BufReader::new(stream);
-    let head = read_head(&mut reader)?;
+    let Some(tls) = tls else { return answer(stream, handler) };
+    let session = ServerConnection::new(tls).map_err(io::Error::other)?;
+    answer(StreamOwned::new(session, stream), handler)
+}
+
+/// Answers one request, and closes the connection.
+fn answer(stream: impl Read + Write, handler: &Handler) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let head = read_head(&mut stream)?;
     let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
+    stream.read_exact(&mut body)?;
     let (status, headers, body) = handler(&head, &body);
     let length = body.len();
     let head = format!("HTTP/1.1 {status} Whatever\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
-    let mut stream = stream;
-    stream.write_all(&[head.as_bytes(), &body].concat())
+    stream.get_mut().write_all(&[head.as_bytes(), &body].concat())?;
+    stream.get_mut().flush()
 }

@@ -11,13 +11,14 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 16] = [
+const NEEDS: [(&str, &str); 17] = [
     ("buildah", "buildah, which builds the image, and the namespaces that it needs"),
     ("cargo-deb", "`cargo deb`, which makes the package"),
     ("chromium", "Debian's chromium-headless-shell, which shows the dashboard"),
     ("faketime", "faketime, which sets the clock of a process wrong"),
     ("fish", "the shell fish"),
-    ("java", "java and mvn, for a broker of Kafka"),
+    ("go", "Go, for clients in Go"),
+    ("java", "java, javac and mvn, for a broker of Kafka and clients in Java"),
     ("kubernetes", "helm and kubernetes-validate, which check the manifests of Kubernetes"),
     ("man", "man, which reads the manual's pages"),
     ("mount", "a file system of the test's own: root, and loop devices"),
@@ -74,6 +75,16 @@ pub(crate) fn python() -> bool {
     can_run("python", Command::new("python3").args(["-c", "import venv, ensurepip"]))
 }
 
+/// Go.
+pub(crate) fn go() -> bool {
+    can_run("go", Command::new("go").arg("version"))
+}
+
+/// A Java virtual machine, and Maven.
+pub(crate) fn java() -> bool {
+    can_run("java", Command::new("java").arg("-version")) && can_run("java", Command::new("mvn").arg("-version"))
+}
+
 /// Node and npm.
 pub(crate) fn node() -> bool {
     can_run("node", Command::new("node").arg("--version")) && can_run("node", Command::new("npm").arg("--version"))
@@ -128,7 +139,7 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
     assert!(
         error.starts_with(
-            "GRIDHOOK_SKIP has \"strase\"; allowed are buildah, cargo-deb, chromium, faketime, fish, java, "
+            "GRIDHOOK_SKIP has \"strase\"; allowed are buildah, cargo-deb, chromium, faketime, fish, go, java, "
         ),
         "{error}"
     );
