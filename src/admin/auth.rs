@@ -34,8 +34,9 @@ use super::{Control, audit, error::AdminError, request_id};
 use crate::{
     control::{
         record::{
-            subscription::IdentityType,
+            subscription::{IdentityType, SubscriptionRecord},
             token::{Grant, ScopedResource, TokenRole},
+            topic::TopicRecord,
         },
         tokens::{self, Token, TokenProblem},
     },
@@ -59,6 +60,8 @@ const SHARED: u32 = 0o640;
 /// Permissions of a token. Each role has the permissions of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
+    /// Use the operations for portal links.
+    Portal,
     /// Read the metrics of the server.
     Metrics,
     /// Read everything except secrets.
@@ -74,6 +77,7 @@ impl Role {
     fn of(role: TokenRole) -> Option<Self> {
         match role {
             TokenRole::Publish | TokenRole::Consume => None,
+            TokenRole::Portal => Some(Self::Portal),
             TokenRole::Read => Some(Self::Read),
             TokenRole::Operate => Some(Self::Operate),
             TokenRole::Admin => Some(Self::Admin),
@@ -83,6 +87,7 @@ impl Role {
     /// The name in settings, messages and the OpenAPI document.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Portal => "portal",
             Self::Metrics => "metrics",
             Self::Read => "read",
             Self::Operate => "operate",
@@ -91,20 +96,30 @@ impl Role {
     }
 }
 
-/// The role that an operation needs; [`None`] if it needs no token.
+/// Who may use an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Access(pub Option<Role>);
+pub struct Access {
+    /// The role that it needs; [`None`] if it needs no token.
+    pub role: Option<Role>,
+    /// Whether the role [`Role::Portal`] is enough.
+    pub is_for_portals: bool,
+}
 
 impl Access {
-    pub(super) const OPEN: Self = Self(None);
-    pub(super) const METRICS: Self = Self(Some(Role::Metrics));
-    pub(super) const READ: Self = Self(Some(Role::Read));
-    pub(super) const OPERATE: Self = Self(Some(Role::Operate));
-    pub(super) const ADMIN: Self = Self(Some(Role::Admin));
+    pub(super) const OPEN: Self = Self { role: None, is_for_portals: false };
+    pub(super) const METRICS: Self = Self { role: Some(Role::Metrics), is_for_portals: false };
+    pub(super) const READ: Self = Self { role: Some(Role::Read), is_for_portals: false };
+    pub(super) const OPERATE: Self = Self { role: Some(Role::Operate), is_for_portals: false };
+    pub(super) const ADMIN: Self = Self { role: Some(Role::Admin), is_for_portals: false };
+
+    /// The same access, and for portal links.
+    pub(super) const fn or_portal(self) -> Self {
+        Self { is_for_portals: true, ..self }
+    }
 
     /// Whether the holder of a token with this role may use the operation; [`None`] is a caller without a token.
     pub fn admits(self, role: Option<Role>) -> bool {
-        role >= self.0
+        role >= self.role || self.is_for_portals && role == Some(Role::Portal)
     }
 }
 
@@ -115,6 +130,8 @@ pub(super) enum Target {
     Caller,
     /// The server.
     Server,
+    /// Resources that the operation lists. It leaves out those that the caller may not see.
+    Listed,
     /// A resource and what is below it.
     Resource(ScopedResource),
 }
@@ -133,28 +150,51 @@ impl Permissions {
         self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
     }
 
-    /// Checks that the caller may use an operation.
-    fn check(&self, access: Access, target: &Target) -> Result<(), AdminError> {
-        let Access(Some(needed)) = access else { return Ok(()) };
-        let mut fitting = self.grants.iter().filter(|grant| access.admits(Role::of(grant.role))).peekable();
-        if fitting.peek().is_none() {
-            let roles: Vec<&str> = self.grants.iter().map(|grant| grant.role.name()).collect();
-            return Err(if roles.is_empty() {
-                AdminError::NoRole
-            } else {
-                AdminError::WeakRole { roles: roles.join(", "), needed }
-            });
+    /// The permissions of an authenticated request for its operation.
+    pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
+        request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
+    }
+
+    /// Whether the caller may use an operation as the holder of a portal link only.
+    pub(super) fn is_by_portal(&self) -> bool {
+        self.role() == Some(Role::Portal)
+    }
+
+    /// Whether the operation is for the caller in every part of the server.
+    pub(super) fn sees_everything(&self) -> bool {
+        self.grants.iter().any(|grant| grant.covers(None))
+    }
+
+    /// Whether the operation is for the caller on an event subscription of `topic`.
+    pub(super) fn sees(&self, control: &Control, topic: &TopicRecord, subscription: &SubscriptionRecord) -> bool {
+        let id = topic.resource_id_of(subscription.filter.domain_topic.as_deref());
+        let path = id.split_once("/Microsoft.EventGrid/").map(|(_, path)| path).unwrap_or_default();
+        let path = path.split('/').chain(["eventSubscriptions", subscription.name.as_str()]);
+        let mut resource = ScopedResource { path: path.map(str::to_owned).collect(), labels: Vec::new() };
+        let namespace = topic.namespace.as_ref().and_then(|of| control.registry.namespace(of.name.as_str()));
+        namespace.iter().for_each(|namespace| resource.add_tags(&namespace.tags));
+        resource.add_tags(&topic.tags);
+        resource.labels.extend(subscription.labels.iter().cloned());
+        self.grants.iter().any(|grant| grant.covers(Some(&resource)))
+    }
+
+    /// What of the permissions is for an operation on a target.
+    fn narrowed(self, access: Access, target: &Target) -> Result<Self, AdminError> {
+        let Some(needed) = access.role else { return Ok(self) };
+        let (roles, scopes): (Vec<&str>, Vec<_>) =
+            self.grants.iter().map(|grant| (grant.role.name(), grant.scopes.iter().map(ToString::to_string))).unzip();
+        let (roles, scopes) = (roles.join(", "), scopes.into_iter().flatten().collect::<Vec<_>>().join(", "));
+        let mut grants = self.grants;
+        grants.retain(|grant| access.admits(Role::of(grant.role)));
+        if grants.is_empty() {
+            return Err(if roles.is_empty() { AdminError::NoRole } else { AdminError::WeakRole { roles, needed } });
         }
-        let covers = |grant: &Grant| match target {
-            Target::Caller => true,
+        grants.retain(|grant| match target {
+            Target::Caller | Target::Listed => true,
             Target::Server => grant.covers(None),
             Target::Resource(resource) => grant.covers(Some(resource)),
-        };
-        if fitting.any(covers) {
-            return Ok(());
-        }
-        let scopes: Vec<String> = self.grants.iter().flat_map(|grant| &grant.scopes).map(ToString::to_string).collect();
-        Err(AdminError::OutOfScope(scopes.join(", ")))
+        });
+        if grants.is_empty() { Err(AdminError::OutOfScope(scopes)) } else { Ok(Self { grants, ..self }) }
     }
 }
 
@@ -364,7 +404,7 @@ pub(super) async fn authorize(
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> actix_web::Result<ServiceResponse<BoxBody>> {
-    let Access(Some(needed)) = access else { return next.call(request).await };
+    let Some(needed) = access.role else { return next.call(request).await };
     let control = request.app_data::<web::Data<Control>>();
     let control = control.ok_or(AdminError::Broken("no control plane is set up"))?.clone();
     if needed == Role::Metrics && control.exposition.may_read(bearer(request.request())) {
@@ -373,7 +413,7 @@ pub(super) async fn authorize(
     let audited = audit::is_audited(needed, request.request()).then(|| request.request().clone());
     let authenticated = authenticate(request.request(), &control).await;
     let caller = authenticated.as_ref().ok().map(|permissions| permissions.caller.clone());
-    let permitted = authenticated.and_then(|permissions| permissions.check(access, &target).map(|()| permissions));
+    let permitted = authenticated.and_then(|permissions| permissions.narrowed(access, &target));
     let answered = match permitted {
         Ok(permissions) => {
             request.extensions_mut().insert(permissions.caller.clone());

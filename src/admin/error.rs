@@ -55,6 +55,9 @@ pub enum AdminError {
     /// The token is limited to a part of the server that the operation does not concern.
     #[error("The token is limited to {0}; this operation concerns another resource or the whole server.")]
     OutOfScope(String),
+    /// A portal link does not permit the request.
+    #[error("A portal link does not permit this: {0}.")]
+    PortalLink(&'static str),
     /// No resource is in this Azure subscription.
     #[error("The subscription '{0}' could not be found.")]
     NoSubscription(String),
@@ -167,7 +170,7 @@ impl AdminError {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
             Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => "InvalidAuthenticationToken",
-            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) => "AuthorizationFailed",
+            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) => "AuthorizationFailed",
             Self::NoSubscription(_) => "SubscriptionNotFound",
             Self::NoResourceGroup(_) => "ResourceGroupNotFound",
             Self::NoSuchPath(_) => "NotFound",
@@ -194,7 +197,7 @@ impl ResponseError for AdminError {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
             Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => StatusCode::UNAUTHORIZED,
-            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) => StatusCode::FORBIDDEN,
+            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) => StatusCode::FORBIDDEN,
             Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
                 StatusCode::NOT_FOUND
             }

@@ -35,9 +35,19 @@ pub struct GridhookRoute {
     pub template: &'static str,
     listener: ListenerRole,
     needs_chaos: bool,
-    /// Whether it concerns the caller only, so that a token of any scope may use it.
-    is_personal: bool,
+    concern: Concern,
     operations: &'static [Operation],
+}
+
+/// What a path concerns.
+#[derive(Clone, Copy)]
+enum Concern {
+    /// The server: only for tokens without a scope.
+    Server,
+    /// The caller.
+    Caller,
+    /// Resources, as far as the token's scopes cover them.
+    Listed,
 }
 
 /// An operation of a path.
@@ -62,7 +72,7 @@ static ROUTES: &[GridhookRoute] = &[
         operation(POST, Access::OPEN, |route| route.to(validate::answer), own::validate_by_post),
     ]),
     route("/metrics", &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
-    route("/top", &[operation(GET, Access::READ, |route| route.to(top::report), own::top)]),
+    list("/top", &[operation(GET, Access::READ.or_portal(), |route| route.to(top::report), own::top)]),
     route("/history", &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
     route("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
     route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
@@ -78,7 +88,7 @@ static ROUTES: &[GridhookRoute] = &[
     ]),
     // A session has the role of its token, so everyone with a token may start one.
     personal("/ui/session", &[
-        operation(GET, Access::READ, |route| route.to(session::report), own::session),
+        operation(GET, Access::READ.or_portal(), |route| route.to(session::report), own::session),
         operation(POST, Access::READ, |route| route.to(session::start), own::start_session),
         operation(DELETE, Access::READ, |route| route.to(session::end), own::end_session),
     ]),
@@ -104,12 +114,23 @@ static ROUTES: &[GridhookRoute] = &[
 
 /// A path on the operators' listener.
 const fn route(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { template, listener: ListenerRole::Operators, needs_chaos: false, is_personal: false, operations }
+    GridhookRoute {
+        template,
+        listener: ListenerRole::Operators,
+        needs_chaos: false,
+        concern: Concern::Server,
+        operations,
+    }
 }
 
 /// A path for callers with tokens of any scope.
 const fn personal(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { is_personal: true, ..route(template, operations) }
+    GridhookRoute { concern: Concern::Caller, ..route(template, operations) }
+}
+
+/// A list of resources, for callers with tokens of any scope.
+const fn list(template: &'static str, operations: &'static [Operation]) -> GridhookRoute {
+    GridhookRoute { concern: Concern::Listed, ..route(template, operations) }
 }
 
 /// A path that exists only with `chaos.enabled`.
@@ -181,7 +202,11 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
             Err::<HttpResponse, _>(AdminError::Method { method: request.method().to_string(), allowed })
         };
         let authorized = move |request: ServiceRequest, next: Next<BoxBody>| async move {
-            let target = if path.is_personal { Target::Caller } else { Target::Server };
+            let target = match path.concern {
+                Concern::Server => Target::Server,
+                Concern::Caller => Target::Caller,
+                Concern::Listed => Target::Listed,
+            };
             authorize(path.access(request.method()), target, request, next).await
         };
         cfg.service(resource.default_service(web::to(not_allowed)).wrap(from_fn(authorized)));

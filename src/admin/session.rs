@@ -20,12 +20,12 @@ const SECRET_BYTES: usize = 32;
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     sessions(&control, &request)?;
     let expires = request.extensions().get::<BySession>().map(|session| session.expires);
-    Ok(view(&permissions(&request)?, None, expires))
+    Ok(view(&Permissions::of(&request)?, None, expires))
 }
 
 /// `POST /ui/session` starts a session.
 pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let (sessions, permissions) = (sessions(&control, &request)?, permissions(&request)?);
+    let (sessions, permissions) = (sessions(&control, &request)?, Permissions::of(&request)?);
     if request.extensions().contains::<BySession>() {
         let why = "A session cannot start another session; send the token of an operator.";
         return Err(AdminError::Refused(why.to_owned()));
@@ -50,10 +50,6 @@ pub(super) async fn end(request: HttpRequest, control: web::Data<Control>) -> Re
 /// The sessions; without a dashboard, its paths do not exist.
 pub(super) fn sessions<'a>(control: &'a Control, request: &HttpRequest) -> Result<&'a Sessions, AdminError> {
     control.sessions.as_ref().ok_or_else(|| AdminError::NoSuchPath(request.path().to_owned()))
-}
-
-fn permissions(request: &HttpRequest) -> Result<Permissions, AdminError> {
-    request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
 }
 
 fn view(permissions: &Permissions, token: Option<String>, expires: Option<Timestamp>) -> HttpResponse {

@@ -1,5 +1,7 @@
 //! `/tokens`: named tokens. A token is shown once, in the response that creates it.
 
+use std::time::Duration;
+
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tracing::info;
@@ -17,6 +19,7 @@ use crate::{
         record::token::{Scope, TokenRecord, TokenRole},
         tokens::{self, PREFIX},
     },
+    dashboard,
     event::Timestamp,
 };
 
@@ -32,12 +35,15 @@ const SCOPES_MAX: usize = 50;
 /// Maximum length of a scope.
 const SCOPE_CHARS: usize = 400;
 
+/// Maximum lifetime of a token with the role `portal`.
+const PORTAL_LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 /// Names of callers that are no tokens.
 const RESERVED: [&str; 2] = ["admin", "gridhook"];
 
 /// `GET /tokens`.
 pub(super) async fn list(control: web::Data<Control>) -> HttpResponse {
-    let value = control.registry.tokens().all().iter().map(|token| view(token.record(), None)).collect();
+    let value = control.registry.tokens().all().iter().map(|token| view(token.record())).collect();
     HttpResponse::Ok().json(TokenList { value })
 }
 
@@ -50,22 +56,29 @@ pub(super) async fn create(
     let body: TokenBody = model::read(model::parse(&read_body(payload).await?)?)?;
     let caller = AdminCaller::of(&request)?;
     let (name, now) = (checked_name(&body.name)?, control.clock.wall());
+    let (roles, scopes) = (roles(&body.roles)?, scopes(&body.scopes)?);
+    let expires = body.expires.as_deref().map(|expires| expiry(expires, now)).transpose()?;
+    let is_portal = roles.contains(&TokenRole::Portal);
+    if is_portal {
+        check_portal(&roles, &scopes, expires.map(|expires| expires.since(now)))?;
+    }
     let secret = format!("{PREFIX}{}", auth::secret(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let record = TokenRecord {
         name,
         digest: tokens::digest(&secret),
-        roles: roles(&body.roles)?,
-        scopes: scopes(&body.scopes)?,
+        roles,
+        scopes,
         created: now,
         created_by: caller.identity().0.to_owned(),
-        expires: body.expires.as_deref().map(|expires| expiry(expires, now)).transpose()?,
+        expires,
         last_used: None,
     };
     let token = control.registry.tokens().create(record).await?;
     info!(token = token.name(), operator = caller.identity().0, "token created");
-    let created = serde_json::to_vec(&view(token.record(), None)).ok();
-    request.extensions_mut().insert(audit::changes(None, created.as_deref()));
-    Ok(HttpResponse::Created().json(view(token.record(), Some(secret))))
+    let shown = view(token.record());
+    request.extensions_mut().insert(audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
+    let link = is_portal.then(|| format!("{}{}#token={secret}", control.operators_url(&request), dashboard::PATH));
+    Ok(HttpResponse::Created().json(TokenView { token: Some(secret), link, ..shown }))
 }
 
 /// `DELETE /tokens/{tokenName}`.
@@ -103,7 +116,7 @@ fn roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
         }
     }
     if roles.is_empty() {
-        let problem = "is empty; allowed are publish, consume, read, operate and admin, at least one of them";
+        let problem = "is empty; allowed are publish, consume, portal, read, operate and admin, at least one of them";
         return Err(InvalidRequest::new("roles", problem));
     }
     Ok(roles)
@@ -127,7 +140,25 @@ fn expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
     Err(InvalidRequest::new("expires", problem))
 }
 
-fn view(record: TokenRecord, token: Option<String>) -> TokenView {
+/// A link may be passed on, so its token is narrow and ends soon.
+fn check_portal(roles: &[TokenRole], scopes: &[Scope], lifetime: Option<Duration>) -> Result<(), InvalidRequest> {
+    if roles.len() > 1 {
+        return Err(InvalidRequest::new("roles", "has portal and others; allowed is portal alone"));
+    }
+    if scopes.is_empty() {
+        return Err(InvalidRequest::new(
+            "scopes",
+            "is empty; a token with the role portal needs one, such as labels/team=shop",
+        ));
+    }
+    if lifetime.is_none_or(|lifetime| lifetime > PORTAL_LIFETIME_MAX) {
+        let problem = "is missing or more than 7 days from now; a token with the role portal ends before";
+        return Err(InvalidRequest::new("expires", problem));
+    }
+    Ok(())
+}
+
+fn view(record: TokenRecord) -> TokenView {
     TokenView {
         name: record.name,
         roles: record.roles.iter().map(|role| role.name().to_owned()).collect(),
@@ -136,6 +167,7 @@ fn view(record: TokenRecord, token: Option<String>) -> TokenView {
         created_by: record.created_by,
         expires: record.expires.map(|expires| expires.to_string()),
         last_used: record.last_used.map(|used| used.to_string()),
-        token,
+        token: None,
+        link: None,
     }
 }

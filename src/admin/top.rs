@@ -13,7 +13,7 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, model::InvalidRequest, query, tail};
+use super::{AdminError, Control, auth::Permissions, model::InvalidRequest, query, tail};
 use crate::{
     api::{
         status::HealthView,
@@ -206,6 +206,10 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
         all.extend(topic.glances().into_iter().map(|figures| SubscriptionSample { topic, figures, rates: None }));
     }
     let window = control.samples.rate(&mut all, now);
+    let permissions = Permissions::of(&request)?;
+    if !permissions.sees_everything() {
+        all.retain(|one| permissions.sees(&control, &one.topic.record(), &one.figures.record));
+    }
     let mut report = TopReport::of(&all, window, now);
     if let Some(topic) = &query.topic {
         let (partition, domain_topic) = tail::topic_of(&control, topic)?;

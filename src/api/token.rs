@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct TokenBody {
     /// Name, unique in the server: 1 to 64 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// Roles: `publish`, `consume`, `read`, `operate`, `admin`. The last three include the ones before among them.
+    /// Roles: `publish`, `consume`, `portal`, `read`, `operate`, `admin`. The last three include the ones before among them.
     pub roles: Vec<String>,
     /// Parts of the server that the token is limited to, such as `topics/orders` or `labels/team=shop`; default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -27,7 +27,7 @@ pub struct TokenBody {
 pub struct TokenView {
     /// Name of the token.
     pub name: String,
-    /// Roles: `publish`, `consume`, `read`, `operate`, `admin`.
+    /// Roles: `publish`, `consume`, `portal`, `read`, `operate`, `admin`.
     pub roles: Vec<String>,
     /// Parts of the server that the token is limited to; empty for all.
     pub scopes: Vec<String>,
@@ -44,6 +44,9 @@ pub struct TokenView {
     /// The token for the header `Authorization: Bearer`; only in the response that creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// Address of the dashboard with the token, for the role `portal`; only in the response that creates it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 /// All named tokens.

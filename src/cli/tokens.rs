@@ -19,6 +19,7 @@ use crate::api::token::{TokenBody, TokenList, TokenView};
   gridhook tokens create shop --role publish --scope topics/orders --expires 90d
   gridhook tokens create auditor --role read
   gridhook tokens create shop-team --role operate --scope labels/team=shop
+  gridhook tokens create shop-portal --role portal --scope labels/team=shop --expires 8h
   gridhook tokens list
   gridhook tokens revoke shop --yes")]
 pub struct Tokens {
@@ -32,7 +33,7 @@ enum TokensCommand {
     Create {
         /// Name of the token
         name: String,
-        /// Roles: publish, consume, read, operate, admin
+        /// Roles: publish, consume, portal, read, operate, admin
         #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',')]
         role: Vec<String>,
         /// Limit the token to resources, such as topics/orders, domains/shop/topics/* or labels/team=shop [default: all]
@@ -77,6 +78,7 @@ impl Tokens {
                         ("scopes", scopes(token)),
                         ("expires", optional(token.expires.clone(), |time| time)),
                         ("token", optional(token.token.clone(), |token| token)),
+                        ("link", optional(token.link.clone(), |link| link)),
                     ];
                     let facts = format::facts(7, &facts);
                     format!(

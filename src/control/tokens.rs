@@ -133,23 +133,32 @@ impl Tokens {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).by_name.values().cloned().collect()
     }
 
-    /// Stores a new token. It is valid when this returns.
+    /// Stores a new token. It is valid when this returns. If there is no room, the expired ones are deleted.
     ///
     /// # Errors
     /// If the name is taken, there are too many tokens, or the token cannot be stored.
     pub async fn create(&self, record: TokenRecord) -> Result<Arc<Token>, Error> {
         let token = Arc::new(Token::new(record));
+        let mut changes = vec![put(&token.record)];
         let stored = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             if tokens.by_name.contains_key(&token.record.key()) {
                 return Err(Error::Stale(format!("The token '{}' exists; revoke it first.", token.name())));
             }
             if tokens.by_name.len() >= TOKENS_MAX {
+                let now = token.record.created;
+                let expired = tokens.by_name.values().filter(|token| token.record.is_expired(now));
+                for key in expired.map(|token| token.record.key()).collect::<Vec<_>>() {
+                    tokens.remove(&key);
+                    changes.push(MetaChange::Delete(MetaKind::Token, key));
+                }
+            }
+            if tokens.by_name.len() >= TOKENS_MAX {
                 return Err(Error::Full(format!("The maximum of {TOKENS_MAX} tokens is reached; revoke one first.")));
             }
             // Nobody knows the token before the response, so it may be in the table before it is stored.
             tokens.insert(Arc::clone(&token));
-            self.journal.change(vec![put(&token.record)])
+            self.journal.change(changes)
         };
         if let Err(error) = stored.await {
             self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(token.name());
@@ -191,7 +200,7 @@ impl Tokens {
         if !bool::from(token.record.digest.as_bytes().ct_eq(digest.as_bytes())) {
             return Err(TokenProblem::Unknown);
         }
-        if token.record.expires.is_some_and(|expires| expires <= now) {
+        if token.record.is_expired(now) {
             return Err(TokenProblem::Expired);
         }
         token.used.fetch_max(now.0, Ordering::Relaxed);

@@ -38,6 +38,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/dead-letters.js",
     "js/views/edit.js",
     "js/views/editions.js",
+    "js/views/endpoint.js",
     "js/views/event-type.js",
     "js/views/event.js",
     "js/views/filter.js",

@@ -58,23 +58,26 @@ struct ServedFile {
 
 /// The files, hashed and compressed at the first request.
 static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
-    let files = FILES.iter().map(|(path, content)| ServedFile::new(Cow::Borrowed(path), content));
+    let files = FILES.iter().map(|(path, content)| ServedFile::new(Cow::Borrowed(path), served(path, content)));
     let chapter = |chapter: &Chapter| {
-        ServedFile::new(Cow::Owned(format!("manual/{}.md", chapter.name)), chapter.markdown.as_bytes())
+        ServedFile::new(Cow::Owned(format!("manual/{}.md", chapter.name)), Cow::Borrowed(chapter.markdown.as_bytes()))
     };
     files.chain(CHAPTERS.iter().map(chapter)).collect()
 });
 
 impl ServedFile {
-    fn new(path: Cow<'static, str>, content: &'static [u8]) -> Self {
-        let digest = format!("{:x}", Sha256::digest(content));
-        let gzip = gzip(content).filter(|gzip| gzip.len() < content.len());
+    fn new(path: Cow<'static, str>, content: Cow<'static, [u8]>) -> Self {
+        let digest = format!("{:x}", Sha256::digest(&content));
+        let gzip = gzip(&content).filter(|gzip| gzip.len() < content.len());
         Self {
             content_type: content_type(&path),
             path,
             // Weak, because both encodings have it.
             tag: EntityTag::new_weak(digest[..32].to_owned()),
-            content: Bytes::from_static(content),
+            content: match content {
+                Cow::Borrowed(content) => Bytes::from_static(content),
+                Cow::Owned(content) => Bytes::from(content),
+            },
             gzip: gzip.map(Bytes::from),
         }
     }
@@ -98,6 +101,23 @@ impl ServedFile {
             Some(_) | None => response.body(self.content.clone()),
         }
     }
+}
+
+/// A file as it is served: a script of the page without the comments that have lines of their own, which would be more than
+/// five per cent of the transfer. `content` is the file in the source.
+pub fn served(path: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
+    let script = std::str::from_utf8(content).ok().filter(|_| path.starts_with("js/"));
+    let Some(script) = script else { return Cow::Borrowed(content) };
+    let mut is_comment = false;
+    let lines = script.lines().filter(|line| {
+        let line = line.trim();
+        // Code may follow the type of an expression.
+        is_comment |= line.starts_with("/*") && (line.ends_with("*/") || !line.contains("*/"));
+        let is_kept = !is_comment && !line.starts_with("//");
+        is_comment &= !line.ends_with("*/");
+        is_kept
+    });
+    Cow::Owned(lines.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes())
 }
 
 fn gzip(content: &[u8]) -> Option<Vec<u8>> {

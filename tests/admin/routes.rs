@@ -42,7 +42,7 @@ async fn ask(control: &ControlFixture, method: &Method, path: &str, token: Optio
 fn each_role_has_the_permissions_of_the_roles_before_it() {
     let roles = [None, Some(Role::Metrics), Some(Role::Read), Some(Role::Operate), Some(Role::Admin)];
     for (place, needed) in roles.into_iter().enumerate() {
-        let admitted = roles.map(|role| Access(needed).admits(role));
+        let admitted = roles.map(|role| Access { role: needed, is_for_portals: false }.admits(role));
         assert_eq!(admitted, std::array::from_fn(|role| role >= place), "{needed:?}");
     }
 }
@@ -51,13 +51,14 @@ fn each_role_has_the_permissions_of_the_roles_before_it() {
 fn the_role_of_each_route_is_described() {
     let document = document(ChaosMode::Enabled);
     let all = operations();
-    for (path, method, Access(role)) in &all {
+    for (path, method, access) in &all {
         let operation = &document["paths"][path][method.as_str().to_ascii_lowercase()];
-        let expected = role.map_or(json!([]), |role| json!([{"admin": [role.name()]}]));
+        let roles = [access.role, access.is_for_portals.then_some(Role::Portal)];
+        let expected: Value = roles.iter().flatten().map(|role| json!({"admin": [role.name()]})).collect();
         assert_eq!(operation["security"], expected, "{method} {path}");
     }
     for role in [None, Some(Role::Metrics), Some(Role::Read), Some(Role::Operate), Some(Role::Admin)] {
-        assert!(all.iter().any(|(_, _, access)| access.0 == role), "no operation needs {role:?}");
+        assert!(all.iter().any(|(_, _, access)| access.role == role), "no operation needs {role:?}");
     }
 }
 
@@ -72,7 +73,7 @@ fn readers_cannot_change_anything_or_see_a_secret() {
             || ["simulate", "testFilter", "testTransform"].contains(&last);
         // An endpoint has a token of its own in the query; a session has the role of the token it is started with.
         if let Some(needed) = [("validate", None), ("session", Some(Role::Read))].iter().find(|(of, _)| *of == last) {
-            assert_eq!(access.0, needed.1, "{method} {path}");
+            assert_eq!(access.role, needed.1, "{method} {path}");
             continue;
         }
         assert_eq!(access.admits(Some(Role::Read)), shows, "{method} {path}");

@@ -92,6 +92,13 @@ fn operators_reach_their_ends_by_mouse_and_by_keyboard_alone() {
 }
 
 #[test]
+fn the_holder_of_a_portal_link_sees_edits_tests_and_redrives_and_no_more() {
+    if is_there() {
+        play("portal.mjs");
+    }
+}
+
+#[test]
 fn ten_thousand_subscriptions_are_listed_within_the_budgets() {
     if is_there() {
         play("many.mjs");

@@ -11,6 +11,7 @@ use flate2::read::GzDecoder;
 use gridhook::dashboard::{
     SECURITY_HEADERS,
     assets::{FILES, VENDORED},
+    served,
 };
 use sha2::{Digest, Sha256};
 
@@ -63,11 +64,12 @@ fn third_party_files_are_as_their_makers_published_them_and_may_be_used() {
 fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
     let server = Server::start(&[]);
     for path in FILES.iter().map(|(path, _)| *path).chain([""]) {
-        let (_, content) =
+        let (of, content) =
             FILES.iter().find(|(of, _)| *of == path || path.is_empty() && *of == "index.html").expect("it");
+        let content = served(of, content);
         let way = format!("/ui/{path}");
         let plain = server.open("GET", &way, &[]);
-        assert_eq!((plain.status, plain.body.as_slice()), (200, *content), "{way}");
+        assert_eq!((plain.status, plain.body.as_slice()), (200, &*content), "{way}");
         assert_eq!(plain.header("content-encoding"), None, "{way}");
         assert_eq!((plain.header("cache-control"), plain.header("vary")), (Some("no-cache"), Some("Accept-Encoding")));
         let kind = match path.rsplit('.').next().expect("a part") {
@@ -113,6 +115,29 @@ fn the_page_is_served_with_its_headers_compressed_and_from_caches() {
         // Relative: the browser is below the path prefix of a proxy, maybe.
         assert_eq!((answer.status, answer.header("location")), (307, Some("ui/")), "{way}");
     }
+}
+
+#[test]
+fn a_script_is_served_without_its_comments_and_with_all_else() {
+    let mut removed = 0;
+    for (path, content) in FILES {
+        let (source, shown) = (String::from_utf8_lossy(content), served(path, content));
+        let shown = String::from_utf8_lossy(&shown);
+        let mut left = shown.lines();
+        let mut next = left.next();
+        for line in source.lines() {
+            if next == Some(line) {
+                next = left.next();
+            } else {
+                let is_comment =
+                    ["//", "/*", "* ", "*/"].iter().any(|begin| format!("{} ", line.trim()).starts_with(begin));
+                assert!(is_comment && path.starts_with("js/"), "{path}: {line:?} is not served");
+                removed += line.len();
+            }
+        }
+        assert_eq!(next, None, "{path} has more than its source");
+    }
+    assert!(removed > 5_000, "{removed} bytes of comments");
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod namespaces;
 mod operator;
 mod ordered;
 mod otlp;
+mod portal;
 mod power;
 mod precondition;
 mod promises;

@@ -14,6 +14,7 @@ mod list;
 mod namespaces;
 mod operation;
 pub mod path;
+mod portal;
 mod precondition;
 mod provider;
 pub mod routes;
@@ -41,7 +42,7 @@ use self::{
 };
 use super::{
     AdminError, Control, audit,
-    auth::{Access, AdminCaller, Target},
+    auth::{Access, AdminCaller, Permissions, Target},
     model::InvalidRequest,
 };
 use crate::{
@@ -101,6 +102,9 @@ pub(super) async fn answer(
     let turn = Turn::default();
     if let Some(key) = lock_key(&path).filter(|_| is_change) {
         turn.begin(control.turn(&key).await);
+    }
+    if Permissions::of(&request)?.is_by_portal() {
+        portal::check(&control, &path, &operation.method, &body)?;
     }
     let conditions = if is_change { Preconditions::of(&request) } else { Preconditions::default() };
     let is_conditional = !conditions.is_empty();

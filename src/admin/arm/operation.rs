@@ -121,6 +121,12 @@ pub(super) const fn delete(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe
 }
 
 impl Operation {
+    /// The same operation, also for portal links.
+    pub(super) const fn or_portal(mut self) -> Self {
+        self.access = self.access.or_portal();
+        self
+    }
+
     /// Handles a request.
     pub(super) async fn answer(&self, call: Call<'_>) -> Result<HttpResponse, AdminError> {
         match self.handler {

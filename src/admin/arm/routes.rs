@@ -186,25 +186,25 @@ static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [get(
 
 #[rustfmt::skip]
 static SUBSCRIPTION: [Operation; 4] = [
-    get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), subscriptions_doc::get),
+    get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), subscriptions_doc::get).or_portal(),
     put(
         on_subscription!(c, topic, name => subscriptions::put(c, topic, name).await),
         |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
         subscriptions_doc::put,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), subscriptions_doc::patch),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), subscriptions_doc::patch).or_portal(),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
 #[rustfmt::skip]
 static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
-    get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), namespaces_doc::get_subscription),
+    get(on_subscription!(c, topic, name => subscriptions::get(c.control, topic, c.path.route.form, name)), namespaces_doc::get_subscription).or_portal(),
     put(
         on_subscription!(c, topic, name => subscriptions::put(c, topic, name).await),
         |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
         namespaces_doc::put_subscription,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription).or_portal(),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
@@ -212,21 +212,21 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 21] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
-    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter)]),
-    ("/testTransform", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_transform(c.control, topic, name, c.body).await), subscriptions_doc::test_transform)]),
-    ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status)]),
+    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter).or_portal()]),
+    ("/testTransform", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_transform(c.control, topic, name, c.body).await), subscriptions_doc::test_transform).or_portal()]),
+    ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status).or_portal()]),
     ("/metrics", &[get(on_subscription!(c, topic, name => metrics::subscription(c.control, c.request, topic, name).await), subscriptions_doc::metrics)]),
     ("/explain", &[get(on_subscription!(c, topic, name => explain::explain(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::explain)]),
-    ("/deadLetters", &[get(on_subscription!(c, topic, name => dead_letters::list(c.control, c.request, topic, name).await), dead_letters_doc::list)]),
-    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(c, topic, name => dead_letters::redrive(c.control, topic, name, c.body).await), dead_letters_doc::redrive)]),
+    ("/deadLetters", &[get(on_subscription!(c, topic, name => dead_letters::list(c.control, c.request, topic, name).await), dead_letters_doc::list).or_portal()]),
+    ("/deadLetters/redrive", &[post(Access::OPERATE, on_subscription!(c, topic, name => dead_letters::redrive(c.control, topic, name, c.body).await), dead_letters_doc::redrive).or_portal()]),
     ("/deadLetters/purge", &[post(Access::ADMIN, on_subscription!(c, topic, name => dead_letters::purge(c.control, topic, name, c.body).await), dead_letters_doc::purge)]),
-    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(c, topic, name => dead_letters::get(c.control, topic, name, c.path.name("deadLetterKey")?).await), dead_letters_doc::get)]),
-    ("/ledger", &[get(on_subscription!(c, topic, name => ledger::ledger(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::ledger)]),
+    ("/deadLetters/{deadLetterKey}", &[get(on_subscription!(c, topic, name => dead_letters::get(c.control, topic, name, c.path.name("deadLetterKey")?).await), dead_letters_doc::get).or_portal()]),
+    ("/ledger", &[get(on_subscription!(c, topic, name => ledger::ledger(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::ledger).or_portal()]),
     ("/replays", &[
-        get(on_subscription!(c, topic, name => replay::list(c.control, topic, name).await), subscriptions_doc::list_replays),
+        get(on_subscription!(c, topic, name => replay::list(c.control, topic, name).await), subscriptions_doc::list_replays).or_portal(),
         post(Access::OPERATE, on_subscription!(c, topic, name => replay::start(c.control, topic, name, c.body).await), subscriptions_doc::start_replay),
     ]),
-    ("/replays/{replayId}", &[get(on_subscription!(c, topic, name => replay::get(c.control, topic, name, c.path.name("replayId")?).await), subscriptions_doc::get_replay)]),
+    ("/replays/{replayId}", &[get(on_subscription!(c, topic, name => replay::get(c.control, topic, name, c.path.name("replayId")?).await), subscriptions_doc::get_replay).or_portal()]),
     ("/replays/{replayId}/pause", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Pause).await), subscriptions_doc::pause_replay)]),
     ("/replays/{replayId}/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Resume).await), subscriptions_doc::resume_replay)]),
     ("/replays/{replayId}/cancel", &[post(Access::OPERATE, on_subscription!(c, topic, name => replay::command(c.control, topic, name, c.path.name("replayId")?, JobCommand::Cancel).await), subscriptions_doc::cancel_replay)]),

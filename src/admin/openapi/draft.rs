@@ -10,7 +10,11 @@ use utoipa::{
 };
 
 use super::fields;
-use crate::admin::{auth::Access, error::ErrorResponse, model::value_of};
+use crate::admin::{
+    auth::{Access, Role},
+    error::ErrorResponse,
+    model::value_of,
+};
 
 /// The referenced schemas, by name.
 #[derive(Default)]
@@ -88,8 +92,9 @@ impl OperationBuilder {
 
     /// Adds the security scheme for a role and the errors of authorization.
     pub(super) fn needs(mut self, access: Access) -> Self {
-        let Access(Some(role)) = access else { return self };
-        self.operation["security"] = json!([{"admin": [role.name()]}]);
+        let Access { role: Some(role), is_for_portals } = access else { return self };
+        let roles = [Some(role), is_for_portals.then_some(Role::Portal)];
+        self.operation["security"] = roles.iter().flatten().map(|role| json!({"admin": [role.name()]})).collect();
         self.otherwise(&[(401, "Missing or wrong token"), (403, "Token without the needed role")], &error())
     }
 

@@ -21,6 +21,8 @@ pub enum TokenRole {
     Publish,
     /// Receive and settle events of pull delivery.
     Consume,
+    /// See event subscriptions, change the address of their webhooks, test their filters, redrive their dead letters.
+    Portal,
     /// Read everything except secrets.
     Read,
     /// Also operate event subscriptions: hold, replay, redrive, probe, test publish.
@@ -31,13 +33,14 @@ pub enum TokenRole {
 
 impl TokenRole {
     /// All roles.
-    pub const ALL: [Self; 5] = [Self::Publish, Self::Consume, Self::Read, Self::Operate, Self::Admin];
+    pub const ALL: [Self; 6] = [Self::Publish, Self::Consume, Self::Portal, Self::Read, Self::Operate, Self::Admin];
 
     /// The name in settings, flags and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Publish => "publish",
             Self::Consume => "consume",
+            Self::Portal => "portal",
             Self::Read => "read",
             Self::Operate => "operate",
             Self::Admin => "admin",
@@ -50,7 +53,7 @@ impl FromStr for TokenRole {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| format!("is \"{text}\"; allowed are publish, consume, read, operate and admin"))
+        found.ok_or_else(|| format!("is \"{text}\"; allowed are publish, consume, portal, read, operate and admin"))
     }
 }
 
@@ -196,6 +199,11 @@ pub struct TokenRecord {
 }
 
 impl TokenRecord {
+    /// Whether it has expired.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
     /// The key under which it is registered.
     pub fn key(&self) -> String {
         self.name.to_ascii_lowercase()

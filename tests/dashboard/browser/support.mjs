@@ -201,15 +201,15 @@ async function change(context, seed) {
   });
 }
 
-/** A context of the browser with a page that is signed in. */
-export async function visit(server, { watch = new Watch(server.url), seed = {}, ...options } = {}) {
+/** A context of the browser with a page that is signed in, or that opens a portal link. */
+export async function visit(server, { watch = new Watch(server.url), seed = {}, link = '', ...options } = {}) {
   const context = await (await launch()).newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(WAIT);
   await watch.on(context);
   await change(context, seed);
   const page = await context.newPage();
-  await page.goto(`${server.url}/ui/`);
-  await signIn(page);
+  await page.goto(link || `${server.url}/ui/`);
+  if (!link) await signIn(page);
   return { context, page, watch };
 }
 

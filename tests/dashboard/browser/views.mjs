@@ -14,6 +14,7 @@ export const VIEWS = [
   { name: 'subscription: settings', at: hash('subscription', { id, tab: 'settings' }), full: 'Event types' },
   { name: 'editor', at: hash('edit', { id }), full: 'JSON of the properties' },
   { name: 'new subscription', at: hash('edit', { topic: orders }), full: 'New event subscription' },
+  { name: 'endpoint', at: hash('endpoint', { id }), full: 'Endpoint URL' },
   { name: 'events', at: hash('event'), empty: 'There is no topic yet', full: 'Find' },
   { name: 'newest events', at: hash('event', { topic: orders }), full: 'Order.Paid' },
   { name: 'event', at: hash('event', { topic: orders, sequence: '1' }), full: 'What became of it' },
@@ -129,5 +130,5 @@ if (process.argv[1].endsWith('views.mjs')) {
 
 /** Views that read nothing by themselves once they are shown do not notice. */
 function POLLS({ name }) {
-  return !['a chapter', 'editor', 'new subscription', 'events', 'filter bench', 'help', 'retry schedule', 'server: store', 'tail'].includes(name);
+  return !['a chapter', 'editor', 'endpoint', 'new subscription', 'events', 'filter bench', 'help', 'retry schedule', 'server: store', 'tail'].includes(name);
 }

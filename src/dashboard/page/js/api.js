@@ -203,6 +203,12 @@ export async function signIn(token) {
   tabs.postMessage({ give: session.get() });
 }
 
+/** Opens a portal link. Its token needs no session: it ends soon. */
+export async function openLink(token) {
+  const { name, role } = await call('GET', '/ui/session', { token });
+  remember({ token, name, role });
+}
+
 export async function signOut() {
   const token = session.get()?.token;
   await call('DELETE', '/ui/session').catch(() => undefined);
@@ -210,7 +216,10 @@ export async function signOut() {
   forget('');
 }
 
-const RANK = { read: 0, operate: 1, admin: 2 };
+const RANK = { portal: -1, read: 0, operate: 1, admin: 2 };
+
+/** Whether a portal link is open: some event subscriptions, and little to do with them. */
+export const isPortal = () => session.get()?.role === 'portal';
 
 /** Whether the page offers what needs a role. The server decides again. */
 export function may(role) {

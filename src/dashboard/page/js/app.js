@@ -1,9 +1,9 @@
 // The page: sign-in, navigation, and the view that the address names.
-import { farewell, borrow, get, outage, session, signIn, signOut } from './api.js';
+import { farewell, borrow, get, isPortal, openLink, outage, session, signIn, signOut } from './api.js';
 import { html, render, useEffect, useState } from './html.js';
 import { OTHERS, PLACES, isHelpOpen, isThere, listen } from './keys.js';
 import { usePoll } from './poll.js';
-import { hasChaos, link, paused, route, shortcuts, theme, useStore, zone } from './state.js';
+import { hasChaos, link, linkToken, paused, route, shortcuts, theme, useStore, zone } from './state.js';
 import { Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
@@ -15,6 +15,7 @@ const VIEWS = {
   subscriptions: () => import('./views/subscriptions.js'),
   subscription: () => import('./views/subscription.js'),
   edit: () => import('./views/edit.js'),
+  endpoint: () => import('./views/endpoint.js'),
   event: () => import('./views/event.js'),
   tail: () => import('./views/tail.js'),
   'dead-letters': () => import('./views/dead-letters.js'),
@@ -26,6 +27,9 @@ const VIEWS = {
   help: () => import('./views/help.js'),
 };
 
+/** The views of a portal link. */
+const OF_PORTAL = ['subscriptions', 'subscription', 'endpoint', 'filter', 'dead-letters', 'jobs'];
+
 /** @type {[string, string[]][]} */
 const GROUPS = [
   ['Observe', ['o', 'e', 'l']],
@@ -36,7 +40,7 @@ const GROUPS = [
 ];
 
 /** The entry of the navigation that a view belongs to. */
-const PARENT = { topic: 'topics', 'event-type': 'topics', subscription: 'subscriptions', edit: 'subscriptions' };
+const PARENT = { topic: 'topics', 'event-type': 'topics', subscription: 'subscriptions', edit: 'subscriptions', endpoint: 'subscriptions' };
 
 function SignIn() {
   const why = useStore(farewell);
@@ -73,10 +77,10 @@ function SignIn() {
 function Navigation({ view }) {
   const present = PARENT[view] ?? view;
   useStore(hasChaos);
-  const facts = usePoll((signal) => get('/server', signal), ['facts'], 0);
+  const facts = usePoll(isPortal() ? null : (signal) => get('/server', signal), ['facts'], 0);
   useEffect(() => hasChaos.set(facts.data?.chaos ?? false), [facts.data]);
   return html`<nav class="views" aria-label="Views">
-    ${GROUPS.map(([name, keys]) => html`<div key=${name} class="group">
+    ${GROUPS.filter(([, keys]) => keys.some(isThere)).map(([name, keys]) => html`<div key=${name} class="group">
       <span class="group-name">${name}</span>
       ${keys.filter(isThere).map((key) => {
         const [id, text] = PLACES[key];
@@ -120,12 +124,14 @@ function Keys() {
 }
 
 function View() {
-  const { view } = useStore(route);
+  const { view: wanted } = useStore(route);
+  const view = isPortal() && wanted === 'overview' ? 'subscriptions' : wanted;
   const [shown, show] = useState(/** @type {{ view: string, part?: any, error?: any }} */ ({ view: '' }));
   useEffect(() => {
     let isGone = false;
     const load = VIEWS[view];
     if (!load) show({ view, error: new Error(`There is no view “${view}”.`) });
+    else if (isPortal() && !OF_PORTAL.includes(view)) show({ view, error: new Error('A portal link does not show this.') });
     else {
       load().then(
         (module) => isGone || show({ view, part: module.default }),
@@ -160,7 +166,7 @@ function App() {
 }
 
 listen();
-borrow().then(() => {
+(linkToken ? openLink(linkToken).catch(() => farewell.set('This link is no longer valid. Ask for a new one.')) : borrow()).then(() => {
   const place = document.getElementById('app');
   place.textContent = '';
   render(html`<${App} />`, place);

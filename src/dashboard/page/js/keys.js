@@ -1,4 +1,5 @@
 // Shortcuts. They are one key each, never while text is written, and can be switched off.
+import { isPortal } from './api.js';
 import { go, hasChaos, paused, shortcuts } from './state.js';
 import { store } from './state.js';
 
@@ -18,8 +19,8 @@ export const PLACES = {
   h: ['help', 'Manual and API'],
 };
 
-/** Chaos is a place only where the server has it. */
-export const isThere = (key) => key in PLACES && (key !== 'c' || hasChaos.get());
+/** Chaos is a place only where the server has it; a portal link has two places. */
+export const isThere = (key) => key in PLACES && (key !== 'c' || hasChaos.get()) && (!isPortal() || 'sd'.includes(key));
 
 export const OTHERS = [
   ['/', 'Search in this view'],

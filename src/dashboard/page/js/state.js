@@ -45,6 +45,12 @@ export function useStore(source) {
   return source.get();
 }
 
+const LINK = /^#token=([\w-]+)$/;
+/** The token of a portal link. It leaves the address, and so the history of the browser, at once. */
+export const linkToken = LINK.exec(location.hash)?.[1];
+if (linkToken) history.replaceState(null, '', '#/subscriptions');
+addEventListener('hashchange', () => LINK.test(location.hash) && location.reload());
+
 /** @returns {Route} */
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');

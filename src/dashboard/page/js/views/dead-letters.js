@@ -1,5 +1,5 @@
 // Dead letters: find them, look at one with its event, send them again, delete them.
-import { may, call, get, parts, pathOf, post, withQuery } from '../api.js';
+import { isPortal, may, call, get, parts, pathOf, post, withQuery } from '../api.js';
 import { REASONS } from '../causes.js';
 import { command, num, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
@@ -21,7 +21,7 @@ export default function DeadLetters() {
     <${Head} title=${title} crumbs=${id ? [['Dead letters', link('dead-letters')], [shortName(splitId(id).topic), link('topic', { id: splitId(id).topic })]] : []} about=${id ? null : 'Events that were given up, of all event subscriptions.'}>
       ${id && html`<a href=${link('subscription', { id })}>Event subscription</a>`}
     <//>
-    ${id ? html`<${DeadLettersOf} id=${id} />` : html`<${Places} /><${Newest} />`}
+    ${id ? html`<${DeadLettersOf} id=${id} />` : html`<${Places} />${may('read') && html`<${Newest} />`}`}
   `;
 }
 
@@ -98,12 +98,12 @@ export function DeadLettersOf({ id }) {
     </div>
     <${Loaded} poll=${poll} isEmpty=${(page) => page.value.length === 0 && page.problems.length === 0} empty="No dead letter matches.">${(/** @type {Schemas['DeadLetters']} */ page) => html`
       ${page.problems.map((problem) => html`<p class="notice warn" key=${problem.path}><b>${problem.path}</b> cannot be read: ${problem.reason}</p>`)}
-      ${may('operate') && html`<div class="toolbar">
+      ${(may('operate') || isPortal()) && html`<div class="toolbar">
         <${Redrive} id=${id} selection=${{ keys: [...selected] }} name=${`Redrive ${num(selected.size)} selected …`} disabled=${selected.size === 0} />
         <${Redrive} id=${id} selection=${Object.keys(filter).length > 0 ? { filter } : { all: true }} name="Redrive all that match …" />
         ${may('admin') && html`<${Purge} id=${id} selection=${selected.size > 0 ? { keys: [...selected] } : Object.keys(filter).length > 0 ? { filter } : { all: true }} name=${selected.size > 0 ? `Purge ${num(selected.size)} selected …` : 'Purge all that match …'} />`}
       </div>`}
-      <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') ? select : undefined} opened=${opened}
+      <${Table} name="Dead letters" rows=${page.value} id=${(row) => row.key} selected=${selected} onSelect=${may('operate') || isPortal() ? select : undefined} opened=${opened}
         details=${(row) => html`<${Letter} id=${id} row=${row} />`}
         columns=${/** @type {import('../table.js').Columns<Schemas['DeadLetter']>} */ ([
           { key: 'id', name: 'Event', cell: (row) => html`<${Opener} isOpen=${opened === row.key} onClick=${() => open(opened === row.key ? '' : row.key)}>${row.id ?? row.key}<//>` },

@@ -1,5 +1,5 @@
 // Filter bench: a draft filter against the newest events or pasted ones. Nothing is sent or changed.
-import { get, pathOf, post } from '../api.js';
+import { get, isPortal, pathOf, post } from '../api.js';
 import { command, num, percent, shortName, splitId, topicArgument } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { usePoll } from '../poll.js';
@@ -14,18 +14,18 @@ export default function FilterBench() {
   const params = useParams();
   const id = params.get('id') ?? '';
   const topic = id ? splitId(id).topic : (params.get('topic') ?? '');
-  const list = usePoll(topics, ['topics of filters'], 0);
-  const inside = usePoll(topic ? (signal) => subscriptionsOf(topic, signal) : null, ['filters of', topic], 0);
+  const list = usePoll(isPortal() ? null : topics, ['topics of filters'], 0);
+  const inside = usePoll(topic && !isPortal() ? (signal) => subscriptionsOf(topic, signal) : null, ['filters of', topic], 0);
   const resource = usePoll(id ? (signal) => get(pathOf(id), signal) : null, ['filter of', id], 0);
   const choices = (list.data ?? []).filter((one) => one.kind !== 'namespace');
   const known = topic && !choices.some((one) => one.id === topic) ? [[topic, shortName(topic)]] : [];
   const filter = resource.data?.properties.filter ?? resource.data?.properties.filtersConfiguration;
   return html`
     <${Head} title="Filter bench" about="Which events a filter lets pass, and what stops the others. Nothing is sent or changed." />
-    <div class="filters">
+    ${!isPortal() && html`<div class="filters">
       <${Select} label="Topic" value=${topic} onChange=${(next) => setParams({ topic: next, id: '' })} options=${[['', 'choose …'], ...choices.map((one) => [one.id, shortName(one.id)]), ...known]} />
       <${Select} label="Start from the filter of" value=${id} onChange=${(next) => setParams({ id: next, topic })} options=${[['', 'none: a new filter'], ...(inside.data ?? []).map((one) => [one.id, one.name])]} />
-    </div>
+    </div>`}
     <${Failed} error=${resource.error ?? inside.error ?? list.error} />
     ${topic ? (!id || filter) && html`<${Bench} key=${`${topic} ${id}`} topic=${topic} id=${id} filter=${filter ?? {}} isOwn=${true} />` : html`<div class="empty">Choose a topic.</div>`}
   `;
@@ -38,7 +38,7 @@ const empty = (filter) => JSON.stringify(filter, null, 2);
  */
 export function Bench({ topic, id, filter, isOwn = false }) {
   const [text, setText] = useState(() => empty(filter));
-  const [source, setSource] = useState('100');
+  const [source, setSource] = useState(isPortal() ? 'pasted' : '100');
   const [pasted, setPasted] = useState('');
   const [shown, setShown] = useState('');
   const [result, set] = useState(/** @type {{ draft: Schemas['FilterReport'], present: Schemas['FilterReport'] | null } | null} */ (null));
@@ -71,7 +71,7 @@ export function Bench({ topic, id, filter, isOwn = false }) {
     <div class="columns">
       ${isOwn && html`<${Field} label="Filter (JSON)" hint="includedEventTypes, subjectBeginsWith, subjectEndsWith, advancedFilters [{ operatorType, key, value or values }]">${(a11y) => html`<textarea ...${a11y} rows="9" spellcheck=${false} value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>`}<//>`}
       <div class="fields">
-        <${Select} label="Events" value=${source} onChange=${setSource} options=${[['10', 'the newest 10'], ['100', 'the newest 100'], ['1000', 'the newest 1,000'], ['pasted', 'pasted']]} />
+        <${Select} label="Events" value=${source} onChange=${setSource} options=${[...(isPortal() ? [] : [['10', 'the newest 10'], ['100', 'the newest 100'], ['1000', 'the newest 1,000']]), ['pasted', 'pasted']]} />
         ${source === 'pasted' && html`<${Field} label="One event, or a list of events, as published">${(a11y) => html`<textarea ...${a11y} rows="6" spellcheck=${false} value=${pasted} onInput=${(event) => setPasted(event.currentTarget.value)}></textarea>`}<//>`}
         <p class="acts"><button type="submit" class="primary" disabled=${isBusy || !topic}>Test the filter</button></p>
       </div>

@@ -1,6 +1,6 @@
 // One event subscription: how its endpoint is, what was counted, its attempts, and what an operator may do.
 import { ACTIONS, actionLine, operate, remove } from '../actions.js';
-import { may, get, pathOf } from '../api.js';
+import { isPortal, may, get, pathOf } from '../api.js';
 import { nextStep } from '../causes.js';
 import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
 import { html } from '../html.js';
@@ -36,16 +36,17 @@ export default function Subscription() {
   return html`
     <${Head} title=${name} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })]]}>
       ${may('operate') && offered.map((verb) => html`<button type="button" key=${verb} title=${`${ACTIONS[verb].about}: ${actionLine(verb, id)}`} onClick=${() => operate(ACTIONS[verb], id)}>${ACTIONS[verb].name}</button>`)}
-      <a href=${link('tail', { topic, subscription: name })}>Live tail</a>
+      ${may('read') && html`<a href=${link('tail', { topic, subscription: name })}>Live tail</a>`}
       <a href=${link('filter', { id })}>Filter bench</a>
       ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>Replay …</button>`}
+      ${isPortal() && resource.data?.properties.destination?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => go('endpoint', { id })}>Change the endpoint …</button>`}
       ${may('admin') && html`<button type="button" onClick=${() => go('edit', { id })}>Edit …</button>
         <button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
     <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ now) => html`
       <${State} data=${now} resource=${resource.data} />
       <${Counters} counters=${now.counters} data=${now} />
-      <${History} topic=${topic} subscription=${name} />
+      ${may('read') && html`<${History} topic=${topic} subscription=${name} />`}
       <${Tabs} name="Parts of the event subscription" tabs=${TABS} value=${tab} onChange=${setTab} />
       ${tab === 'attempts' && html`<${Attempts} id=${id} />`}
       ${tab === 'dead-letters' && html`<${DeadLettersOf} id=${id} />`}

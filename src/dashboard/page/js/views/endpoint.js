@@ -1,0 +1,50 @@
+// The address of a webhook: the only setting that a portal link changes.
+import { run } from '../actions.js';
+import { call, get, pathOf, tagOf } from '../api.js';
+import { command, splitId, topicArgument } from '../format.js';
+import { html, useState } from '../html.js';
+import { usePoll } from '../poll.js';
+import { address } from '../resources.js';
+import { go, link, useParams } from '../state.js';
+import { Command, Failed, Field, Head, Loaded } from '../ui.js';
+
+export default function Endpoint() {
+  const id = useParams().get('id') ?? '';
+  const poll = usePoll((signal) => get(pathOf(id), signal), ['endpoint', id], 0);
+  const { name } = splitId(id);
+  return html`
+    <${Head} title=${`Endpoint of ${name}`} crumbs=${[['Subscriptions', link('subscriptions')], [name, link('subscription', { id })]]} />
+    <${Loaded} poll=${poll}>${(data) => html`<${Change} id=${id} resource=${data} />`}<//>
+  `;
+}
+
+function Change({ id, resource }) {
+  const before = address(resource.properties);
+  const [url, set] = useState(before);
+  const [error, fail] = useState(/** @type {any} */ (null));
+  const [isBusy, busy] = useState(false);
+  const { topic, name } = splitId(id);
+  const line = command('subscriptions', 'update', topicArgument(topic), name, '--endpoint', url);
+  const submit = async (event) => {
+    event.preventDefault();
+    busy(true);
+    fail(null);
+    const body = { destination: { endpointType: 'WebHook', properties: { endpointUrl: url } } };
+    const keep = (problem) => {
+      fail(problem);
+      throw problem;
+    };
+    const done = await run(() => call('PATCH', pathOf(id), { body, match: tagOf(resource) }).catch(keep), 'Endpoint changed', line);
+    busy(false);
+    if (done) go('subscription', { id });
+  };
+  return html`<form onSubmit=${submit}>
+    <${Field} label="Endpoint URL" type="url" required autofocus value=${url} hint="Shown without its query. A new address is validated first (handshake), which may take 35 s." onInput=${(event) => set(event.currentTarget.value)} />
+    <${Failed} error=${error} />
+    <${Command} line=${line} parts=${[]} />
+    <div class="acts">
+      <button type="submit" class="primary" disabled=${isBusy || url === before}>Save</button>
+      <a href=${link('subscription', { id })}>Cancel</a>
+    </div>
+  </form>`;
+}

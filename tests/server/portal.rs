@@ -1,0 +1,173 @@
+//! Portal links on the real binary: what a token of one does, and everything that it does not.
+
+use serde_json::{Value, json};
+
+use super::tokens::{EVENT, Request, ask, one_of_each_kind, requests, state, status, token};
+use crate::support::{
+    server::{Server, SubscriptionSpec, operator, subscription},
+    sink::Sink,
+};
+
+/// What a portal link is for, below an event subscription.
+const OF_PORTALS: [(&str, &str); 11] = [
+    ("GET", ""),
+    ("PATCH", ""),
+    ("GET", "/status"),
+    ("GET", "/ledger"),
+    ("GET", "/deadLetters"),
+    ("GET", "/deadLetters/{deadLetterKey}"),
+    ("POST", "/deadLetters/redrive"),
+    ("POST", "/testFilter"),
+    ("POST", "/testTransform"),
+    ("GET", "/replays"),
+    ("GET", "/replays/{replayId}"),
+];
+
+const MAIN: [&str; 4] = ["orders", "shops", "berlin", "heat"];
+
+#[test]
+fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_subscriptions_only() {
+    let server = Server::start(&[("CHAOS__ENABLED", "true")]);
+    let sink = Sink::start();
+    one_of_each_kind(&server, &sink, &["billing", "other"]);
+    token(&server, &["reader", "--role", "read"]);
+    let scopes = "labels/team=billing,namespaces/plant/topics/heat/eventSubscriptions/billing";
+    let portal = token(&server, &["portal", "--role", "portal", "--scope", scopes, "--expires", "8h"]);
+    let own = |template: &str| {
+        template.split_once("/eventSubscriptions/{eventSubscriptionName}").map(|(_, action)| action.to_owned())
+    };
+    let endpoint = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/new")}}})
+        .to_string();
+    let before = state(&server);
+    // Others' event subscriptions, topics and the server first: nothing is permitted, and nothing has changed.
+    let (mut refused, mut permitted) = (0, 0);
+    for name in ["other", "billing"] {
+        for Request { of, method, template, path, body, roles, is_open } in requests(&server, name) {
+            let action = own(&template).filter(|_| name == "billing");
+            let is_own = action.is_some_and(|action| OF_PORTALS.contains(&(&*method, &*action)));
+            let is_for_all = method == "GET" && ["/top", "/ui/session"].contains(&&*template);
+            let body = match &*method {
+                "PATCH" if is_own => &endpoint,
+                "POST" if template.ends_with("/testFilter") || template.ends_with("/testTransform") => {
+                    r#"{"events": []}"#
+                }
+                _ => &body,
+            };
+            let answer = ask(&server, &portal, &method, &path, body);
+            if is_open {
+                continue;
+            }
+            if is_own || is_for_all {
+                let is_shown = ![401, 405, 500].contains(&answer.status);
+                // The address of an event subscription of a namespace topic has another form.
+                let is_queue = method == "PATCH" && template.contains("namespaceName");
+                assert_eq!(answer.status != 403, !is_queue, "{of}: {}", answer.text());
+                assert!(
+                    is_shown && roles.last().is_some_and(|role| role == "portal"),
+                    "{of}: {} {}",
+                    answer.status,
+                    answer.text()
+                );
+                permitted += 1;
+            } else if roles.is_empty() {
+                // The data plane. A host decides about the short paths.
+                assert!(answer.status >= 400, "{of}: {} {}", answer.status, answer.text());
+            } else {
+                assert_eq!(answer.status, 403, "{of}: {}", answer.text());
+                refused += 1;
+            }
+        }
+        if name == "other" {
+            assert_eq!(state(&server), before, "a portal link changed what is not its own");
+        }
+    }
+    assert!(refused > 400 && permitted > 60, "{refused} refused, {permitted} permitted");
+    let top = ask(&server, &portal, "GET", "/top", "").json();
+    let mut listed: Vec<_> = top["top"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|line| {
+            [&line["topic"], &line["subscription"]]
+                .map(|text| text.as_str().expect("text").rsplit('/').next().expect("a name").to_owned())
+        })
+        .collect();
+    listed.sort();
+    let mut expected = MAIN.map(|topic| [topic.to_owned(), "billing".to_owned()]);
+    expected.sort();
+    assert_eq!((top["subscriptions"].as_u64(), listed), (Some(4), expected.to_vec()), "{top}");
+    assert_eq!(ask(&server, &portal, "GET", "/ui/session", "").json()["role"], "portal");
+    let shown = server.get_subscription("orders", "billing").json();
+    assert_eq!(shown["properties"]["destination"]["properties"]["endpointBaseUrl"], sink.url("/new"));
+    assert_eq!(shown["systemData"]["lastModifiedBy"], "portal");
+    // The trail has what it changed and what was refused, and not its secret.
+    let trail = server.command("GET", "/audit?top=1000", &Value::Null).text();
+    for recorded in ["\"operator\":\"portal\"", "\"status\":403", "endpointBaseUrl"] {
+        assert!(trail.contains(recorded), "{recorded} in the audit trail");
+    }
+    assert!(!trail.contains(&portal), "the audit trail has the token");
+    operator(&server, &["tokens", "revoke", "portal", "--yes"]).expect("it is revoked");
+    assert_eq!(status(&server, &portal, "GET", "/top"), 401);
+}
+
+#[test]
+fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    server.topic("orders", "EventGridSchema");
+    let secret = json!([{"name": "x-key", "type": "Static", "properties": {"value": "s3cret", "isSecret": true}}]);
+    server.subscribe("orders", "plain", &SubscriptionSpec::of(&sink.url("/")));
+    server.subscribe(
+        "orders",
+        "secret",
+        &SubscriptionSpec::of(&sink.url("/")).webhook("deliveryAttributeMappings", secret),
+    );
+    let created = operator(
+        &server,
+        &["tokens", "create", "p", "--role", "portal", "--scope", "topics/orders", "--expires", "8h"],
+    )
+    .expect("a link");
+    let link = created.lines().find_map(|line| line.strip_prefix("link")).expect("the link").trim();
+    let (page, portal) = link.split_once("#token=").expect("a fragment");
+    assert_eq!(page, format!("http://{}/ui/", server.at()));
+    let to = |url: &str| json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": url}}});
+    let other_host = sink.url("/moved").replace("127.0.0.1", "localhost");
+    let only = "endpointUrl of a webhook and nothing else";
+    let mut batch = to(&sink.url("/"));
+    batch["destination"]["properties"]["maxEventsPerBatch"] = json!(10);
+    for (name, body, expected) in [
+        ("plain", to(&sink.url("/moved")), Ok(())),
+        ("plain", to(&other_host), Ok(())),
+        ("secret", to(&sink.url("/moved")), Ok(())),
+        ("secret", to(&other_host), Err("another host would receive")),
+        ("plain", json!({"labels": ["team=other"]}), Err(only)),
+        ("plain", json!({"filter": {}, "destination": to("http://127.0.0.1/")["destination"]}), Err(only)),
+        ("plain", batch, Err(only)),
+        (
+            "plain",
+            json!({"destination": {"endpointType": "StorageQueue", "properties": {"resourceId": "/r", "queueName": "q"}}}),
+            Err(only),
+        ),
+    ] {
+        let answer = ask(&server, portal, "PATCH", &subscription("orders", name), &body.to_string());
+        match expected {
+            Ok(()) => assert_eq!(answer.status, 201, "{name} {body}: {}", answer.text()),
+            Err(why) => {
+                assert!(answer.status == 403 && answer.text().contains(why), "{name} {body}: {}", answer.text())
+            }
+        }
+    }
+    let test = format!("{}/testFilter", subscription("orders", "plain"));
+    let newest = ask(&server, portal, "POST", &test, r#"{"last": 10}"#);
+    assert!(newest.status == 403 && newest.text().contains("give events to test"), "{}", newest.text());
+    assert_eq!(ask(&server, portal, "POST", &test, EVENT).json()["matched"], 1);
+    for (arguments, problem) in [
+        (&["--role", "portal", "--expires", "8h"][..], "scopes is empty"),
+        (&["--role", "portal", "--scope", "topics/orders"], "7 days"),
+        (&["--role", "portal", "--scope", "topics/orders", "--expires", "8d"], "7 days"),
+        (&["--role", "portal,operate", "--scope", "topics/orders", "--expires", "8h"], "portal alone"),
+    ] {
+        let error = operator(&server, &[&["tokens", "create", "q"], arguments].concat()).expect_err("a refusal");
+        assert!(error.contains(problem), "{arguments:?}: {error}");
+    }
+}
