@@ -62,6 +62,21 @@ fn the_role_of_each_route_is_described() {
     }
 }
 
+/// A replaced or merged state could overwrite a change of somebody else. Only a resource with a GET and a PUT has one, and its
+/// ETag guards it; the other operations are actions, and deletions of what nobody changes: tokens, sessions, faults.
+#[test]
+fn only_resources_with_an_etag_can_lose_an_update() {
+    let all = operations();
+    let has = |path: &str, wanted: &Method| all.iter().any(|(of, method, _)| of == path && method == wanted);
+    for (path, method, _) in &all {
+        let is_resource = has(path, &Method::GET) && has(path, &Method::PUT) && path.starts_with("/subscriptions/");
+        let is_state =
+            [Method::PUT, Method::PATCH].contains(method) || *method == Method::DELETE && has(path, &Method::PATCH);
+        let is_plain = ["/tokens/{tokenName}", "/ui/session", "/chaos"].contains(&path.as_str());
+        assert!(is_resource || !is_state && (*method != Method::DELETE || is_plain), "{method} {path}");
+    }
+}
+
 /// What changes something or shows a secret is not for readers; what only shows is.
 #[test]
 fn readers_cannot_change_anything_or_see_a_secret() {

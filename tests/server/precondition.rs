@@ -85,6 +85,46 @@ fn a_change_during_endpoint_validation_is_not_overwritten() {
 }
 
 #[test]
+fn what_changed_after_the_plan_is_not_pruned() {
+    let server = Server::start(&[]);
+    let gate = Gate::default();
+    let (old, new) = (Endpoint::start(vec![answer(200, PERMISSION, "")]), gated(&gate));
+    for topic in ["orders", "retired"] {
+        server.command(
+            "PUT",
+            &TOPIC.replace("orders", topic),
+            &json!({"properties": {"inputSchema": "CloudEventSchemaV1_0"}}),
+        );
+        server.command("PUT", &subscription(topic, "hook"), &body(&old));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("grid.toml");
+    let text = format!(
+        "[topics.orders]\ninputSchema = \"CloudEventSchemaV1_0\"\n[topics.orders.eventSubscriptions.hook]\n\
+         endpointUrl = \"{}\"\neventDeliverySchema = \"CloudEventSchemaV1_0\"\n",
+        new.url(),
+    );
+    std::fs::write(&file, text).expect("a file");
+    let file = file.to_str().expect("text");
+    let apply = || {
+        operator(&server, &["apply", "-f", file, "--prune", "--yes", "--subscription-id", "s", "--resource-group", "r"])
+    };
+    let told = thread::scope(|scope| {
+        let pruning = scope.spawn(apply);
+        wait_for("the handshake", LONG, || !new.requests().is_empty());
+        server.command("PATCH", &subscription("retired", "hook"), &json!({"labels": ["still needed"]}));
+        gate.open();
+        pruning.join().expect("it ends")
+    });
+    let told = told.expect_err("the event subscription was changed meanwhile");
+    assert!(told.contains("hook") && told.contains("412") && told.contains("1 of 3 changes"), "{told}");
+    assert_eq!(server.get_subscription("retired", "hook").json()["properties"]["labels"], json!(["still needed"]));
+    let pruned = apply().expect("a second time");
+    assert!(pruned.ends_with("delete 2"), "{pruned}");
+    assert_eq!(server.admin("GET", &TOPIC.replace("orders", "retired"), &Value::Null).status, 404);
+}
+
+#[test]
 fn of_two_applies_at_the_same_time_one_is_told() {
     let server = Server::start(&[]);
     let gate = Gate::default();

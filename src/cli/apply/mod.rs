@@ -7,12 +7,12 @@ mod plan;
 
 use std::{collections::BTreeMap, io::IsTerminal, path::PathBuf};
 
-use awc::http::Method;
+use awc::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use self::plan::{ApplyPlan, PlanAction};
 use super::{
-    client::{self, Precondition, ServerArgs, ServerClient},
+    client::{self, ClientError, Precondition, ServerArgs, ServerClient},
     output::OutputArgs,
     print, prompt,
     spinner::Spinner,
@@ -88,6 +88,11 @@ pub enum ApplyCommandError {
     },
 }
 
+async fn is_gone(session: &ServerClient, path: &str) -> bool {
+    let found = session.fetch_plain::<Value>(Method::GET, path, None::<&Value>).await;
+    matches!(found, Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }))
+}
+
 impl Apply {
     /// Runs the command and returns the text to print. Needs a running actix system.
     ///
@@ -124,7 +129,13 @@ impl Apply {
                     session.change::<Value>(Method::PUT, &step.path, &Precondition::Missing, Some(body)).await
                 }
                 PlanAction::Change { body, of, .. } => session.change(Method::PUT, &step.path, of, Some(body)).await,
-                PlanAction::Delete => session.fetch_plain::<Value>(Method::DELETE, &step.path, None::<&Value>).await,
+                PlanAction::Delete(of) => {
+                    let deleted = session.change(Method::DELETE, &step.path, of, None::<&Value>).await;
+                    let is_refused =
+                        matches!(&deleted, Err(ClientError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }));
+                    // A domain topic may be deleted with its last event subscription.
+                    if is_refused && is_gone(session, &step.path).await { Ok(Value::Null) } else { deleted }
+                }
             };
             let failed =
                 |error| ApplyCommandError::Resource { resource: step.name.clone(), error: Box::new(error), done, of };

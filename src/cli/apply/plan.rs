@@ -40,7 +40,8 @@ pub(super) enum PlanAction {
         changes: Vec<ValueChange>,
         of: Precondition,
     },
-    Delete,
+    /// The deletion of the state that the plan was made for.
+    Delete(Precondition),
 }
 
 impl ApplyPlan {
@@ -101,29 +102,27 @@ impl ApplyPlan {
                     body: Value::Null,
                 };
                 for path in list::ids(session, &all.path()).await? {
-                    if !is_kept(&path) {
-                        deleted.push(path);
-                        continue;
-                    }
-                    // In a namespace, only topics have event subscriptions.
-                    let mut sources = if kind == "namespaces" { Vec::new() } else { vec![path.clone()] };
-                    if kind != "topics" {
-                        for topic in list::ids(session, &format!("{path}/topics")).await? {
-                            if is_kept(&topic) { &mut sources } else { &mut deleted }.push(topic);
-                        }
-                    }
+                    // What is below a resource is deleted before it, so that a change of it is noticed, too.
+                    let mut sources = if kind == "topics" {
+                        Vec::new()
+                    } else {
+                        list::ids(session, &format!("{path}/topics")).await?
+                    };
+                    sources.push(path);
                     for source in sources {
-                        let all = list::ids(session, &format!("{source}/eventSubscriptions")).await?;
-                        deleted.extend(all.into_iter().filter(|path| !is_kept(path)));
+                        // In a namespace, only topics have event subscriptions.
+                        if kind != "namespaces" || source.contains("/topics/") {
+                            deleted.extend(list::ids(session, &format!("{source}/eventSubscriptions")).await?);
+                        }
+                        deleted.push(source);
                     }
                 }
             }
         }
-        self.steps.extend(deleted.into_iter().map(|path| PlanStep {
-            name: short(&path),
-            path,
-            action: PlanAction::Delete,
-        }));
+        for path in deleted.into_iter().filter(|path| !is_kept(path)) {
+            let (_, of) = session.get_tagged(&path).await?;
+            self.steps.push(PlanStep { name: short(&path), path, action: PlanAction::Delete(of) });
+        }
         Ok(())
     }
 
@@ -138,7 +137,7 @@ impl ApplyPlan {
             "create {}, change {}, delete {}",
             count(|action| matches!(action, PlanAction::Create { .. })),
             count(|action| matches!(action, PlanAction::Change { .. })),
-            count(|action| matches!(action, PlanAction::Delete))
+            count(|action| matches!(action, PlanAction::Delete(_)))
         )
     }
 }
@@ -169,7 +168,7 @@ impl PlanStep {
         let (action, changes) = match &self.action {
             PlanAction::Create { changes, .. } => ("create", changes.as_slice()),
             PlanAction::Change { changes, .. } => ("change", changes.as_slice()),
-            PlanAction::Delete => ("delete", &[][..]),
+            PlanAction::Delete(_) => ("delete", &[][..]),
         };
         json!({"action": action, "id": self.path, "changes": changes})
     }
@@ -181,7 +180,7 @@ impl fmt::Display for ApplyPlan {
             let sign = match step.action {
                 PlanAction::Create { .. } => '+',
                 PlanAction::Change { .. } => '~',
-                PlanAction::Delete => '-',
+                PlanAction::Delete(_) => '-',
             };
             write!(f, "{}{sign} {}", if index > 0 { "\n" } else { "" }, step.name)?;
             let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) = &step.action else {
@@ -191,8 +190,8 @@ impl fmt::Display for ApplyPlan {
                 let (before, after) = (format_value(before), format_value(after));
                 match step.action {
                     PlanAction::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
-                    PlanAction::Create { .. } | PlanAction::Delete if after == format::NONE => {}
-                    PlanAction::Create { .. } | PlanAction::Delete => write!(f, "\n    {at}: {after}")?,
+                    PlanAction::Create { .. } | PlanAction::Delete(_) if after == format::NONE => {}
+                    PlanAction::Create { .. } | PlanAction::Delete(_) => write!(f, "\n    {at}: {after}")?,
                 }
             }
         }
