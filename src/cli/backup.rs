@@ -103,7 +103,7 @@ pub struct Restore {
     #[arg(value_name = "BACKUP")]
     backup: PathBuf,
     /// Name of the backup at that address [default: the newest sound one]
-    #[arg(long, value_name = "NAME", conflicts_with = "accept_loss")]
+    #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Settings file [default: none, the default settings apply]
     #[arg(long, value_name = "FILE")]
@@ -266,19 +266,29 @@ impl Restore {
             spinner.set_message(progress.to_string());
             ControlFlow::Continue(())
         };
-        if self.accept_loss {
-            let now = Clock::system().now();
-            let (from, accounts, control) = (&self.backup, accounts(), control_records());
-            let salvaged = salvage::accept_loss(from, &data_dir, &options, accounts, control, now, &mut watch)?;
-            drop(spinner);
-            return Ok(self.salvaged(&salvaged, &data_dir));
-        }
-        let restored = match self.backup.to_str().filter(|text| is_address(text)) {
+        let stored = match self.backup.to_str().filter(|text| is_address(text)) {
             Some(url) => {
                 let repository = open(&config.backup, Some(url))?;
                 let stored = repository.find(self.name.as_deref())?;
-                backup::restore_stored((&repository, &stored), &data_dir, &options, accounts(), &mut watch)?
+                Some((repository, stored))
             }
+            None => None,
+        };
+        let stored = stored.as_ref().map(|(repository, stored)| (repository, stored));
+        if self.accept_loss {
+            let now = Clock::system().now();
+            let salvage = |from: &path::Path, watch: &mut backup::BackupObserver<'_>| {
+                salvage::accept_loss(from, &data_dir, &options, accounts(), control_records(), now, watch)
+            };
+            let salvaged = match stored {
+                Some(stored) => backup::with_readable_copy(stored, &data_dir, &mut watch, salvage)?,
+                None => salvage(&self.backup, &mut watch)?,
+            };
+            drop(spinner);
+            return Ok(self.salvaged(&salvaged, &data_dir));
+        }
+        let restored = match stored {
+            Some(stored) => backup::restore_stored(stored, &data_dir, &options, accounts(), &mut watch)?,
             None => backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?,
         };
         drop(spinner);

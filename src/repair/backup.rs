@@ -34,7 +34,7 @@ mod restore;
 mod seal;
 
 use std::{
-    fmt, io,
+    fmt, fs, io,
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
@@ -49,7 +49,7 @@ pub use self::{
     figures::{BackupCounts, BackupFigures},
     manifest::Manifest,
     repository::{BackupDestination, OpenSink, Repository, StoredBackup},
-    restore::{RestoreReport, rehearse, restore, restore_stored},
+    restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
     seal::SealKey,
 };
 use self::{folders::TemporaryFolder, pace::CopyPace};
@@ -71,6 +71,9 @@ const WATERMARK: &str = "watermark";
 
 /// The file of the admin token, in a data folder and in a backup.
 const TOKEN: &str = "admin-token";
+
+/// The file of the server's id, in a data folder.
+const SERVER_ID: &str = "server-id";
 
 /// The progress of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,7 +318,11 @@ impl Backups {
     /// When the newest sound backup at the destination was begun. Blocks like [`Backups::make_at_destination`].
     pub fn newest(&self) -> Result<Option<Timestamp>, BackupError> {
         let destination = self.destination.as_ref().ok_or(BackupError::NoDestination)?;
-        let found = Repository::open(destination, true).and_then(|repository| repository.backups());
+        let found = (|| {
+            let repository = Repository::open(destination, true)?;
+            repository.check_owner(&self.server_id()?, None)?;
+            repository.backups()
+        })();
         let found = found.inspect_err(|_| self.figures.note_failure())?;
         let newest = found.iter().rfind(|backup| backup.manifest.sound).map(|backup| backup.manifest.begun());
         newest.into_iter().for_each(|newest| self.figures.note_success(newest));
@@ -329,6 +336,7 @@ impl Backups {
         watch: &mut BackupObserver<'_>,
     ) -> Result<BackupMade, BackupError> {
         let repository = Repository::open(destination, true)?;
+        repository.check_owner(&self.server_id()?, Some(begun))?;
         let mut known = repository.pieces()?;
         let (frozen, guard) = self.freeze()?;
         let sequence = frozen.sequence();
@@ -366,6 +374,23 @@ impl Backups {
             }
         }
         Ok(BackupMade { manifest, report, at, written })
+    }
+
+    /// The id of this server at destinations. It is no part of a backup: a restored store is another server.
+    fn server_id(&self) -> Result<String, BackupError> {
+        let path = self.data_dir.join(SERVER_ID);
+        match fs::read_to_string(&path) {
+            Ok(id) => return Ok(id.trim().to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(of_io(&path)(error)),
+        }
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| of_io(&path)(io::Error::other(error.to_string())))?;
+        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        folders::remove(&path.with_extension("new"))?;
+        folders::write_whole(&path, format!("{id}\n").as_bytes()).map_err(of_io(&path))?;
+        folders::sync(&self.data_dir)?;
+        Ok(id)
     }
 
     /// The file of the admin token, if there is one.

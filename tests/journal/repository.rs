@@ -175,8 +175,8 @@ fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
     fixture.fill(0, 20);
     let sealed = fixture.destination(ALL, Some(fixture.key(1)));
     fixture.back_up(&sealed);
-    for file in files(&fixture.path("destination")) {
-        let bytes = fs::read(&file).expect("bytes");
+    for file in files(&fixture.path("destination")).iter().filter(|file| !file.ends_with("server.json")) {
+        let bytes = fs::read(file).expect("bytes");
         assert!(bytes.starts_with(b"gridhook sealed 1\n"), "{}", file.display());
         assert!(!bytes.windows(6).any(|part| part == b"secret"), "{}", file.display());
     }
@@ -219,12 +219,12 @@ fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
                 }
                 let error = fixture.restore(&destination, Some(&name)).expect_err(&file.path).to_string();
                 assert!(error.contains(&piece) && error.contains(expected), "{}: {error}", file.path);
-            }
-            // A piece of another length or none is written again by the next backup.
-            let again = fixture.try_back_up(&destination);
-            if file.path.ends_with(".sst") {
-                assert!(again.is_ok_and(|made| made.written >= bytes.len() as u64), "{}", file.path);
-                assert_eq!(fixture.restore(&destination, Some(&name)).expect("whole again"), 50);
+                // The next backup writes it again.
+                let again = fixture.try_back_up(&destination);
+                if file.path.ends_with(".sst") {
+                    assert!(again.is_ok_and(|made| made.written >= bytes.len() as u64), "{}", file.path);
+                    assert_eq!(fixture.restore(&destination, Some(&name)).expect("whole again"), 50);
+                }
             }
             fs::write(&path, bytes).expect("written");
         }
@@ -234,6 +234,40 @@ fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
         let error = fixture.restore(&destination, Some(&name)).expect_err("damaged").to_string();
         assert!(error.contains(&format!("backups/{name}.json")) && error.contains("is damaged"), "{error}");
         fs::write(&manifest, whole).expect("written");
+        fs::remove_dir_all(fixture.path("destination")).expect("removed");
+    }
+}
+
+#[test]
+fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 10);
+    for key in [None, Some(fixture.key(4))] {
+        let destination = fixture.destination(ALL, key);
+        fixture.back_up(&destination);
+        let before = files(&fixture.path("destination"));
+        // A copy of the store in another data folder, as after a restore.
+        let other = fixture.path("other");
+        fs::create_dir_all(&other).expect("made");
+        let (store, options) = (Arc::downgrade(&fixture.store), RocksOptions::default());
+        let other = Backups::new(store, other, options, accounts(), Clock::system())
+            .with_destination(Some(destination.clone()));
+        let turn = other.turn().expect("nobody else");
+        for refused in
+            [other.newest().map(drop), other.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).map(drop)]
+        {
+            let error = refused.expect_err("another server's").to_string();
+            assert!(error.contains("belongs to the server") && error.contains("delete server.json"), "{error}");
+        }
+        assert_eq!(other.figures().expect("a destination").failures, 2);
+        assert_eq!(files(&fixture.path("destination")), before, "nothing was written");
+        assert_eq!(fixture.restore(&destination, None).expect("everybody may restore"), 10);
+        fixture.back_up(&destination);
+        // The operator gives it to the other one.
+        fs::remove_file(fixture.path("destination/server.json")).expect("removed");
+        other.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).expect("its own now");
+        let error = fixture.try_back_up(&destination).map(drop).expect_err("no longer").to_string();
+        assert!(error.contains("belongs to the server"), "{error}");
         fs::remove_dir_all(fixture.path("destination")).expect("removed");
     }
 }

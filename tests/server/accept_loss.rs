@@ -110,6 +110,46 @@ fn accept_loss_of_a_log_that_was_cut_leaves_the_events_before_the_cut() {
 }
 
 #[test]
+fn accept_loss_takes_what_is_left_of_a_damaged_backup_at_a_destination() {
+    let (sink, beside) = (Sink::start(), tempfile::tempdir().expect("a folder"));
+    let destination = beside.path().join("backups");
+    let url = format!("file://{}", destination.display());
+    let mut server = Server::start(&[("BACKUP__STORE__URL", &url)]);
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "held", &SubscriptionSpec::of(&sink.url("/held")));
+    server.operate("orders", "held", "hold");
+    for id in 1..=EVENTS {
+        server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
+    }
+    server::operator(&server, &["backup"]).expect("a backup");
+    server.terminate();
+    let manifest = fs::read_dir(destination.join("backups")).expect("a folder").next().expect("one").expect("an entry");
+    let manifest: Value = serde_json::from_slice(&fs::read(manifest.path()).expect("bytes")).expect("JSON");
+    let files = manifest["files"].as_array().expect("a list").iter();
+    let largest = files.max_by_key(|file| file["bytes"].as_u64()).expect("a file");
+    let hash = largest["pieces"][0].as_str().expect("a piece");
+    let piece = destination.join("pieces").join(&hash[..2]).join(hash);
+    let mut bytes = fs::read(&piece).expect("bytes");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(&piece, bytes).expect("written");
+    let back = beside.path().join("data");
+    let folder = back.to_str().expect("text");
+    let (status, shown) = server::say(&["restore", &url, "--data-dir", folder]);
+    assert!(!status.success() && shown.contains("has a wrong checksum"), "{shown}");
+    let (status, shown) = server::say(&["restore", &url, "--data-dir", folder, "--accept-loss", "--output", "json"]);
+    assert!(status.success(), "{shown}");
+    let reported: Value = serde_json::from_str(&shown).expect("JSON");
+    assert!(reported["loss"]["events"].as_array().is_some_and(|events| !events.is_empty()), "{shown}");
+    let left = fs::read_dir(beside.path()).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    assert_eq!(left.collect::<BTreeSet<_>>().len(), 2, "the copy of the backup is removed");
+    let mut server = Server::on(&back, &[]);
+    server.restart();
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
 fn accept_loss_of_a_flipped_bit_lists_exactly_the_events_that_are_missing() {
     let sink = Sink::start();
     let (server, key) = killed(&sink);

@@ -3,6 +3,7 @@
 //! ```text
 //! backups/TIME.json    the manifest of a backup, written last: without it there is no backup
 //! pieces/AB/ABCD…      up to 8 MiB of a file, named by the hash of its contents, and written once for all backups
+//! server.json          the server that the destination belongs to; never encrypted
 //! ```
 //!
 //! RocksDB never modifies a table and only appends to its log, so a later backup writes little. Pieces that an
@@ -12,7 +13,10 @@
 //! - What is written is read back and compared before the manifest is written.
 //! - A piece is removed only after every manifest was read and none names it. A manifest that cannot be read stops the
 //!   removal.
-//! - A destination belongs to one server. Its only lock is the server's own.
+//! - A destination belongs to one server, the first that writes to it: another one would remove pieces that a backup is about
+//!   to name. Everybody may read.
+//! - A piece in a folder that was damaged is written again by the next backup that names it. An object store checks its
+//!   objects itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +28,7 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -47,6 +52,27 @@ const MANIFEST_MAX: u64 = 64 << 20;
 const BACKUPS: &str = "backups";
 const PIECES: &str = "pieces";
 const SUFFIX: &str = ".json";
+const OWNER: &str = "server.json";
+
+/// Maximum length of [`OWNER`].
+const OWNER_MAX: u64 = 4096;
+
+/// The server that a destination belongs to.
+#[derive(Serialize, Deserialize)]
+struct Owner {
+    server: String,
+    since: String,
+}
+
+/// A file of a destination, and whether it is sealed; or why it cannot be used.
+type Found = Result<(Vec<u8>, bool), Unusable>;
+
+/// Why a file of a destination cannot be used.
+enum Unusable {
+    Missing,
+    /// It cannot be decrypted.
+    Sealed(String),
+}
 
 /// Opens the store of a destination. Each use opens its own, because connections belong to a thread.
 pub type OpenSink = Arc<dyn Fn() -> Result<Sink, SinkError> + Send + Sync>;
@@ -114,6 +140,32 @@ impl Repository {
         Ok(Self { destination: destination.clone(), sink, runtime })
     }
 
+    /// Checks that the destination does not belong to another server than `server`. With `now` it belongs to this one afterwards.
+    pub(super) fn check_owner(&self, server: &str, now: Option<Timestamp>) -> Result<(), BackupError> {
+        let owner = match self.get(OWNER, OWNER_MAX)? {
+            Ok((bytes, _)) => {
+                let owner: Result<Owner, _> = serde_json::from_slice(&bytes);
+                owner.map_err(|error| self.refuse(format!("is damaged: {OWNER} cannot be read: {error}")))?
+            }
+            Err(_) => {
+                let owner = now.map(|now| Owner { server: server.to_owned(), since: now.to_string() });
+                let bytes = owner.map(|owner| serde_json::to_vec(&owner)).transpose().map_err(std::io::Error::other);
+                return match bytes.map_err(of_io(Path::new(OWNER)))? {
+                    Some(bytes) => self.put_stored(OWNER, bytes),
+                    None => Ok(()),
+                };
+            }
+        };
+        if owner.server == server {
+            return Ok(());
+        }
+        Err(self.refuse(format!(
+            "belongs to the server {} since {}, and this is the server {server}; set another address in backup.store.url, or \
+             delete {OWNER} there if that server makes no more backups",
+            owner.server, owner.since
+        )))
+    }
+
     /// Its address.
     pub fn address(&self) -> &str {
         &self.destination.address
@@ -145,8 +197,10 @@ impl Repository {
 
     fn backup(&self, name: &str) -> Result<StoredBackup, BackupError> {
         let file = format!("{BACKUPS}/{name}{SUFFIX}");
-        let found = self.get(&file, MANIFEST_MAX)?;
-        let (bytes, is_sealed) = found.ok_or_else(|| self.refuse(format!("has no backup {name}")))?;
+        let (bytes, is_sealed) = self.get(&file, MANIFEST_MAX)?.map_err(|unusable| match unusable {
+            Unusable::Missing => self.refuse(format!("has no backup {name}")),
+            Unusable::Sealed(problem) => self.refuse(problem),
+        })?;
         let manifest = Manifest::parse(Path::new(self.address()), &file, &bytes)?;
         Ok(StoredBackup { name: name.to_owned(), is_sealed, manifest })
     }
@@ -177,7 +231,8 @@ impl Repository {
             bytes += buffer.len() as u64;
             let hash = self.hash(&buffer, self.destination.key.is_some());
             let length = self.stored_length(buffer.len());
-            let written = if known.get(&piece_path(&hash)) == Some(&length) {
+            let is_there = known.get(&piece_path(&hash)) == Some(&length);
+            let written = if is_there && (self.destination.folder.is_none() || self.is_whole(&hash)?) {
                 0
             } else {
                 self.put(&piece_path(&hash), &buffer)?;
@@ -190,6 +245,12 @@ impl Repository {
             }
         }
         Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize(), pieces })
+    }
+
+    /// Whether a stored piece has the contents that its name says.
+    fn is_whole(&self, hash: &str) -> Result<bool, BackupError> {
+        let found = self.get(&piece_path(hash), self.stored_length(PIECE))?;
+        Ok(found.is_ok_and(|(bytes, is_sealed)| self.hash(&bytes, is_sealed) == hash))
     }
 
     /// Writes the manifest of a backup whose pieces are stored, and returns its name.
@@ -222,12 +283,17 @@ impl Repository {
         Ok(expired.len())
     }
 
-    /// Writes a file and reads it back.
+    /// Encrypts a file if there is a key, writes it and reads it back.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
         let stored = match &self.destination.key {
             Some(key) => key.seal(name, bytes).ok_or_else(|| self.refuse("cannot be written: no random numbers"))?,
             None => bytes.to_vec(),
         };
+        self.put_stored(name, stored)
+    }
+
+    /// Writes a file as it is stored, and reads it back.
+    fn put_stored(&self, name: &str, stored: Vec<u8>) -> Result<(), BackupError> {
         if let Some(folder) = &self.destination.folder {
             folders::check_room(folder, stored.len() as u64)?;
         }
@@ -241,21 +307,21 @@ impl Repository {
         }
     }
 
-    /// Reads a file, and whether it is sealed; [`None`] if it does not exist.
-    fn get(&self, name: &str, bytes_max: u64) -> Result<Option<(Vec<u8>, bool)>, BackupError> {
+    /// Reads a file.
+    fn get(&self, name: &str, bytes_max: u64) -> Result<Found, BackupError> {
         let stored = match self.runtime.block_on(self.sink.get(name, bytes_max)) {
             Ok(stored) => stored,
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(Err(Unusable::Missing)),
             Err(error) => return Err(self.refuse(format!("cannot be read: {name}: {error}"))),
         };
         match (&self.destination.key, stored.starts_with(HEAD)) {
-            (_, false) => Ok(Some((stored.to_vec(), false))),
+            (_, false) => Ok(Ok((stored.to_vec(), false))),
             (None, true) => Err(self.refuse(format!("is encrypted: {name} needs the key of backup.key_file"))),
             (Some(key), true) => {
-                let plain = key.open(name, &stored);
                 let problem =
                     || format!("is damaged: {name} cannot be decrypted, or has another key; use another backup");
-                Ok(Some((plain.ok_or_else(|| self.refuse(problem()))?, true)))
+                let plain = key.open(name, &stored).ok_or_else(|| Unusable::Sealed(problem()));
+                Ok(plain.map(|plain| (plain, true)))
             }
         }
     }
@@ -301,6 +367,8 @@ fn piece_path(hash: &str) -> String {
 pub(super) struct StoredSource<'a> {
     pub(super) repository: &'a Repository,
     pub(super) backup: &'a StoredBackup,
+    /// Whether the copy of a damaged piece is as damaged, with zeros where nothing can be read.
+    pub(super) accepts_loss: bool,
 }
 
 impl Source for StoredSource<'_> {
@@ -326,10 +394,21 @@ impl Source for StoredSource<'_> {
                 self.repository.refuse(format!("is damaged: {name} of {} {what}; use another backup", file.path))
             };
             let found = self.repository.get(&name, self.repository.stored_length(PIECE))?;
-            let (found, is_sealed) = found.ok_or_else(|| of_file("is missing"))?;
-            if is_sealed != self.backup.is_sealed || self.repository.hash(&found, is_sealed) != *hash {
-                return Err(of_file("has a wrong checksum"));
-            }
+            let found = match found {
+                Ok((found, is_sealed))
+                    if is_sealed == self.backup.is_sealed && self.repository.hash(&found, is_sealed) == *hash =>
+                {
+                    found
+                }
+                found if self.accepts_loss => {
+                    let mut readable = found.map(|(found, _)| found).unwrap_or_default();
+                    readable.resize(usize::try_from(file.bytes.saturating_sub(bytes)).unwrap_or(PIECE).min(PIECE), 0);
+                    readable
+                }
+                Ok(_) => return Err(of_file("has a wrong checksum")),
+                Err(Unusable::Missing) => return Err(of_file("is missing")),
+                Err(Unusable::Sealed(problem)) => return Err(self.repository.refuse(problem)),
+            };
             crc.update(&found);
             bytes += found.len() as u64;
             if let (Some(target), Some(to)) = (&mut target, to) {

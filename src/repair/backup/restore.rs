@@ -92,7 +92,34 @@ pub fn restore_stored(
     accounts: DeadLetterAccounts,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    restore_source(&StoredSource { repository, backup }, data_dir, options, accounts, watch)
+    restore_source(&StoredSource { repository, backup, accepts_loss: false }, data_dir, options, accounts, watch)
+}
+
+/// Copies what can be read of a damaged backup of a destination to a new folder next to `data_dir`, calls `salvage` with it,
+/// and removes it again.
+pub fn with_readable_copy<T>(
+    (repository, backup): (&Repository, &StoredBackup),
+    data_dir: &Path,
+    watch: &mut BackupObserver<'_>,
+    salvage: impl FnOnce(&Path, &mut BackupObserver<'_>) -> Result<T, BackupError>,
+) -> Result<T, BackupError> {
+    let source = StoredSource { repository, backup, accepts_loss: true };
+    check_paths(source.at(), &backup.manifest)?;
+    let mut name = data_dir.as_os_str().to_owned();
+    name.push(format!("-damaged-{}", std::process::id()));
+    let folder = Path::new(&name);
+    folders::new_folder(folder).map_err(of_io(folder))?;
+    let guard = FolderGuard(folder.to_owned());
+    folders::check_room(folder, backup.manifest.bytes())?;
+    folders::new_folder(&folder.join(STORE)).map_err(of_io(folder))?;
+    let (mut done, of) = (0, backup.manifest.bytes());
+    for file in &backup.manifest.files {
+        source.copy(file, Some(&folder.join(&file.path)), &mut |bytes| {
+            done += bytes;
+            watch(BackupProgress::Copying { bytes: done, of })
+        })?;
+    }
+    salvage(&guard.0, watch)
 }
 
 /// Restores a backup of a destination in a new folder below `scratch`, and removes it again.
