@@ -49,9 +49,7 @@ pub(crate) fn azurite(service: &str) -> PathBuf {
 }
 
 /// The folder of the broker of Kafka.
-pub(crate) static KAFKA: LazyLock<PathBuf> = LazyLock::new(|| {
-    installed("kafka", &["pom.xml"], jars)
-});
+pub(crate) static KAFKA: LazyLock<PathBuf> = LazyLock::new(|| installed("kafka", &["pom.xml"], jars));
 
 /// The folder of the scenarios in Java, compiled, and of what they need.
 pub(super) static JAVA: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -115,7 +115,8 @@ fn respond(signer: &Signer, head: &str, body: &[u8]) -> (u16, Value) {
             let form = parsed(body);
             if of(&form, "client_id") != APPLICATION || of(&form, "client_secret") != SECRET {
                 let text = "AADSTS7000215: Invalid client secret provided.";
-                return (401, json!({"error": "invalid_client", "error_description": text, "error_codes": [7_000_215]}));
+                let error = json!({"error": "invalid_client", "error_description": text, "error_codes": [7_000_215]});
+                return (401, error);
             }
             let scope = of(&form, "scope");
             let audience = scope.split(' ').find_map(|scope| scope.strip_suffix("/.default")).unwrap_or_default();

@@ -35,7 +35,7 @@ class Printed(logging.Handler):
 
 
 def az_fails(code, command, *more):
-    """The text of the error of a command that the server refuses with this code."""
+    """The text of the error of a command that is refused, by the server with this code."""
     printed = Printed(logging.ERROR)
     logging.getLogger("cli").addHandler(printed)
     try:
@@ -46,7 +46,7 @@ def az_fails(code, command, *more):
         logging.getLogger("cli").removeHandler(printed)
     # `az` has a status of its own for the `show` of something that is not there.
     assert status == (3 if " show " in command else 1), (status, command)
-    assert f"({code}) " in printed.text, (command, printed.text)
+    assert code is None or f"({code}) " in printed.text, (command, printed.text)
     return printed.text
 
 
@@ -91,7 +91,12 @@ def sign_in():
     assert endpoints["activeDirectoryResourceId"] == AUDIENCE, endpoints
     assert endpoints["portal"] == f"{URL}/ui/", endpoints
     [account] = az("login --identity")
-    assert account["id"] == "s-1" and account["isDefault"], account
+    assert (account["id"], account["user"]["type"]) == ("s-1", "servicePrincipal") and account["isDefault"], account
+    client, secret, tenant = (os.environ[f"GRIDHOOK_TEST_{name}"] for name in ("CLIENT", "SECRET", "TENANT"))
+    application = ["login", "--service-principal", "-u", client, "--tenant", tenant, "-p"]
+    assert "AADSTS7000215" in az_fails(None, *application, "wrong")
+    [account] = az(*application, secret)
+    assert (account["id"], account["user"]["name"]) == ("s-1", client), account
 
 
 def topics():

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/eventgrid/aznamespaces"
 	grid "github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/eventgrid/armeventgrid/v2"
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
@@ -62,6 +64,12 @@ func cloudEvents() {
 	found := map[string]bool{(<-arrived).ID(): true, (<-arrived).ID(): true}
 	equal("batch", found, map[string]bool{"b1": true, "b2": true})
 
+	bare := event("bare")
+	bare.DataEncoded = nil
+	is("an event without data was not accepted", cloudevents.IsACK(sender.Send(cloudevents.WithEncodingBinary(ctx), bare)))
+	got := <-arrived
+	equal("bare", []any{got.ID(), len(got.Data())}, []any{"bare", 0})
+
 	var result *cehttp.Result
 	stranger := must(cloudevents.NewClientHTTP(cloudevents.WithTarget(endpoint), cloudevents.WithHeader("aeg-sas-key", "d3Jvbmc=")))
 	refused := stranger.Send(ctx, event("refused"))
@@ -69,6 +77,31 @@ func cloudEvents() {
 	is(refused.Error(), strings.Contains(refused.Error(), "Unauthorized"))
 	stop()
 	ended.Wait()
+	toNamespace(event)
+}
+
+// toNamespace publishes to a topic of a namespace in both modes, and pulls with Azure's client.
+func toNamespace(event func(string) cloudevents.Event) {
+	made := put("/namespaces/go-ce", map[string]any{"location": "local"})
+	put("/namespaces/go-ce/topics/heat", map[string]any{})
+	put("/namespaces/go-ce/topics/heat/eventSubscriptions/work", map[string]any{"properties": map[string]any{
+		"deliveryConfiguration": map[string]any{"deliveryMode": "Queue"},
+	}})
+	endpoint := made["properties"].(map[string]any)["endpoint"].(string)
+	key := call(http.MethodPost, "/namespaces/go-ce/listKeys", nil)["key1"].(string)
+	sender := must(cloudevents.NewClientHTTP(
+		cloudevents.WithTarget(endpoint+"/topics/heat:publish?api-version=2024-06-01"),
+		cloudevents.WithHeader("Authorization", "SharedAccessKey "+key),
+	))
+	is("binary", cloudevents.IsACK(sender.Send(cloudevents.WithEncodingBinary(ctx), event("binary"))))
+	is("structured", cloudevents.IsACK(sender.Send(cloudevents.WithEncodingStructured(ctx), event("structured"))))
+	receiver := must(aznamespaces.NewReceiverClientWithSharedKeyCredential(endpoint, "heat", "work", azcore.NewKeyCredential(key), nil))
+	found := map[string]string{}
+	for _, one := range receive(receiver, 2) {
+		found[one.Event.ID] = string(one.Event.Data.([]byte))
+		equal("subject", *one.Event.Subject, "höhe")
+	}
+	equal("pulled", found, map[string]string{"binary": `{"id":"binary"}`, "structured": `{"id":"structured"}`})
 }
 
 // validated waits until the receiver has called back and the event subscription is ready.

@@ -52,11 +52,7 @@ func manageTopics(topics *grid.TopicsClient) {
 	filter, top := to.Ptr("contains(name, 'go-page')"), to.Ptr[int32](2)
 	paged := topics.NewListByResourceGroupPager(group, &grid.TopicsClientListByResourceGroupOptions{Filter: filter, Top: top})
 	equal("pages", pages(paged, func(page grid.TopicsClientListByResourceGroupResponse) []string {
-		var names []string
-		for _, topic := range page.Value {
-			names = append(names, *topic.Name)
-		}
-		return names
+		return namesOf(page.Value, func(one *grid.Topic) *string { return one.Name })
 	}), [][]string{{"go-page-0", "go-page-1"}, {"go-page-2"}})
 	done(topics.BeginDelete(ctx, group, "go-page-2", nil))
 	_, err := topics.Get(ctx, group, "go-page-2", nil)
@@ -174,11 +170,7 @@ func manageSubscriptions(topics *grid.TopicsClient, hook *webhook) {
 
 	pager := subscriptions.NewListPager(group, "go-orders", nil)
 	equal("list", pages(pager, func(page grid.TopicEventSubscriptionsClientListResponse) []string {
-		var names []string
-		for _, one := range page.Value {
-			names = append(names, *one.Name)
-		}
-		return names
+		return namesOf(page.Value, func(one *grid.EventSubscription) *string { return one.Name })
 	}), [][]string{{"all"}})
 	done(subscriptions.BeginDelete(ctx, group, "go-orders", "all", nil))
 	_, err := subscriptions.Get(ctx, group, "go-orders", "all", nil)
@@ -218,11 +210,7 @@ func manageDomains(hook *webhook) {
 	equal("tag", *must(domains.Get(ctx, group, "go-domain", nil)).Tags["team"], "b")
 	pager := inDomain.NewListByDomainPager(group, "go-domain", nil)
 	equal("topics of the domain", pages(pager, func(page grid.DomainTopicsClientListByDomainResponse) []string {
-		var names []string
-		for _, one := range page.Value {
-			names = append(names, *one.Name)
-		}
-		return names
+		return namesOf(page.Value, func(one *grid.DomainTopic) *string { return one.Name })
 	}), [][]string{{"tenant-a"}})
 	done(domains.BeginDelete(ctx, group, "go-domain", nil))
 	_, err = domains.Get(ctx, group, "go-domain", nil)

@@ -140,6 +140,14 @@ func pages[T any](pager *runtime.Pager[T], names func(T) []string) [][]string {
 	return all
 }
 
+func namesOf[T any](values []*T, name func(*T) *string) []string {
+	var names []string
+	for _, value := range values {
+		names = append(names, *name(value))
+	}
+	return names
+}
+
 func waitFor(what string, so func() bool) {
 	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
 		is("waited for "+what, time.Now().Before(end))
