@@ -98,6 +98,8 @@ pub struct SubscriptionActor {
     timer: Option<(SpawnHandle, Timestamp)>,
     /// The end of the log that the core knows.
     known_end: Option<Seq>,
+    /// Whether this actor is woken when its write is durable.
+    awaits_write: bool,
     /// Whether this actor is registered to be woken when a socket becomes free.
     waits_for_room: bool,
 }
@@ -135,6 +137,7 @@ impl SubscriptionActor {
             on_recovered: Some(on_recovered),
             timer: None,
             known_end: None,
+            awaits_write: false,
             waits_for_room: false,
         })
     }
@@ -142,22 +145,26 @@ impl SubscriptionActor {
     fn absorb(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let jitter = Jitter(fastrand::f64());
+            let (jitter, now) = (Jitter(fastrand::f64()), self.context.clock.now());
             self.core.hold_expiry(self.context.clock.holds_expiry());
             self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
-            self.hold_back();
-            let CoreStep { write, effects } = self.core.absorb(input, self.context.clock.now(), jitter);
+            self.core.hold_back(self.plan.requested_wait(), now);
+            let CoreStep { write, effects } = self.core.absorb(input, now, jitter);
             if let (Some(wait), Some(until)) = (&self.plan.endpoint_wait, self.core.take_requested_wait()) {
                 wait.extend(until);
             }
             if let Some(write) = write {
-                self.write(write);
+                self.write(write, now);
             }
             for effect in effects {
-                inputs.extend(self.perform(effect));
+                inputs.extend(self.perform(effect, now));
             }
         }
         self.wait_for_room();
+        if !self.awaits_write && self.core.waits_for_write() {
+            self.awaits_write = true;
+            self.shared.await_write();
+        }
     }
 
     /// Passes on the wait that the endpoint requested of another subscription.
@@ -186,11 +193,16 @@ impl SubscriptionActor {
 
     /// Processes what arrived since the last wake.
     fn take(&mut self) -> Result<(), journal::Error> {
-        let TakenMessages { end, reports, pulls } = self.shared.take();
+        let TakenMessages { end, written, reports, pulls } = self.shared.take();
         if self.shared.is_closing() {
             self.core.close();
         }
         self.hold_back();
+        if written && self.core.waits_for_write() {
+            self.absorb(Input::Durable);
+        } else if written {
+            self.core.end_write();
+        }
         while let Some(request) = self.shared.next_request() {
             let refused = match &request {
                 ActorRequest::Command(command) => self.core.refuses(*command),
@@ -226,7 +238,6 @@ impl SubscriptionActor {
                     let input = filter_slice(&self.shared, &self.plan, damage, share, SliceRead { lane, from, slice });
                     self.absorb_read(input, room);
                 }
-                SharedStateMessage::Durable => self.absorb(Input::Durable),
                 SharedStateMessage::Room => {
                     self.waits_for_room = false;
                     self.absorb(Input::Tick);
@@ -249,13 +260,12 @@ impl SubscriptionActor {
         ctx.stop();
     }
 
-    fn write(&mut self, SubscriptionWrite { changes, finished, late, detached, urgent }: SubscriptionWrite) {
+    fn write(&mut self, write: SubscriptionWrite, now: Timestamp) {
+        let SubscriptionWrite { changes, finished, late, detached, urgent } = write;
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
-                RecordChange::Cursor(cursor) => {
-                    self.shared.set_state(cursor, self.core.endpoint(self.context.clock.now()))
-                }
+                RecordChange::Cursor(cursor) => self.shared.set_state(cursor, self.core.endpoint(now)),
                 RecordChange::DeadLetter { due, .. } => {
                     first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
                 }
@@ -268,8 +278,9 @@ impl SubscriptionActor {
             }
         }
         let (commands, settled) = self.shared.begin_write(&changes);
+        self.awaits_write = false;
         let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
-        let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&finished, &changes), clock.now());
+        let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&finished, &changes), now);
         let (lines, feed, plan) =
             (self.context.feed.lines(&changes), Arc::clone(&self.context.feed), Arc::clone(&self.plan));
         let (shared, incarnation, on_dead_letter) =
@@ -293,10 +304,10 @@ impl SubscriptionActor {
         self.context.journal.append(self.owner, changes, urgent, Box::new(done));
     }
 
-    fn perform(&self, effect: Effect) -> Option<Input> {
+    fn perform(&self, effect: Effect, now: Timestamp) -> Option<Input> {
         match effect {
             Effect::Send { request, events } => {
-                self.send(request, events);
+                self.send(request, events, now);
                 None
             }
             Effect::HandOver { to, events } => self.shared.hand_over(to, events),
@@ -380,7 +391,7 @@ impl SubscriptionActor {
     }
 
     /// Sends the request in a task of its own.
-    fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>) {
+    fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
         for (item, event) in request.items.iter().zip(&events) {
             self.shared.set_current_event(*item, &event.id());
         }
@@ -392,7 +403,7 @@ impl SubscriptionActor {
         // Taken here and not in the task, so that the next decision on this thread counts it.
         let place = self.context.client.sockets.take();
         let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, place);
-        delivery::start(&self.shared, plan, self.sender(), &request, events, services, self.context.clock.now());
+        delivery::start(&self.shared, plan, self.sender(), &request, events, services, now);
     }
 
     /// The sender. A client certificate may have been replaced; anything else never changes.

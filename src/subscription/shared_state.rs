@@ -57,8 +57,6 @@ pub enum SharedStateMessage {
     Read(Input, ReadGrant),
     /// A slice of the log, to be filtered.
     Slice(Lane, Seq, LogSlice, ReadGrant),
-    /// The last write is durable, with the commands in it.
-    Durable,
     /// A socket is free for the next request.
     Room,
     /// The journal reported an error: this incarnation must end.
@@ -90,6 +88,10 @@ struct SharedInner {
     queue: PullQueue,
     /// Whether a write of the current incarnation is in the journal.
     writing: bool,
+    /// Whether a write is durable and the actor does not know it.
+    written: bool,
+    /// Whether the actor is to be woken when the write is durable.
+    awaits_write: bool,
     /// Boxed: a map that ever had an entry keeps room for eleven.
     requests: BTreeMap<RequestId, Box<InFlightRequest>>,
     next_request: RequestId,
@@ -123,6 +125,8 @@ pub(super) struct HandedOver {
 #[derive(Debug)]
 pub(super) struct TakenMessages {
     pub(super) end: Seq,
+    /// Whether the last write is durable, with the commands in it.
+    pub(super) written: bool,
     pub(super) reports: Vec<SharedStateMessage>,
     /// From clients that pull.
     pub(super) pulls: VecDeque<Input>,
@@ -147,6 +151,8 @@ impl SharedState {
             commands: CommandQueue::default(),
             queue: PullQueue::default(),
             writing: false,
+            written: false,
+            awaits_write: false,
             requests: BTreeMap::new(),
             next_request: RequestId(1),
             late_requests: LateRequests::default(),
@@ -255,7 +261,7 @@ impl SharedState {
         inner.woken = false;
         inner.end = inner.end.max(end);
         inner.reports.clear();
-        inner.writing = false;
+        (inner.writing, inner.written, inner.awaits_write) = (false, false, false);
         inner.commands.begin();
         inner.queue.begin();
         self.view().ending.clear();
@@ -303,15 +309,29 @@ impl SharedState {
     /// ([`SharedState::on_durable`]).
     pub(super) fn begin_write(&self, changes: &[RecordChange]) -> (WrittenCommands, Vec<(Lane, Seq)>) {
         let mut inner = self.lock();
-        inner.writing = true;
+        (inner.writing, inner.awaits_write) = (true, false);
         (inner.commands.begin_write(), inner.suspects.begin_write(changes))
+    }
+
+    /// Wakes the actor when its write is durable. Without this it learns that at its next wake.
+    pub(super) fn await_write(&self) {
+        let mut inner = self.lock();
+        inner.awaits_write = true;
+        if inner.written {
+            inner.wake();
+        }
     }
 
     /// Takes what arrived since the last wake.
     pub(super) fn take(&self) -> TakenMessages {
         let mut inner = self.lock();
         inner.woken = false;
-        TakenMessages { end: inner.end, reports: std::mem::take(&mut inner.reports), pulls: inner.queue.take() }
+        TakenMessages {
+            end: inner.end,
+            written: std::mem::take(&mut inner.written),
+            reports: std::mem::take(&mut inner.reports),
+            pulls: inner.queue.take(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedInner> {

@@ -45,6 +45,10 @@ pub(super) struct Driver {
     pub(super) order: Vec<(Lane, Seq)>,
     /// The process dies behind so many more writes.
     pub(super) writes_left: u32,
+    /// Whether a write is durable that nothing waited for.
+    written: bool,
+    /// How many writes something waited for.
+    pub(super) awaited: u32,
     pub(super) jitter: f64,
     /// When each request left.
     pub(super) left: Vec<Timestamp>,
@@ -98,6 +102,8 @@ impl Driver {
             ledger: Vec::new(),
             order: Vec::new(),
             writes_left: u32::MAX,
+            written: false,
+            awaited: 0,
             jitter: 0.0,
             left: Vec::new(),
             latency: Duration::ZERO,
@@ -136,6 +142,7 @@ impl Driver {
         let end = Seq(self.log.len() as u64 + 1);
         // Numbers of flights begin anew in a process; here they go on, so that none is met twice.
         let next = RequestId(self.left.len() as u64 + 1);
+        self.written = false;
         self.core = Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
         self.absorb(Input::Tick);
     }
@@ -160,6 +167,9 @@ impl Driver {
             if self.writes_left == 0 {
                 return self.crash();
             }
+            if std::mem::take(&mut self.written) {
+                self.core.end_write();
+            }
             let step = self.core.absorb(input, self.now, Jitter(self.jitter));
             if let Some(write) = step.write {
                 for change in &write.changes {
@@ -174,7 +184,12 @@ impl Driver {
                     Arc::make_mut(request).items.retain(|item| item.key() != *key);
                 }
                 self.writes_left -= 1;
-                self.inputs.push_back(Input::Durable);
+                // As late as the actor learns it.
+                self.written = !self.core.waits_for_write();
+                if !self.written {
+                    self.awaited += 1;
+                    self.inputs.push_back(Input::Durable);
+                }
             }
             for effect in step.effects {
                 self.perform(effect);
@@ -186,6 +201,7 @@ impl Driver {
     pub(super) fn crash(&mut self) {
         self.in_flight.clear();
         self.inputs.clear();
+        self.written = false;
         self.writes_left = u32::MAX;
         let (end, next_flight) = (Seq(self.log.len() as u64 + 1), RequestId(1));
         self.core =

@@ -178,6 +178,8 @@ struct Scenario {
     coming: Vec<Coming>,
     /// The write in progress and the receiver of its result.
     write: Option<(SubscriptionWrite, mpsc::Receiver<Result<(), Error>>)>,
+    /// Whether a write is durable that nothing waited for.
+    written: bool,
     truth: BTreeMap<(Lane, Seq), Truth>,
     /// Replays, and the holds of their parts of the log until their start is durable.
     replays: BTreeMap<Lane, Replay>,
@@ -279,6 +281,7 @@ impl Scenario {
             next_flight,
             coming: Vec::new(),
             write: None,
+            written: false,
             truth: BTreeMap::new(),
             replays: BTreeMap::new(),
             retention,
@@ -567,6 +570,9 @@ impl Scenario {
         }
         let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
         let finished = if let Input::Finished { request, .. } = &input { Some(*request) } else { None };
+        if std::mem::take(&mut self.written) {
+            self.core.end_write();
+        }
         let step = self.core.absorb(input, now.after(early), jitter);
         if refused {
             self.check_refused(before);
@@ -684,7 +690,11 @@ impl Scenario {
                 result.expect("nobody fences the present life");
                 let (write, _) = self.write.take().expect("looked at above");
                 self.durable(&write);
-                self.coming.push(Coming::Input(Input::Durable));
+                // As late as the actor learns it.
+                self.written = !self.core.waits_for_write();
+                if !self.written {
+                    self.coming.push(Coming::Input(Input::Durable));
+                }
             }
             Err(mpsc::TryRecvError::Empty) => {
                 assert!(matches!(tried, Err(Error::Full)), "an append without an answer");
@@ -797,6 +807,7 @@ impl Scenario {
             next.start(now);
         }
         let former = std::mem::replace(&mut self.core, next);
+        self.written = false;
         self.zombie = self.saboteur.does(Bug::TwoLivesWrite).then_some(former);
         for (request, shared) in &mut self.slots {
             shared.over = false;
@@ -850,7 +861,7 @@ impl Scenario {
         self.order.crash();
         self.lingering.clear();
         self.received.clear();
-        self.write = None;
+        (self.write, self.written) = (None, false);
         let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
         self.late = disk.cursor.counters.late + disk.cursor.replayed.late;
         for ((lane, seq), truth) in &mut self.truth {

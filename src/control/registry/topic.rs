@@ -116,7 +116,7 @@ struct TopicInbox {
     bytes: usize,
     changed: bool,
     woken: bool,
-    mailbox: Option<Addr<TopicActor>>,
+    mailbox: Option<Arc<Addr<TopicActor>>>,
 }
 
 /// A message for a topic's actor.
@@ -325,9 +325,11 @@ impl TopicHandle {
     /// From now on the actor can be woken.
     pub(crate) fn set_mailbox(&self, mailbox: Addr<TopicActor>) {
         let mut inbox = self.inbox();
-        inbox.mailbox = Some(mailbox);
+        inbox.mailbox = Some(Arc::new(mailbox));
         inbox.woken = false;
-        inbox.wake();
+        let wake = inbox.wake();
+        drop(inbox);
+        wake.send();
     }
 
     /// Takes the next message. If there is none, the next one wakes the actor.
@@ -358,7 +360,7 @@ impl TopicHandle {
 
     /// The address of the running actor.
     pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
-        self.inbox().mailbox.clone()
+        self.inbox().mailbox.as_deref().cloned()
     }
 
     fn inbox(&self) -> MutexGuard<'_, TopicInbox> {
@@ -376,8 +378,9 @@ impl TopicHandle {
             let Some(oldest) = inbox.chunks.pop_front() else { break };
             inbox.bytes -= oldest.bytes_len();
         }
-        inbox.wake();
+        let wake = inbox.wake();
         drop(inbox);
+        wake.send();
         self.ensure_running();
     }
 
@@ -385,8 +388,9 @@ impl TopicHandle {
     pub(super) fn changed(self: &Arc<Self>) {
         let mut inbox = self.inbox();
         inbox.changed = true;
-        inbox.wake();
+        let wake = inbox.wake();
         drop(inbox);
+        wake.send();
         self.ensure_running();
     }
 
@@ -399,12 +403,19 @@ impl TopicHandle {
 }
 
 impl TopicInbox {
+    fn wake(&mut self) -> PendingWake {
+        PendingWake(self.mailbox.clone().filter(|_| !std::mem::replace(&mut self.woken, true)))
+    }
+}
+
+/// A wake to be sent after the inbox is unlocked, because the woken thread locks it at once.
+#[must_use]
+struct PendingWake(Option<Arc<Addr<TopicActor>>>);
+
+impl PendingWake {
     #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
-    fn wake(&mut self) {
-        if let Some(mailbox) = &self.mailbox
-            && !self.woken
-        {
-            self.woken = true;
+    fn send(self) {
+        if let Some(mailbox) = self.0 {
             mailbox.do_send(InboxWake);
         }
     }

@@ -257,6 +257,18 @@ impl Subscription {
         }
     }
 
+    /// Whether something waits for the end of the write in progress. If not, [`Subscription::end_write`] may be called
+    /// when the next input arrives, instead of [`Input::Durable`].
+    pub fn waits_for_write(&self) -> bool {
+        self.pending_write.waits()
+            || self.pending_write.is_writing() && (self.is_pulled() || self.ordering.is_some() || !self.jobs.is_empty())
+    }
+
+    /// Notes that the write in progress is durable, where nothing waits for it.
+    pub fn end_write(&mut self) {
+        self.pending_write.durable();
+    }
+
     /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at once, and the backlog
     /// of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {

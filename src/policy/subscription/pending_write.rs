@@ -79,6 +79,8 @@ pub(super) struct PendingWrite {
     filtered_since: Option<Timestamp>,
     /// Whether a write is in progress.
     writing: bool,
+    /// Whether the write in progress has only ledger entries and the cursor, so that nothing follows from its end.
+    is_quiet: bool,
 }
 
 impl PendingWrite {
@@ -214,12 +216,26 @@ impl PendingWrite {
         !self.writing && (self.cursor || filtered || !self.changes.is_empty())
     }
 
+    /// Whether a write is in progress.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing
+    }
+
+    /// Whether something waits for the end of the write in progress.
+    pub(super) fn waits(&self) -> bool {
+        let is_next = || self.cursor || self.filtered_since.is_some() || !self.changes.is_empty();
+        self.writing && (!self.is_quiet || is_next())
+    }
+
     /// Takes all changes as the write in progress.
     pub(super) fn take(&mut self, cursor: Cursor, now: Timestamp) -> SubscriptionWrite {
+        let is_quiet = self.moved == LaneMove::Durable
+            && (self.late.is_empty() && self.detached.is_empty())
+            && self.changes.iter().all(|change| matches!(change, RecordChange::Note { .. }));
         let moved = if self.moved == LaneMove::Unwritten { LaneMove::Written } else { self.moved };
         let filtered = std::mem::take(&mut self.filtered_out);
         let Self { mut changes, finished, late, detached, urgent, ranges, filtered_out_closed: closed, .. } =
-            std::mem::replace(self, Self { writing: true, moved, filtered_out: filtered, ..Self::default() });
+            std::mem::replace(self, Self { writing: true, is_quiet, moved, filtered_out: filtered, ..Self::default() });
         for filtered in closed {
             changes.push(RecordChange::Note { lane: filtered.lane, attempt: 0, entry: filtered.line(now) });
         }

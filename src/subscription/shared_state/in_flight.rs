@@ -113,8 +113,10 @@ impl SharedState {
             // An incarnation has one write in the journal at a time.
             inner.writing = false;
             self.view().ending.clear();
-            inner.reports.push(SharedStateMessage::Durable);
-            inner.wake();
+            inner.written = true;
+            if inner.awaits_write {
+                inner.wake();
+            }
         }
     }
 }
