@@ -21,6 +21,7 @@
 pub mod figures;
 mod partition_state;
 mod position;
+mod queue;
 mod reader;
 mod scrub;
 mod status;
@@ -28,7 +29,7 @@ mod writer;
 
 use std::{
     pin::Pin,
-    sync::{Arc, mpsc},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -36,7 +37,6 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::status::WriterStatus;
 pub use self::{
     partition_state::{BacklogBound, BacklogFullPolicy, BacklogLimits},
     position::LogPosition,
@@ -44,6 +44,7 @@ pub use self::{
     scrub::Scrub,
     status::{CrowdedPartition, JournalState},
 };
+use self::{queue::EntrySender, status::WriterStatus};
 pub use crate::store::log::{LogEnd, LogSlice};
 use crate::{
     clock::Clock,
@@ -257,6 +258,21 @@ enum WriterEntry {
     Close,
 }
 
+impl WriterEntry {
+    /// Whether a group with this entry is written at once.
+    fn is_urgent(&self) -> bool {
+        match self {
+            Self::Append { urgent, .. } => *urgent,
+            Self::Publish { .. }
+            | Self::Open { .. }
+            | Self::Meta { .. }
+            | Self::WriteDeadLetters { .. }
+            | Self::Hold { .. }
+            | Self::Close => true,
+        }
+    }
+}
+
 /// The future result of a call. Dropping it does not cancel the call.
 #[derive(Debug)]
 #[must_use]
@@ -284,7 +300,7 @@ pub struct Journal(Arc<JournalShared>);
 
 struct JournalShared {
     limits: BacklogLimits,
-    queue: mpsc::Sender<WriterEntry>,
+    queue: EntrySender,
     reads: ReaderPool,
     status: Arc<WriterStatus>,
     damage: Damage,
@@ -313,7 +329,7 @@ impl Journal {
         fatal: FatalHandler,
     ) -> Result<(Self, WriterThread), Error> {
         let logs = partition_state::recover(&*store)?;
-        let (queue, entries) = mpsc::channel();
+        let (queue, entries) = queue::queue();
         let damage = Damage::default();
         let tolerant = Arc::new(TolerantStore::new(Arc::clone(&store), damage.clone()));
         let status = Arc::new(WriterStatus::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end()))));
@@ -446,6 +462,6 @@ impl Journal {
     fn send(&self, entry: WriterEntry) {
         // If the writer has ended, the entry is dropped together with its reply channel, and the caller gets
         // [`Error::Closed`].
-        self.0.queue.send(entry).ok();
+        self.0.queue.send(entry);
     }
 }

@@ -116,6 +116,15 @@ pub enum WriteOp {
     SingleDelete(Family, Vec<u8>),
 }
 
+impl WriteOp {
+    /// The family and the key that it changes.
+    pub(crate) fn place(&self) -> (Family, &[u8]) {
+        match self {
+            Self::Put(family, key, _) | Self::Delete(family, key) | Self::SingleDelete(family, key) => (*family, key),
+        }
+    }
+}
+
 /// Operations that are written together or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Batch(pub Vec<WriteOp>);

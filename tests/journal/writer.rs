@@ -271,6 +271,22 @@ fn outcomes_that_need_not_wait_for_company_are_written_alone() {
     queue.stop();
 }
 
+#[test]
+fn outcomes_behind_a_publish_are_written_although_they_wake_nobody() {
+    let store = MemoryStore::new();
+    let queue = Fixture::at(Arc::new(store.clone()), Duration::from_millis(10));
+    queue.found();
+    let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
+    for round in 1..=5 {
+        queue.publish(1);
+        let answers = owners.map(|owner| queue.append(owner, vec![cursor(round)], false));
+        for answer in answers {
+            answer.recv().expect("an answer").expect("written");
+        }
+    }
+    queue.stop();
+}
+
 // --- fencing ---
 
 #[test]

@@ -17,7 +17,7 @@ mod trim;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
-    sync::{Arc, mpsc},
+    sync::Arc,
     time::Duration,
 };
 
@@ -34,6 +34,7 @@ use crate::{
         AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, PublishReceipt,
         SubscriptionOwner, WriterEntry, WriterStatus,
         partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
+        queue::{Awaited, EntryReceiver},
     },
     policy::record::Cursor,
     store::{
@@ -64,7 +65,7 @@ pub(super) fn spawn(
     listener: AppendListener,
     fatal: FatalHandler,
     PartitionLogs { partitions, lows }: PartitionLogs,
-    entries: mpsc::Receiver<WriterEntry>,
+    entries: EntryReceiver,
     (status, damage): (Arc<WriterStatus>, Damage),
 ) -> std::thread::JoinHandle<()> {
     let last_housekeeping = clock.now();
@@ -83,6 +84,7 @@ pub(super) fn spawn(
         ids: OpenBlocks::default(),
         holds: LogHolds::default(),
         entries,
+        expects_outcomes: false,
         status,
         damage,
         incarnations: HashMap::new(),
@@ -127,7 +129,9 @@ struct GroupWriter {
     ids: OpenBlocks,
     holds: LogHolds,
     trims: TrimSchedule,
-    entries: mpsc::Receiver<WriterEntry>,
+    entries: EntryReceiver,
+    /// Whether events were just appended, so that outcomes will follow.
+    expects_outcomes: bool,
     status: Arc<WriterStatus>,
     damage: Damage,
     /// Incarnations of subscriptions that were opened and not deleted.
@@ -190,26 +194,36 @@ impl GroupWriter {
             false => FULL_WAIT,
         };
         let mut group = std::mem::take(&mut self.parked);
-        let parked = group.len();
-        let mut bytes = 0;
-        let mut urgent = false;
-        match self.entries.recv_timeout(wait) {
-            Ok(WriterEntry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
-            Ok(entry) => push(&mut group, entry, &mut bytes, &mut urgent),
-            Err(mpsc::RecvTimeoutError::Timeout) => return (group, false),
+        let most = group.len() + GROUP_MAX;
+        // The outcomes of what was just appended come soon. None of them is to wake this thread.
+        let mut waited = std::mem::take(&mut self.expects_outcomes) && self.options.outcome_wait <= wait;
+        if waited {
+            self.entries.wait(Awaited::Urgent, self.options.outcome_wait);
+        }
+        let mut next = self.entries.next();
+        if next.is_none() {
+            waited = false;
+            self.entries.wait(Awaited::Any, wait);
+            next = self.entries.next();
+        }
+        if next.is_none() {
+            return (group, self.entries.is_closed());
         }
         let deadline = self.clock.now().after(self.options.outcome_wait);
-        while group.len() < parked + GROUP_MAX && bytes < self.options.group_bytes {
-            let next = match self.entries.try_recv() {
-                Ok(entry) => Ok(entry),
-                Err(mpsc::TryRecvError::Disconnected) => return (group, true),
-                Err(mpsc::TryRecvError::Empty) if urgent => break,
-                Err(mpsc::TryRecvError::Empty) => self.entries.recv_timeout(deadline.since(self.clock.now())),
-            };
-            match next {
-                Ok(WriterEntry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
-                Ok(entry) => push(&mut group, entry, &mut bytes, &mut urgent),
-                Err(mpsc::RecvTimeoutError::Timeout) => break,
+        let (mut bytes, mut urgent) = (0, false);
+        while group.len() < most && bytes < self.options.group_bytes {
+            match next.take().or_else(|| self.entries.next()) {
+                Some(WriterEntry::Close) => return (group, true),
+                Some(entry) => {
+                    urgent |= entry.is_urgent();
+                    if let WriterEntry::Publish { chunks, .. } = &entry {
+                        bytes += chunks.iter().map(SealedChunk::bytes_len).sum::<usize>();
+                    }
+                    group.push(entry);
+                }
+                None if self.entries.is_closed() => return (group, true),
+                None if urgent || waited => break,
+                None => waited = !self.entries.wait(Awaited::Urgent, deadline.since(self.clock.now())),
             }
         }
         (group, false)
@@ -287,6 +301,7 @@ impl GroupWriter {
                 PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
             }
         }
+        self.expects_outcomes = !group.appended.is_empty();
         let mut appended = group.appended.into_iter().peekable();
         while let Some((id, chunk)) = appended.next() {
             let mut chunks = vec![chunk];
@@ -361,22 +376,6 @@ fn put_back<K: Eq + Hash, V>(now: &mut HashMap<K, V>, before: HashMap<K, Option<
             None => now.remove(&key),
         };
     }
-}
-
-fn push(group: &mut Vec<WriterEntry>, entry: WriterEntry, bytes: &mut usize, urgent: &mut bool) {
-    match &entry {
-        WriterEntry::Publish { chunks, .. } => {
-            *bytes += chunks.iter().map(SealedChunk::bytes_len).sum::<usize>();
-            *urgent = true;
-        }
-        WriterEntry::Append { urgent: now, .. } => *urgent |= *now,
-        WriterEntry::Open { .. }
-        | WriterEntry::Meta { .. }
-        | WriterEntry::WriteDeadLetters { .. }
-        | WriterEntry::Hold { .. }
-        | WriterEntry::Close => *urgent = true,
-    }
-    group.push(entry);
 }
 
 fn reply_published(entry: WriterEntry, answer: Result<PublishReceipt, Error>) {

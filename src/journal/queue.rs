@@ -1,0 +1,141 @@
+//! The queue of the writer's thread.
+//!
+//! Invariant: an entry wakes the writer only if the writer waits for entries of its kind. To wake a thread costs more
+//! than to encode an outcome, and outcomes wait for others anyway.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::WriterEntry;
+
+/// What the writer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Nothing,
+    Urgent,
+    Any,
+}
+
+struct QueueState {
+    entries: VecDeque<WriterEntry>,
+    /// How many of the entries are urgent.
+    urgent: usize,
+    awaited: Awaited,
+    /// Whether the other end is gone.
+    is_closed: bool,
+}
+
+impl QueueState {
+    fn has(&self, awaited: Awaited) -> bool {
+        self.is_closed
+            || match awaited {
+                Awaited::Nothing => true,
+                Awaited::Urgent => self.urgent > 0,
+                Awaited::Any => !self.entries.is_empty(),
+            }
+    }
+}
+
+struct Queue {
+    state: Mutex<QueueState>,
+    ready: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end that adds entries.
+pub(super) struct EntrySender(Arc<Queue>);
+
+/// The end of the writer.
+pub(super) struct EntryReceiver {
+    queue: Arc<Queue>,
+    /// Entries that were taken from the queue together.
+    taken: VecDeque<WriterEntry>,
+}
+
+/// A queue.
+pub(super) fn queue() -> (EntrySender, EntryReceiver) {
+    let state = QueueState { entries: VecDeque::new(), urgent: 0, awaited: Awaited::Nothing, is_closed: false };
+    let queue = Arc::new(Queue { state: Mutex::new(state), ready: Condvar::new() });
+    (EntrySender(Arc::clone(&queue)), EntryReceiver { queue, taken: VecDeque::new() })
+}
+
+impl EntrySender {
+    /// Adds an entry. It is dropped if the writer has ended.
+    pub(super) fn send(&self, entry: WriterEntry) {
+        let is_urgent = entry.is_urgent();
+        let mut state = self.0.lock();
+        if state.is_closed {
+            drop(state);
+            // Its requester is called back, which must not happen under the lock.
+            return drop(entry);
+        }
+        state.entries.push_back(entry);
+        state.urgent += usize::from(is_urgent);
+        let is_awaited = state.awaited != Awaited::Nothing && state.has(state.awaited);
+        if is_awaited {
+            state.awaited = Awaited::Nothing;
+        }
+        drop(state);
+        if is_awaited {
+            self.0.ready.notify_one();
+        }
+    }
+}
+
+impl Drop for EntrySender {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_closed = true;
+        drop(state);
+        self.0.ready.notify_one();
+    }
+}
+
+impl EntryReceiver {
+    /// Waits for entries of this kind, for at most `most`. Returns whether there are any, or the senders are gone.
+    pub(super) fn wait(&mut self, awaited: Awaited, most: Duration) -> bool {
+        if !self.taken.is_empty() {
+            return true;
+        }
+        let mut state = self.queue.lock();
+        state.awaited = awaited;
+        let waited = self.queue.ready.wait_timeout_while(state, most, |state| !state.has(awaited));
+        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.awaited = Awaited::Nothing;
+        state.has(awaited)
+    }
+
+    /// The next entry.
+    pub(super) fn next(&mut self) -> Option<WriterEntry> {
+        if self.taken.is_empty() {
+            let mut state = self.queue.lock();
+            std::mem::swap(&mut state.entries, &mut self.taken);
+            state.urgent = 0;
+        }
+        self.taken.pop_front()
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn is_closed(&self) -> bool {
+        let state = self.queue.lock();
+        state.is_closed && state.entries.is_empty() && self.taken.is_empty()
+    }
+}
+
+impl Drop for EntryReceiver {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.is_closed = true;
+        let entries = std::mem::take(&mut state.entries);
+        drop(state);
+        drop(entries);
+    }
+}
