@@ -77,6 +77,9 @@ const URL_BYTES_MAX: usize = 8_192;
 /// undeliverable.
 const VALUE_BYTES_MAX: usize = 2_048;
 
+/// The most headers of a request without delivery properties.
+const HEADERS_MAX: usize = 8;
+
 /// `WebHook-Request-Origin`: Azure's own, so that an endpoint that allows Event Grid allows gridhook.
 pub const ORIGIN: &str = "eventgrid.azure.net";
 
@@ -268,12 +271,14 @@ pub fn build(
         Schema::CloudEvents if lone_object => "application/cloudevents+json; charset=utf-8",
         Schema::CloudEvents => "application/cloudevents-batch+json; charset=utf-8",
     };
-    let mut headers = vec![
+    let delivery_count = if attempts_before == 0 { "0".into() } else { attempts_before.to_string().into() };
+    let mut headers = Vec::with_capacity(HEADERS_MAX);
+    headers.extend([
         ("content-type", content_type.into()),
         ("aeg-event-type", "Notification".into()),
         ("aeg-subscription-name", header_value(&destination.subscription_name).into()),
-        ("aeg-delivery-count", attempts_before.to_string().into()),
-    ];
+        ("aeg-delivery-count", delivery_count),
+    ]);
     match schema {
         Schema::EventGrid | Schema::Custom => headers.push(("aeg-metadata-version", "1".into())),
         Schema::CloudEvents => {

@@ -17,6 +17,7 @@ use std::{
     fmt,
     future::Future as _,
     io,
+    mem::MaybeUninit,
     net::SocketAddr,
     pin::{Pin, pin},
     rc::Rc,
@@ -235,12 +236,31 @@ impl SocketControl {
         *owner = Some(self.clone());
     }
 
+    /// Reads into `buf` what may begin the final response. Returns false if more must be read to know; it is in the inbox
+    /// then.
+    fn read_answer(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+        let before = buf.filled().len();
+        if let Some(stream) = self.stream.borrow_mut().as_mut() {
+            ready!(Pin::new(stream).poll_read(cx, buf))?;
+        }
+        let read = &buf.filled()[before..];
+        received(read.len());
+        let is_answer = read.is_empty() || is_final(read);
+        if is_answer {
+            self.interim.set(None);
+        } else {
+            self.inbox.borrow_mut().extend_from_slice(read);
+            buf.set_filled(before);
+        }
+        Poll::Ready(Ok(is_answer))
+    }
+
     /// Reads available bytes into the inbox. Returns their number, 0 at the end.
     fn fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = self.stream.borrow_mut();
         let Some(stream) = stream.as_mut() else { return Poll::Ready(Ok(0)) };
-        let mut bytes = [0; READ_BYTES];
-        let mut read = ReadBuf::new(&mut bytes);
+        let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(stream).poll_read(cx, &mut read))?;
         received(read.filled().len());
         self.inbox.borrow_mut().extend_from_slice(read.filled());
@@ -290,7 +310,15 @@ enum ResponseStart {
     Unknown,
 }
 
+/// Whether a status line of the final response is at the beginning. False does not say that there is none.
+fn is_final(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'2'..=b'5', _, _, ..])
+}
+
 fn begins(bytes: &[u8]) -> ResponseStart {
+    if is_final(bytes) {
+        return ResponseStart::Answer;
+    }
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
     let read = head.parse(bytes);
@@ -381,6 +409,11 @@ impl AsyncRead for ControlledSocket {
         let idle = control.idle_since.get().is_some();
         if idle && ATTEMPT.try_with(|request_attempt| request_attempt.fresh).unwrap_or(false) {
             control.close();
+        }
+        // Nearly every response is final and arrives at once, so it is not copied.
+        let is_first = control.interim.get().is_some() && control.inbox.borrow().is_empty();
+        if is_first && buf.remaining() >= STATUS_LINE.len() && ready!(control.read_answer(cx, buf))? {
+            return Poll::Ready(Ok(()));
         }
         while !control.has_answer() {
             if ready!(control.fill(cx))? == 0 {
