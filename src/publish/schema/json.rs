@@ -70,7 +70,10 @@ pub(super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
 /// Whether valid JSON is nested more than `max` levels deep.
 pub(super) fn is_deeper(json: &str, max: usize) -> bool {
     // Counting braces and brackets is many times faster than tracking strings, and usually decides.
-    let openers = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    let is_opener = |byte: &u8| u8::from(matches!(byte, b'{' | b'['));
+    // Parts whose count fits into a byte are counted with vector instructions.
+    let parts = json.as_bytes().chunks(usize::from(u8::MAX));
+    let openers: usize = parts.map(|part| usize::from(part.iter().map(is_opener).sum::<u8>())).sum();
     openers > max && deepest(json) > max
 }
 
