@@ -3,6 +3,9 @@
 # Build results live outside of the working copy, so that copies share them and nothing in here grows.
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
+# A test of the server waits more than it computes.
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
+
 CARGO := .ci/with-tools cargo
 TEST := .ci/with-tools --tests .ci/account cargo test --release --locked
 

@@ -2,7 +2,7 @@
 //! beside each other.
 
 use std::{
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Condvar, Mutex, PoisonError},
     thread,
 };
 
@@ -24,23 +24,48 @@ const MEASURE: [&str; 14] = [
     "server::stop::",
 ];
 
-static TURNS: RwLock<()> = RwLock::new(());
+/// The tests that run now. A test that runs alone waits until no other runs and lets others in while it waits: the longest
+/// test would otherwise stop all of them.
+static RUNNING: Mutex<Running> = Mutex::new(Running { beside: 0, alone: false });
+
+static ENDED: Condvar = Condvar::new();
+
+struct Running {
+    beside: usize,
+    alone: bool,
+}
 
 /// A server's turn: it runs as long as this is held. A test has one server at a time.
-#[expect(dead_code, reason = "the guards are held, not read")]
-pub(crate) enum Turn {
-    Beside(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
+pub(crate) struct Turn {
+    alone: bool,
 }
 
 impl Turn {
     /// Waits for the turn of the test that runs in this thread, which has the test's name.
     pub(crate) fn take() -> Self {
-        if measures(thread::current().name().unwrap_or_default()) {
-            Self::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner))
+        let alone = measures(thread::current().name().unwrap_or_default());
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = ENDED
+            .wait_while(running, |running| running.alone || (alone && running.beside > 0))
+            .unwrap_or_else(PoisonError::into_inner);
+        if alone {
+            running.alone = true;
         } else {
-            Self::Beside(TURNS.read().unwrap_or_else(PoisonError::into_inner))
+            running.beside += 1;
         }
+        Self { alone }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.alone {
+            running.alone = false;
+        } else {
+            running.beside -= 1;
+        }
+        ENDED.notify_all();
     }
 }
 
