@@ -31,6 +31,12 @@ impl StateView {
                 last_status: last.status,
                 last_attempt: last.tried.to_string(),
             },
+            EventState::Blocking { attempts, last } => Self::Blocking {
+                attempts: *attempts,
+                last_outcome: last.outcome.to_string(),
+                last_status: last.status,
+                last_attempt: last.tried.to_string(),
+            },
             EventState::HeldBack { attempts } => Self::HeldBack { attempts: *attempts },
             EventState::Locked { attempt, received, until, renewable } => Self::Locked {
                 delivery_count: *attempt,

@@ -1,4 +1,5 @@
-//! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe` and `release`.
+//! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe`,
+//! `release` and `unblock`.
 
 use std::num::NonZeroU32;
 
@@ -8,12 +9,13 @@ use tracing::info;
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
+    model::{parse, read},
 };
 use crate::{
     api::{
         status::{
             BacklogView, CountersView, HealthView, JobView, OrderStatusView, PaceView, SubscriptionStatusView,
-            TopicStatusView,
+            TopicStatusView, UnblockBody,
         },
         supervision::IncarnationsView,
     },
@@ -22,7 +24,10 @@ use crate::{
         registry::{self, SubscriptionStatus},
     },
     event::Timestamp,
-    policy::record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
+    policy::{
+        order::OrderHash,
+        record::{Command, Counters, EndpointView, Health, OrderView, Rate, job::Job},
+    },
 };
 
 impl JobView {
@@ -109,6 +114,8 @@ impl OrderStatusView {
     fn new(order: OrderView) -> Self {
         Self {
             blocked_keys: order.keys,
+            stopped_keys: order.blocked,
+            first_stopping_sequence: order.first_blocking.map(|seq| seq.0),
             held_back_events: order.events,
             ordered_events: order.tracked,
             ordered_events_max: order.tracked_max,
@@ -184,6 +191,18 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
     let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
     let view = SubscriptionStatusView::new(topic.record().name.as_str(), &subscription, &status, control.clock.now());
     Ok(HttpResponse::Ok().json(view))
+}
+
+/// `POST …/unblock`.
+pub(super) async fn unblock(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, AdminError> {
+    let body: UnblockBody = if body.is_empty() { UnblockBody::default() } else { read(parse(body)?)? };
+    let key = body.key.as_deref().map(OrderHash::of);
+    command(control, path, name, Command::Unblock { key, retry: body.retry }).await
 }
 
 /// `POST …/hold`, `…/resume`, `…/probe` and `…/release`. The response has the new status, after the command is durable.

@@ -43,6 +43,14 @@ pub enum StateView {
     HeldBack {
         attempts: u32,
     },
+    /// Not given up: it blocks its `ordering.key` until `unblock`
+    #[serde(rename_all = "camelCase")]
+    Blocking {
+        attempts: u32,
+        last_outcome: String,
+        last_status: Option<u16>,
+        last_attempt: String,
+    },
     /// Locked by a pulling client
     #[serde(rename_all = "camelCase")]
     Locked {

@@ -58,12 +58,29 @@ pub enum HealthView {
     },
 }
 
+/// The events that block their order key, and what becomes of them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = UnblockRequest)]
+pub struct UnblockBody {
+    /// Value of the order key. Default: all blocked keys
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Whether the event is attempted once more. Default: it is dead-lettered, or dropped without a destination
+    #[serde(default)]
+    pub retry: bool,
+}
+
 /// What the order by key holds back.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = OrderStatus)]
 pub struct OrderStatusView {
     pub blocked_keys: usize,
+    #[serde(default)]
+    pub stopped_keys: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_stopping_sequence: Option<u64>,
     pub held_back_events: usize,
     pub ordered_events: usize,
     pub ordered_events_max: usize,

@@ -110,6 +110,9 @@ fn format_state(state: &StateView, at: &impl Fn(&str) -> String) -> String {
             text(last_outcome),
             at(next_due)
         ),
+        StateView::Blocking { last_outcome, .. } => {
+            format!("blocks its order key after {last_outcome}: gridhook subscriptions unblock")
+        }
         StateView::HeldBack { .. } => "held back: an earlier event of its order key goes first".to_owned(),
         StateView::Locked { delivery_count, received, locked_until, renewable_until } => format!(
             "locked by a client that received it at {}, delivery {delivery_count}; the lock ends at {} and is renewable until {}",

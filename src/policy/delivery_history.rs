@@ -142,6 +142,7 @@ fn is_under_way(state: &EventState) -> bool {
             true
         }
         EventState::HeldBack { .. }
+        | EventState::Blocking { .. }
         | EventState::Locked { .. }
         | EventState::Released { .. }
         | EventState::Available { .. } => true,

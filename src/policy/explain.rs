@@ -24,7 +24,8 @@ use crate::{
         endpoint,
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{
-            Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor, PendingDelivery, Rate,
+            BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor, PendingDelivery,
+            Rate,
         },
         retry::{self, Failed, Jitter, RetryDecision},
     },
@@ -112,6 +113,13 @@ pub enum EventState {
     HeldBack {
         /// Attempts made.
         attempts: u32,
+    },
+    /// It would have been given up, and blocks its order key until an operator decides.
+    Blocking {
+        /// Attempts made.
+        attempts: u32,
+        /// The outcome of the last attempt.
+        last: LastAttempt,
     },
     /// A pull client holds its lock.
     Locked {
@@ -257,6 +265,7 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
         EventState::Pending { due, attempts, .. } => Some(FirstStep::At { due: *due, attempts: *attempts }),
         EventState::Open | EventState::Unread { .. } => Some(FirstStep::At { due: facts.now, attempts: 0 }),
         EventState::HeldBack { .. }
+        | EventState::Blocking { .. }
         | EventState::Locked { .. }
         | EventState::Released { .. }
         | EventState::Available { .. } => None,
@@ -276,11 +285,16 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     if let Some((_, pending)) = pending.filter(|(_, pending)| pending.due == HELD_BACK) {
         return EventState::HeldBack { attempts: pending.attempts };
     }
+    if let Some((_, pending)) = pending.filter(|(_, pending)| pending.due == BLOCKING) {
+        return EventState::Blocking { attempts: pending.attempts, last: pending.into() };
+    }
     if let Some((_, pending)) = pending.filter(|_| settings.pull.is_some()) {
         return pulled::pending_state(pending, now);
     }
     if let Some((_, pending)) = pending {
-        return EventState::Pending { due: pending.due, attempts: pending.attempts, last: pending.into() };
+        // An operator may have it attempted at once, whatever its due time was.
+        let due = pending.due.max(pending.tried);
+        return EventState::Pending { due, attempts: pending.attempts, last: pending.into() };
     }
     if let Some(WaitingDeadLetter { record }) = dead {
         return EventState::DeadLetter { given_up: record.map(|(dead, due)| (dead.reason, due)) };

@@ -14,6 +14,8 @@ pub struct OrderSettings {
     pub key: FilterKey,
     /// Maximum events in flight, waiting for a retry or held back. At the limit nothing is sent for the first time.
     pub tracked_max: usize,
+    /// Whether an event that would be given up blocks the later ones of its key, until an operator decides.
+    pub blocks: bool,
 }
 
 /// The hash of an order key, only in memory. Two keys with the same hash share one order.
@@ -23,10 +25,15 @@ pub struct OrderHash(pub u64);
 impl OrderSettings {
     /// The order key of an event. [`None`] if it has no text, number or boolean there: nothing orders it.
     pub fn hash(&self, event: &Event) -> Option<OrderHash> {
-        let view = EventView::new(event);
-        let value = view.text(&self.key)?;
+        Some(OrderHash::of(&EventView::new(event).text(&self.key)?))
+    }
+}
+
+impl OrderHash {
+    /// The hash of the value of a key.
+    pub fn of(value: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
-        Some(OrderHash(hasher.finish()))
+        Self(hasher.finish())
     }
 }

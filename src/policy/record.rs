@@ -22,5 +22,5 @@ pub use self::{
     cursor::{Counters, Cursor, FilteredOut, LaneCursor},
     endpoint::{EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},
     ledger::{Excerpt, ExcerptKey, LEDGER_BLOCK, LedgerEntry, LedgerEvent, LedgerLine},
-    pending::{DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic},
+    pending::{ASKED, BLOCKING, DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic},
 };

@@ -203,7 +203,8 @@ impl SubscriptionActor {
         } else if written {
             self.core.end_write();
         }
-        while let Some(request) = self.shared.next_request() {
+        // A command that is carried out in parts is answered before the next one is taken.
+        while let Some(request) = (!self.core.is_deciding()).then(|| self.shared.next_request()).flatten() {
             let refused = match &request {
                 ActorRequest::Command(command) => self.core.refuses(*command),
                 ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
@@ -261,7 +262,7 @@ impl SubscriptionActor {
     }
 
     fn write(&mut self, write: SubscriptionWrite, now: Timestamp) {
-        let SubscriptionWrite { changes, finished, late, detached, urgent } = write;
+        let SubscriptionWrite { changes, finished, late, detached, commanded, urgent } = write;
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
@@ -277,7 +278,7 @@ impl SubscriptionActor {
                 | RecordChange::StoreExcerpt { .. } => {}
             }
         }
-        let (commands, settled) = self.shared.begin_write(&changes);
+        let (commands, settled) = self.shared.begin_write(&changes, commanded);
         self.awaits_write = false;
         let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
         let settle_spans = SettleSpans::of(tracer, &self.shared, name, (&finished, &changes), now);

@@ -217,10 +217,10 @@ impl DeliveryPlan {
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
             batch,
             grouping,
-            order: record
-                .order_key
-                .clone()
-                .map(|key| Arc::new(OrderSettings { key, tracked_max: delivery.ordered_events_max as usize })),
+            order: record.order_key.clone().map(|key| {
+                let (tracked_max, blocks) = (delivery.ordered_events_max as usize, record.order_blocks);
+                Arc::new(OrderSettings { key, tracked_max, blocks })
+            }),
             concurrency_max: delivery.concurrency_max,
             rate_max: granted.into_iter().chain(limited).min(),
             backlog_min: batch.backlog_min(),

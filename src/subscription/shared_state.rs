@@ -305,12 +305,16 @@ impl SharedState {
         std::mem::take(&mut self.lock().progressed)
     }
 
-    /// Begins a write. Returns the commands in it, and the suspects that are settled once it is durable
+    /// Begins a write. Returns the commands that it answers (`commanded`), and the suspects that are settled once it is durable
     /// ([`SharedState::on_durable`]).
-    pub(super) fn begin_write(&self, changes: &[RecordChange]) -> (WrittenCommands, Vec<(Lane, Seq)>) {
+    pub(super) fn begin_write(
+        &self,
+        changes: &[RecordChange],
+        commanded: Option<u64>,
+    ) -> (WrittenCommands, Vec<(Lane, Seq)>) {
         let mut inner = self.lock();
         (inner.writing, inner.awaits_write) = (true, false);
-        (inner.commands.begin_write(), inner.suspects.begin_write(changes))
+        (inner.commands.begin_write(commanded), inner.suspects.begin_write(changes))
     }
 
     /// Wakes the actor when its write is durable. Without this it learns that at its next wake.

@@ -376,7 +376,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("ordering", json!({"key": "source"}))),
         (Schema::CloudEvents, with("ordering", json!({"key": "type"}))),
         (Schema::Custom, with("ordering", json!({"key": "data..a"}))),
-        grid(with("ordering", json!({"key": "subject", "onFailure": "block"}))),
+        grid(with("ordering", json!({"key": "subject", "onFailure": "wait"}))),
         grid(with("ordering", json!({}))),
     ]);
     expect![[r#"
@@ -415,7 +415,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.ordering.key is "source"; allowed are subject, topic and data.<path>
         properties.ordering.key is "type"; allowed are subject, source, an extension attribute and data.<path>
         properties.ordering.key is "data..a"; allowed are subject and data.<path>, or another path in the event
-        properties.ordering.onFailure is "block"; allowed is skip
+        properties.ordering.onFailure is "wait"; allowed are skip and block
         properties.ordering cannot be read: missing field `key`"#]].assert_eq(&text);
 }
 

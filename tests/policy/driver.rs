@@ -12,7 +12,7 @@ use gridhook::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
         filter::Filter,
         outcome::{Outcome, RequestResult},
-        record::{Command, Cursor, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
+        record::{Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
         retry::Jitter,
         retry_window,
     },
@@ -70,6 +70,8 @@ pub(super) struct Driver {
     /// Whether a bare connection is made, and when they were tried.
     pub(super) reach: Box<dyn FnMut() -> bool>,
     pub(super) connects: Vec<Timestamp>,
+    /// The most changes of one write.
+    pub(super) largest_write: usize,
 }
 
 /// An answer at once.
@@ -118,6 +120,7 @@ impl Driver {
             inputs: VecDeque::new(),
             reach: Box::new(|| false),
             connects: Vec::new(),
+            largest_write: 0,
         }
     }
 
@@ -179,10 +182,11 @@ impl Driver {
                 if self.thorough {
                     self.disk.check();
                 }
-                for (id, key) in &write.detached {
+                for (id, key, order) in &write.detached {
                     let request = self.sent.get_mut(id).expect("it was sent");
-                    Arc::make_mut(request).items.retain(|item| item.key() != *key);
+                    Arc::make_mut(request).detach(*key, *order);
                 }
+                self.largest_write = self.largest_write.max(write.changes.len());
                 self.writes_left -= 1;
                 // As late as the actor learns it.
                 self.written = !self.core.waits_for_write();
@@ -317,7 +321,8 @@ impl Driver {
                 return self.inputs.push_back(Input::Connected((self.reach)()));
             }
             Effect::Send { request, events } => {
-                assert!(request.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
+                let may_leave = |due| due <= self.now || due == HELD_BACK;
+                assert!(request.items.iter().all(|item| item.due.is_none_or(may_leave)), "early");
                 assert_eq!(request.items.len(), events.len());
                 self.order.extend(request.items.iter().map(SendItem::key));
                 let answer = (self.endpoint)(&request);

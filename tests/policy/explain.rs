@@ -44,6 +44,7 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
             format!("owed at {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
         }
         EventState::HeldBack { attempts } => format!("held back after {attempts}"),
+        EventState::Blocking { attempts, .. } => format!("blocking after {attempts}"),
         EventState::Locked { attempt, received, until, renewable } => {
             format!("{attempt} received at {} until {}, renewed until {}", at(*received), at(*until), at(*renewable))
         }
@@ -331,8 +332,14 @@ fn a_request_in_flight_takes_precedence_over_the_disk() {
     driver.run_until(seconds(12));
     let due = driver.disk.due.first().map(|DueKey { due, .. }| *due);
     let item = SendItem { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due, since: None };
-    let request =
-        OutgoingBatch { id: RequestId(9), items: vec![item], events: 1, sent: seconds(11), deadline: seconds(71) };
+    let request = OutgoingBatch {
+        id: RequestId(9),
+        items: vec![item],
+        lingering: Vec::new(),
+        events: 1,
+        sent: seconds(11),
+        deadline: seconds(71),
+    };
     let requests = [Arc::new(request)];
     expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · #3 42s+3s · 42s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &requests, 1)));
     let last = SubscriptionSettings { attempts_max: 2, ..settings };

@@ -3,6 +3,7 @@
 mod backlog;
 mod backup;
 mod batches;
+mod blocked_keys;
 mod caller;
 mod concurrency;
 mod dead_letter_store;

@@ -101,10 +101,21 @@ pub(super) enum Bug {
     LoseWhatIsHeldBack,
     /// A new incarnation does not learn the keys of pending deliveries.
     ForgetTheKeys,
+    /// Events that are given up block nothing.
+    BlockNothing,
+    /// A new incarnation does not know that events block their key.
+    ForgetTheBlocks,
 }
 
 /// Bugs of the order by key.
-const ORDER_BUGS: [Bug; 4] = [Bug::KeepNoOrder, Bug::ForgetTheOrder, Bug::LoseWhatIsHeldBack, Bug::ForgetTheKeys];
+const ORDER_BUGS: [Bug; 6] = [
+    Bug::KeepNoOrder,
+    Bug::ForgetTheOrder,
+    Bug::LoseWhatIsHeldBack,
+    Bug::ForgetTheKeys,
+    Bug::BlockNothing,
+    Bug::ForgetTheBlocks,
+];
 
 const BUGS: [Bug; 25] = [
     Bug::AcknowledgeBeforeSync,
@@ -161,12 +172,21 @@ impl Saboteur {
 
     /// The order that a subscription begins with.
     pub(super) fn order(&self, order: Option<Arc<OrderSettings>>) -> Option<Arc<OrderSettings>> {
-        order.filter(|_| !self.does(Bug::KeepNoOrder))
+        self.unblocked(order.filter(|_| !self.does(Bug::KeepNoOrder)), Bug::BlockNothing)
     }
 
     /// The order of a new incarnation.
     pub(super) fn next_order(&self, order: Option<&Arc<OrderSettings>>) -> Option<Arc<OrderSettings>> {
-        order.cloned().filter(|_| !self.does(Bug::ForgetTheOrder))
+        self.unblocked(order.cloned().filter(|_| !self.does(Bug::ForgetTheOrder)), Bug::ForgetTheBlocks)
+    }
+
+    fn unblocked(&self, order: Option<Arc<OrderSettings>>, bug: Bug) -> Option<Arc<OrderSettings>> {
+        match order {
+            Some(order) if order.blocks && self.does(bug) => {
+                Some(Arc::new(OrderSettings { blocks: false, ..(*order).clone() }))
+            }
+            order => order,
+        }
     }
 
     /// Pending deliveries that are fetched.

@@ -5,10 +5,10 @@ use std::{collections::VecDeque, thread, time::Duration};
 use gridhook::event::Timestamp;
 use serde_json::json;
 
-use super::{many, wait_until_settled};
+use super::{LONG, many, wait_until_settled};
 use crate::support::{
     load,
-    server::{Server, SubscriptionSpec},
+    server::{self, Server, SubscriptionSpec, subscription, wait_for},
     sink::{Behavior, Sink},
 };
 
@@ -71,6 +71,75 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
         (&order["blockedKeys"], &order["heldBackEvents"], &order["orderedEvents"]),
         (&json!(0), &json!(0), &json!(0))
     );
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after_kills() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    let ordered = json!({"ordering": {"key": "subject", "onFailure": "block"}});
+    let spec = SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters").also(&json!({}), &ordered);
+    let path = subscription("orders", "hook");
+    let topic = path.split("/eventSubscriptions/").next().expect("a topic");
+    server.subscribe("orders", "hook", &spec);
+    let publish = |server: &Server, ids: &[&str]| {
+        for id in ids {
+            server.publish("orders", &key, &load::body(&[(*id).to_owned()], &id[..1]));
+        }
+    };
+    let arrived = |id: &str| sink.look("/hook", |ledger| ledger.contains_key(id));
+    let order = |server: &Server| server.status("orders", "hook")["order"].clone();
+    let stopped = |server: &Server| order(server)["stoppedKeys"] == 1;
+    let says = |server: &Server, arguments: &[&str]| {
+        server::operator(server, arguments).unwrap_or_else(|refusal| panic!("{arguments:?}: {refusal}"))
+    };
+    sink.set("/hook", Behavior::Answer(400));
+    publish(&server, &["a1"]);
+    wait_for("the key to be blocked", LONG, || stopped(&server));
+    sink.set("/hook", Behavior::Answer(200));
+    publish(&server, &["a2", "b1", "a3", "b2"]);
+    for _ in 0..many(2, 20) {
+        wait_for("the other key to go on", LONG, || arrived("b2"));
+        server.kill_9();
+        server.assert_sound();
+        server.restart();
+        wait_for("the key to be blocked again", LONG, || stopped(&server) && order(&server)["heldBackEvents"] == 2);
+    }
+    assert!(!arrived("a2") && !arrived("a3"));
+    assert_eq!(server.counter("orders", "hook", "deadLettered"), 0);
+    assert_eq!(order(&server)["firstStoppingSequence"], 1);
+    let explained = says(&server, &["explain", topic, "hook", "1", "--sequence"]);
+    assert!(explained.contains("blocks its order key after BadRequest"), "{explained}");
+    let metrics = server.admin("GET", "/metrics", &json!(null)).text();
+    assert!(metrics.contains("gridhook_subscription_stopped_keys{") && metrics.contains("\"} 1"), "{metrics}");
+
+    let refusal = server::operator(&server, &["subscriptions", "unblock", topic, "hook", "b"]).expect_err("b goes on");
+    assert!(refusal.contains("no event blocks this key"), "{refusal}");
+    says(&server, &["subscriptions", "unblock", topic, "hook", "a"]);
+    wait_until_settled(&server, "orders", "hook");
+    assert!(arrived("a2") && arrived("a3"));
+    assert_eq!(server.counter("orders", "hook", "deadLettered"), 1, "the event that blocked");
+    assert_eq!(order(&server)["stoppedKeys"], 0);
+
+    // With another attempt instead, nothing is given up.
+    sink.set("/hook", Behavior::Answer(400));
+    publish(&server, &["c1"]);
+    wait_for("the key to be blocked", LONG, || stopped(&server));
+    publish(&server, &["c2"]);
+    // The decision is durable once it is answered, also if its attempt has no outcome.
+    sink.set("/hook", Behavior::Hang);
+    says(&server, &["subscriptions", "unblock", topic, "hook", "--all", "--retry"]);
+    server.kill_9();
+    server.assert_sound();
+    sink.set("/hook", Behavior::Answer(200));
+    server.restart();
+    wait_until_settled(&server, "orders", "hook");
+    assert!(arrived("c2"));
+    assert_eq!(server.counter("orders", "hook", "deadLettered"), 1);
+    let audited = says(&server, &["audit", "--search", "/unblock"]);
+    assert!(audited.contains("retry"), "{audited}");
     server.terminate();
     server.assert_sound();
 }

@@ -209,7 +209,7 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 ];
 
 #[rustfmt::skip]
-static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 21] = [
+static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 22] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
     ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter).or_portal()]),
@@ -234,6 +234,7 @@ static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 21] = [
     ("/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Resume).await), subscriptions_doc::resume)]),
     ("/probe", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Probe).await), subscriptions_doc::probe)]),
     ("/release", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Release).await), subscriptions_doc::release)]),
+    ("/unblock", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::unblock(c.control, topic, name, c.body).await), subscriptions_doc::unblock)]),
 ];
 
 #[rustfmt::skip]

@@ -81,7 +81,7 @@ fn date(at: Timestamp) -> SampleValue {
 }
 
 #[rustfmt::skip]
-const METRICS: [SubscriptionMetric; 34] = [
+const METRICS: [SubscriptionMetric; 35] = [
     counter("gridhook_subscription_passed_events_total", "Published events that the event subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
     counter("gridhook_subscription_filtered_events_total", "Published events that the filter rejected.", |f, _| count(f.sums.counters.filtered)),
     counter("gridhook_subscription_matched_events_total", "Published events that matched the filter.", |f, _| count(f.sums.counters.matched)),
@@ -111,6 +111,7 @@ const METRICS: [SubscriptionMetric; 34] = [
     gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.", |f, _| f.state.next_due.map(date)),
     gauge("gridhook_subscription_blocked_keys", "Order keys that hold back events.", |f, _| count(f.state.blocked_keys)),
     gauge("gridhook_subscription_held_back_events", "Events held back until an earlier event of their order key has ended. They count as pending.", |f, _| count(f.state.held_back)),
+    gauge("gridhook_subscription_stopped_keys", "Order keys that are blocked by an event until an operator decides.", |f, _| count(f.state.stopped_keys)),
     gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that wait to be written to a file.", |f, _| count(f.state.waiting)),
     gauge("gridhook_subscription_in_flight_requests", "Requests sent whose outcome is not on disk yet.", |f, _| count(f.state.in_flight)),
     gauge("gridhook_subscription_late_requests", "Requests past the response timeout whose late response is still accepted.", |f, _| count(f.state.late_requests)),

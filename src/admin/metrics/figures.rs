@@ -121,6 +121,7 @@ pub(super) struct SubscriptionGauges {
     pub(super) next_due: Option<Timestamp>,
     pub(super) blocked_keys: u64,
     pub(super) held_back: u64,
+    pub(super) stopped_keys: u64,
     pub(super) waiting: u64,
     pub(super) in_flight: u64,
     pub(super) late_requests: u64,
@@ -153,6 +154,7 @@ impl SubscriptionFigures {
             next_due: cursor.next_retry(),
             blocked_keys: counted.endpoint.order.map_or(0, |order| order.keys as u64),
             held_back: counted.endpoint.order.map_or(0, |order| order.events as u64),
+            stopped_keys: counted.endpoint.order.map_or(0, |order| order.blocked as u64),
             // Totals are written after the cursor and read before it, so the difference is never negative.
             waiting: dead_lettered.saturating_sub(account.dealt_with().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
@@ -224,6 +226,7 @@ impl SubscriptionGauges {
         self.next_due = earlier(self.next_due, other.next_due);
         self.blocked_keys += other.blocked_keys;
         self.held_back += other.held_back;
+        self.stopped_keys += other.stopped_keys;
         self.waiting += other.waiting;
         self.in_flight += other.in_flight;
         self.late_requests += other.late_requests;

@@ -20,7 +20,10 @@ use super::{
     topics::create,
 };
 use crate::{
-    api::resource::{EventSubscription, FullUrl, NamedResource},
+    api::{
+        resource::{EventSubscription, FullUrl, NamedResource},
+        status::UnblockBody,
+    },
     clock::Clock,
 };
 
@@ -89,6 +92,20 @@ enum SubscriptionsCommand {
     Probe(SubscriptionArgs),
     /// Release a suspended endpoint: treat it as healthy
     Release(SubscriptionArgs),
+    /// Give up the event that blocks an order key, and deliver those behind it
+    Unblock {
+        #[command(flatten)]
+        target: SubscriptionArgs,
+        /// Value of the order key
+        #[arg(required_unless_present = "all")]
+        key: Option<String>,
+        /// Unblock all keys
+        #[arg(long, conflicts_with = "key")]
+        all: bool,
+        /// Attempt the event once more instead of giving it up
+        #[arg(long)]
+        retry: bool,
+    },
     /// Test the filter on events without sending them
     TestFilter {
         #[command(flatten)]
@@ -160,10 +177,13 @@ impl Subscriptions {
             SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,
             SubscriptionsCommand::Update { target, spec } => target.update(&spec).await,
             SubscriptionsCommand::Delete { target, yes } => target.delete(yes).await,
-            SubscriptionsCommand::Hold(target) => target.run_action("hold", clock).await,
-            SubscriptionsCommand::Resume(target) => target.run_action("resume", clock).await,
-            SubscriptionsCommand::Probe(target) => target.run_action("probe", clock).await,
-            SubscriptionsCommand::Release(target) => target.run_action("release", clock).await,
+            SubscriptionsCommand::Hold(target) => target.run_action("hold", &Value::Null, clock).await,
+            SubscriptionsCommand::Resume(target) => target.run_action("resume", &Value::Null, clock).await,
+            SubscriptionsCommand::Probe(target) => target.run_action("probe", &Value::Null, clock).await,
+            SubscriptionsCommand::Release(target) => target.run_action("release", &Value::Null, clock).await,
+            SubscriptionsCommand::Unblock { target, key, all: _, retry } => {
+                target.run_action("unblock", &json!(UnblockBody { key, retry }), clock).await
+            }
             SubscriptionsCommand::TestFilter { test, filter } => {
                 test.run("testFilter", ("filter", filter), format::tested).await
             }
@@ -263,9 +283,9 @@ impl SubscriptionArgs {
         Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {}", self.name())))
     }
 
-    async fn run_action(&self, action: &str, clock: &Clock) -> Result<String, ClientError> {
-        let session = self.client.control.session()?;
-        let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), None::<&Value>).await?;
+    async fn run_action(&self, action: &str, body: &Value, clock: &Clock) -> Result<String, ClientError> {
+        let (session, body) = (self.client.control.session()?, Some(body).filter(|body| !body.is_null()));
+        let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), body).await?;
         self.client.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
     }
 }

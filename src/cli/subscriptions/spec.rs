@@ -59,6 +59,9 @@ pub(super) struct SubscriptionSpecArgs {
     /// Key of the order: events with the same value are delivered one after the other, such as subject or data.order.id
     #[arg(long, value_name = "KEY", help_heading = "Settings")]
     ordering_key: Option<String>,
+    /// What an event that is given up means for the later ones of its order key: skip (go on) or block (wait for unblock)
+    #[arg(long, value_name = "ACTION", help_heading = "Settings")]
+    on_failure: Option<String>,
     /// Dead-letter destination: resource id of a storage account, or a URL such as s3://bucket/prefix
     #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
     dead_letters: Option<String>,
@@ -139,6 +142,7 @@ impl SubscriptionSpecArgs {
             ("labels".to_owned(), list(&self.labels)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("ordering.key".to_owned(), text(&self.ordering_key)),
+            ("ordering.onFailure".to_owned(), text(&self.on_failure)),
             ("startsFrom".to_owned(), text(&self.starts_from)),
         ]);
         Ok(properties)
@@ -218,6 +222,7 @@ impl SubscriptionSpecArgs {
             ("transform.body".to_owned(), text(&self.transform)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("ordering.key".to_owned(), text(&self.ordering_key)),
+            ("ordering.onFailure".to_owned(), text(&self.on_failure)),
             ("startsFrom".to_owned(), text(&self.starts_from)),
         ]);
         Ok(properties)

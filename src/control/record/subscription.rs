@@ -69,6 +69,9 @@ pub struct SubscriptionRecord {
     /// `ordering`, an extension: events with the same value of this key are delivered one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_key: Option<FilterKey>,
+    /// `onFailure` of `ordering` is `block`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub order_blocks: bool,
     /// `labels`, stored and returned.
     pub labels: Vec<String>,
     /// `startsFrom`, an extension: the subscription began with events that were published earlier.

@@ -10,7 +10,7 @@ impl Endpoint {
     /// Why a command does not apply in the current state.
     pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match (command, self.health) {
-            (Command::Hold | Command::Resume | Command::Job(_), _) => None,
+            (Command::Hold | Command::Resume | Command::Job(_) | Command::Unblock { .. }, _) => None,
             (Command::Probe, _) if self.held.is_some() => Some(CommandRefused::Held),
             (Command::Probe | Command::Release, Health::Healthy { .. }) if self.pace.not_before.is_some() => None,
             (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(CommandRefused::Healthy),
@@ -31,7 +31,7 @@ impl Endpoint {
                 self.held = None;
                 self.pace.failing_since = None;
             }
-            (Command::Job(_), _) => {}
+            (Command::Job(_) | Command::Unblock { .. }, _) => {}
             (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions }) => {
                 self.pace.not_before = None;
                 self.health = Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions };

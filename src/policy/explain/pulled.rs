@@ -28,7 +28,7 @@ pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventS
     if now < due {
         EventState::Released { until: due, attempts, last }
     } else {
-        EventState::Available { since: due, attempts, last }
+        EventState::Available { since: due.max(tried), attempts, last }
     }
 }
 
@@ -62,7 +62,7 @@ fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
         EventState::Open | EventState::Unread { .. } | EventState::InFlight { .. } | EventState::Pending { .. } => {
             (0, now)
         }
-        EventState::HeldBack { .. } => return None,
+        EventState::HeldBack { .. } | EventState::Blocking { .. } => return None,
         EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => {
             return None;
         }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::policy::record::job::{JobCommand, JobRefused};
+use crate::policy::{
+    order::OrderHash,
+    record::job::{JobCommand, JobRefused},
+};
 
 /// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +18,13 @@ pub enum Command {
     Probe,
     /// Treat a suspended endpoint as healthy.
     Release,
+    /// Decide about the events that block their order key.
+    Unblock {
+        /// The key; [`None`] for all.
+        key: Option<OrderHash>,
+        /// Whether the event is attempted once more instead of given up.
+        retry: bool,
+    },
     /// A command about a job.
     Job(JobCommand),
 }
@@ -28,6 +38,10 @@ pub enum CommandRefused {
     Probing,
     /// The subscription is held.
     Held,
+    /// The order of events is being recovered.
+    Recovering,
+    /// No event blocks the key.
+    NotBlocked,
     /// The job refuses it.
     Job(JobRefused),
 }
@@ -38,6 +52,8 @@ impl fmt::Display for CommandRefused {
             Self::Healthy => "the endpoint is healthy; only one on probation can be probed or released",
             Self::Probing => "a probe is on its way; wait for its answer, or release the endpoint",
             Self::Held => "the subscription is held; resume it first",
+            Self::Recovering => "the order of its events is being read after a start; try again in a moment",
+            Self::NotBlocked => "no event blocks this key; only a key of ordering with onFailure block can be blocked",
             Self::Job(refused) => return refused.fmt(f),
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     event::{Lane, Seq, Timestamp},
-    policy::record::{HELD_BACK, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, job::Job},
+    policy::record::{ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, job::Job},
 };
 
 /// How far a subscription has come: one small record, written once per group of outcomes.
@@ -84,9 +84,9 @@ impl Cursor {
         self.lanes.iter().map(LaneCursor::low).min()
     }
 
-    /// When the first retry is due. Events that are held back have no time.
+    /// When the first retry is due. Events that are held back, block their key or leave at once have no time.
     pub fn next_retry(&self) -> Option<Timestamp> {
-        self.next_due.filter(|due| *due != HELD_BACK)
+        self.next_due.filter(|due| (ASKED.0 + 1..BLOCKING.0).contains(&due.0))
     }
 
     /// The lanes of published events: all but those of jobs.

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{event::Timestamp, policy::outcome::Failure};
+use crate::{
+    event::{Seq, Timestamp},
+    policy::outcome::Failure,
+};
 
 /// The health of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +118,11 @@ pub struct OrderView {
     pub keys: usize,
     /// Events that are held back.
     pub events: usize,
-    /// Events in flight, waiting for a retry or held back.
+    /// Keys that are blocked by an event until an operator decides.
+    pub blocked: usize,
+    /// The first of these events.
+    pub first_blocking: Option<Seq>,
+    /// Events in flight, waiting for a retry, blocking or held back.
     pub tracked: usize,
     /// Maximum of these.
     pub tracked_max: usize,

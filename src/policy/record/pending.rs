@@ -25,6 +25,14 @@ impl Traffic {
 /// sent once that event has ended.
 pub const HELD_BACK: Timestamp = Timestamp(u64::MAX - 1);
 
+/// The due time of a delivery that an operator wants attempted once more: earlier than any other. It has no age, and the
+/// maximum number of attempts does not apply.
+pub const ASKED: Timestamp = Timestamp(0);
+
+/// The due time of a delivery that would be given up and blocks its order key instead, until an operator decides. It and
+/// [`HELD_BACK`] are later than any other.
+pub const BLOCKING: Timestamp = Timestamp(u64::MAX - 2);
+
 /// The pending record: an event that failed and will be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDelivery {

@@ -48,9 +48,9 @@ impl IdleKeys {
         self.keys.first_key_value().map(|(key, _)| key.due)
     }
 
-    /// When the first of them expires.
+    /// When the first of them expires. Those that an operator asked for never do.
     pub(super) fn first_expiry(&self) -> Option<Timestamp> {
-        self.expiries.first().map(|(expires, _)| *expires)
+        self.expiries.first().map(|(expires, _)| *expires).filter(|expires| *expires != Timestamp::NEVER)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = (Lane, Seq)> {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     event::{Lane, RequestId, Seq, Timestamp},
-    policy::{OutgoingBatch, SendItem},
+    policy::{OutgoingBatch, SendItem, order::OrderHash},
 };
 
 /// The requests.
@@ -55,7 +55,8 @@ impl InFlight {
     pub(super) fn begin(&mut self, items: Vec<SendItem>, deadline: Timestamp, now: Timestamp) -> Arc<OutgoingBatch> {
         let id = self.next;
         self.next = RequestId(id.0 + 1);
-        let request = Arc::new(OutgoingBatch { id, events: items.len(), items, sent: now, deadline });
+        let request =
+            Arc::new(OutgoingBatch { id, events: items.len(), items, lingering: Vec::new(), sent: now, deadline });
         self.requests.insert(id, Arc::clone(&request));
         request
     }
@@ -63,6 +64,18 @@ impl InFlight {
     /// Ends a request; [`None`] if it has ended already.
     pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
         self.requests.remove(&id)
+    }
+
+    /// Removes an event that has ended from the request that carries it. Its order key waits for the request.
+    pub(super) fn detach_item(&mut self, key: (Lane, Seq), order: Option<OrderHash>) -> Option<(RequestId, SendItem)> {
+        let (id, request) =
+            self.requests.iter_mut().find(|(_, request)| request.items.iter().any(|item| item.key() == key))?;
+        Some((*id, Arc::make_mut(request).detach(key, order)?))
+    }
+
+    /// Whether a request carries an event that has ended.
+    pub(super) fn lingers(&self, seq: Seq) -> bool {
+        self.requests.values().flat_map(|request| &request.lingering).any(|(lingering, _)| *lingering == seq)
     }
 
     /// Removes an event from the request that carries it.

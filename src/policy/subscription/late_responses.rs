@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A late success delivers the events that are still pending, wherever they are: on disk, in the window, being
 //!   fetched, ready, or in another request in flight, which then no longer carries them. An event that has ended stays
-//!   as it ended; the first success counts.
+//!   as it ended; the first success counts. With an order by key, the next event still waits for that request.
 //! - A late success is settled completely in one write. If the next incarnation receives it again, it finds all of it
 //!   done or nothing.
 //! - It changes neither the endpoint's health nor its pace or limit: the request already counted as a failure. It ends the time
@@ -121,8 +121,9 @@ impl Subscription {
     /// Removes a pending delivery from wherever it is, so that it can be settled. [`None`] if it has ended.
     fn take_back(&mut self, item: SendItem, dues: &BTreeMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
         let key = item.key();
-        if let Some((id, in_flight)) = self.requests.remove_item(key) {
-            self.pending_write.detach(id, key);
+        let order = self.ordering.as_ref().filter(|_| !key.0.is_job()).and_then(|ordering| ordering.key_of(key.1));
+        if let Some((id, in_flight)) = self.requests.detach_item(key, order) {
+            self.pending_write.detach(id, key, order);
             return Some(in_flight);
         }
         let queue = self.queue(item.lane);

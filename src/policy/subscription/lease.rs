@@ -11,7 +11,7 @@
 //! - Clients are served in the order of their arrival. Available events are handed out at once; no client waits for a
 //!   full batch. If fewer are available than requested and the log has more, the log is read first, once.
 //! - New events are handed out only while the number of pending deliveries is below a bound. All their keys are
-//!   therefore in the window.
+//!   therefore in the window. An event that was held back by its order key is handed out beyond it, one of each key.
 //! - Expiry and the attempt limit need no client: a due event is examined on time, and given up if it has ended.
 //!   Otherwise its key waits in [`IdleKeys`](super::idle::IdleKeys) for a client.
 //! - Leases of an earlier incarnation are known only to the disk, which is asked for them once.
@@ -34,7 +34,7 @@ use crate::{
         lane::LaneReader,
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
-            DueKey, LedgerEntry, LedgerEvent, PendingDelivery,
+            ASKED, DueKey, LedgerEntry, LedgerEvent, PendingDelivery,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
         },
         retry_window::WindowEntry,
@@ -127,7 +127,7 @@ impl Subscription {
     /// How many more events may be received for the first time.
     pub(super) fn room(&self) -> u32 {
         let Some(PullSettings { leases_max, .. }) = self.settings.pull else { return u32::MAX };
-        let held_back = self.ordering.as_ref().map_or(0, |ordering| ordering.held() as u64);
+        let held_back = self.ordering.as_ref().map_or(0, |ordering| ordering.waiting() as u64);
         let leased = self.counters.pending.saturating_sub(held_back);
         u32::try_from(u64::from(leases_max).saturating_sub(leased)).unwrap_or(u32::MAX)
     }
@@ -220,7 +220,7 @@ impl Subscription {
 
     /// Keeps the key of an event that no client waits for.
     fn park(&mut self, SendItem { lane, seq, appended, due, .. }: SendItem) {
-        let expires = self.settings.expires(appended);
+        let expires = if due == Some(ASKED) { Timestamp::NEVER } else { self.settings.expires(appended) };
         if let Some(due) = due {
             self.own.keep_idle(DueKey { due, lane, seq }, expires);
         }
@@ -251,7 +251,8 @@ impl Subscription {
             self.count(item.lane, |counters| counters.requests_failed += 1);
             self.counts.fail(Failure::TimedOut.into());
         }
-        if item.attempts >= self.settings.attempts_max {
+        // An operator may have an event that blocked its key received once more.
+        if item.attempts >= self.settings.attempts_max && item.due != Some(ASKED) {
             return self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
         }
         let ready = ReadyEvent { last, ..ready };
@@ -346,14 +347,20 @@ impl Subscription {
             };
             results.push(result);
         }
-        for ((lane, attempt, until), seqs) in done {
+        for ((lane, attempt, until), mut seqs) in done {
             let step = match claim.action {
                 LeaseAction::Acknowledge => LeaseStep::Acknowledged,
                 LeaseAction::Release(_) | LeaseAction::Return => LeaseStep::Released { until },
                 LeaseAction::Renew => LeaseStep::Renewed { until },
-                // Giving up adds its own ledger entry.
-                LeaseAction::Reject => continue,
+                // Giving up adds its own ledger entry, unless the event blocks its order key.
+                LeaseAction::Reject => {
+                    seqs.retain(|seq| self.ordering.as_ref().is_some_and(|ordering| ordering.blocking.has(*seq)));
+                    LeaseStep::Released { until }
+                }
             };
+            if seqs.is_empty() {
+                continue;
+            }
             self.note_lease(lane, attempt, covers(seqs.into_iter().collect()), step, now);
         }
         // Results without a change are queued too, so that they stay in order.

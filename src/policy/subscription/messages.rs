@@ -14,7 +14,7 @@ use crate::{
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
         filter::key::FilterKey,
-        order::OrderSettings,
+        order::{OrderHash, OrderSettings},
         outcome::RequestResult,
         record::{
             Command, DueKey, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, Traffic,
@@ -120,12 +120,24 @@ pub struct OutgoingBatch {
     pub id: RequestId,
     /// Its events, all with the same number of attempts, without those that a late success settled since.
     pub items: Vec<SendItem>,
+    /// Ordered events that it carried and that a late success settled. The later events of their keys wait until it ends,
+    /// because the endpoint may still process them.
+    pub lingering: Vec<(Seq, OrderHash)>,
     /// The number of events when it was sent.
     pub events: usize,
     /// When it was sent.
     pub sent: Timestamp,
     /// When it counts as lost.
     pub deadline: Timestamp,
+}
+
+impl OutgoingBatch {
+    /// Removes an event that a late success settled, with its order key.
+    pub fn detach(&mut self, key: (Lane, Seq), order: Option<OrderHash>) -> Option<SendItem> {
+        let place = self.items.iter().position(|item| item.key() == key)?;
+        self.lingering.extend(order.map(|order| (key.1, order)));
+        Some(self.items.remove(place))
+    }
 }
 
 /// What happened outside of the state machine.
@@ -282,8 +294,10 @@ pub struct SubscriptionWrite {
     pub finished: Vec<RequestId>,
     /// Requests whose late success is durable with this write.
     pub late: Vec<RequestId>,
-    /// Events that requests in flight no longer carry because a late success settled them.
-    pub detached: Vec<(RequestId, (Lane, Seq))>,
+    /// Events that requests in flight no longer carry because a late success settled them, with their order keys.
+    pub detached: Vec<(RequestId, (Lane, Seq), Option<OrderHash>)>,
+    /// If all commands absorbed so far are in this write or in earlier ones: the number of deliveries that they moved.
+    pub commanded: Option<u64>,
     /// Whether the write must not wait for others.
     pub urgent: bool,
 }

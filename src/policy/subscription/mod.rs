@@ -14,6 +14,7 @@
 //! | `jobs` | replays and other jobs |
 //! | `redrive` | dead letters that are sent again |
 //! | `ordering` | order by key: which events wait for an earlier one of their key |
+//! | `blocking` | order by key: events that block their key until an operator decides |
 //! | `lease`, `idle` | pull delivery: leases, and due events that no client waits for |
 //! | `timers` | when to act if nothing happens before |
 //! | `settle` | the consequences of a request's outcome |
@@ -35,6 +36,7 @@
 //! What it does not do: it has no timer, no I/O and no event store. It sees events only as long as they are read ahead
 //! or in flight.
 
+mod blocking;
 mod excerpt;
 mod idle;
 mod in_flight;
@@ -74,7 +76,7 @@ use crate::{
         endpoint::Endpoint,
         lane::LaneReader,
         record::{
-            Command, CommandRefused, Counters, Cursor, EndpointView, HELD_BACK, Health, OutcomeCounts, Traffic,
+            BLOCKING, Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts, Traffic,
             lease::RELEASED_FOR,
         },
         retry::{self, Jitter},
@@ -111,6 +113,8 @@ pub struct Subscription {
     excerpts: ExcerptCache,
     began: Seq,
     pending_write: PendingWrite,
+    /// Deliveries that commands moved, and that no answer has told.
+    commanded: u64,
 }
 
 impl Subscription {
@@ -145,10 +149,11 @@ impl Subscription {
         let ordering = settings.order.as_ref().map(|order| {
             let open = requests.iter().flat_map(|request| &request.items).map(SendItem::key);
             let open = open.chain(lost.iter().copied()).filter(|(lane, _)| !lane.is_job());
-            Ordering::recover(order.tracked_max, settings.pull.is_some(), open, cursor.next_due.is_some())
+            let lingering = requests.iter().flat_map(|request| request.lingering.iter().copied());
+            Ordering::recover(order, settings.pull.is_some(), open, lingering, cursor.next_due.is_some())
         });
         // An event that is held back is not in the window, unless the order was removed.
-        let next_due = cursor.next_due.filter(|due| ordering.is_none() || *due != HELD_BACK);
+        let next_due = cursor.next_due.filter(|due| ordering.is_none() || *due < BLOCKING);
         let due = match settings.pull {
             None => RetryWindow::recover(next_due, longest_wait),
             // The number of leased events is bounded, and due events are examined even if no client waits.
@@ -179,6 +184,7 @@ impl Subscription {
             excerpts: ExcerptCache::default(),
             began: cursor.began,
             pending_write: PendingWrite::recover(&cursor.filtered_out),
+            commanded: 0,
         }
     }
 
@@ -197,6 +203,7 @@ impl Subscription {
         }
         self.fail_overdue_requests(now, jitter);
         self.settle_claims(now);
+        self.carry_out_decisions(now);
         self.pump(&mut effects, now);
         if self.connects(now).is_some_and(|due| due <= now) {
             self.endpoint.connecting();
@@ -343,8 +350,14 @@ impl Subscription {
     pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match command {
             Command::Job(command) => self.refuses_job(command).map(CommandRefused::Job),
+            Command::Unblock { key, .. } => self.refuses_unblock(key),
             Command::Hold | Command::Resume | Command::Probe | Command::Release => self.endpoint.refuses(command),
         }
+    }
+
+    /// Whether a command is not carried out completely. The next one waits.
+    pub fn is_deciding(&self) -> bool {
+        self.is_unblocking()
     }
 
     /// Bytes of events that are read and not sent.
@@ -380,11 +393,13 @@ impl Subscription {
     }
 
     fn on_command(&mut self, command: Command, now: Timestamp) {
-        if let Command::Job(command) = command {
-            self.on_job_command(command, now);
-        } else {
-            self.endpoint.on_command(command, now);
-            self.aging.renew();
+        match command {
+            Command::Job(command) => self.on_job_command(command, now),
+            Command::Unblock { key, retry } => self.unblock(key, retry),
+            Command::Hold | Command::Resume | Command::Probe | Command::Release => {
+                self.endpoint.on_command(command, now);
+                self.aging.renew();
+            }
         }
         self.pending_write.cursor_now();
     }
@@ -402,7 +417,8 @@ impl Subscription {
         }
         self.jobs.written();
         self.leases.written();
-        Some(self.pending_write.take(cursor, now))
+        let commanded = (!self.is_deciding()).then(|| std::mem::take(&mut self.commanded));
+        Some(self.pending_write.take(cursor, commanded, now))
     }
 }
 

@@ -5,6 +5,8 @@
 //! the first one held back behind it is released. A key in flight holds back nothing at first: its next events stay in
 //! the lane, unless they are so many that other keys would not be read.
 //!
+//! Where the settings say so, an event that would be given up blocks its key instead (`blocking`).
+//!
 //! Invariants:
 //! - Of a key either one request is in flight, or one event waits for a retry or is released. All others are held back
 //!   or unread. The first in the order of the log goes first.
@@ -18,16 +20,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::Subscription;
+use super::{
+    Subscription,
+    blocking::{BlockedKeys, BlockingEvent},
+};
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         Effect, Input, SendItem,
         batch::{LastAttempt, ReadyEvent, Turn},
         lane::LaneReader,
-        order::OrderHash,
+        order::{OrderHash, OrderSettings},
         outcome::Outcome,
-        record::{DueKey, FetchedPending, HELD_BACK, OrderView, PendingDelivery, RecordChange, Traffic},
+        record::{
+            ASKED, BLOCKING, DueKey, FetchedPending, HELD_BACK, OrderView, PendingDelivery, RecordChange, Traffic,
+        },
     },
 };
 
@@ -64,6 +71,7 @@ struct KeyState {
 #[derive(Debug)]
 pub(super) struct Ordering {
     tracked_max: usize,
+    pub(super) blocking: BlockedKeys,
     keys: HashMap<OrderHash, KeyState>,
     tracked: HashMap<Seq, OrderHash>,
     /// Events that are held back.
@@ -78,13 +86,22 @@ pub(super) struct Ordering {
     one_of_a_key: bool,
 }
 
+/// A pending or open delivery that recovery has read.
+#[derive(Debug)]
+struct FoundPending {
+    lane: Lane,
+    key: Option<OrderHash>,
+    appended: Timestamp,
+    pending: Option<PendingDelivery>,
+}
+
 /// What recovery has read so far.
 #[derive(Debug)]
 struct Recovery {
     /// The next due key to read; [`None`] if all are read.
     from: Option<DueKey>,
     wanted: VecDeque<(Lane, Seq)>,
-    found: BTreeMap<Seq, (Lane, Option<OrderHash>, Option<PendingDelivery>)>,
+    found: BTreeMap<Seq, FoundPending>,
     asked: bool,
     is_any_due: bool,
     /// What arrived meanwhile and needs the order.
@@ -94,17 +111,19 @@ struct Recovery {
 impl Ordering {
     /// Nothing is known yet of the events with these keys and of those in the order of due times.
     pub(super) fn recover(
-        tracked_max: usize,
+        order: &OrderSettings,
         one_of_a_key: bool,
         open: impl Iterator<Item = (Lane, Seq)>,
+        lingering: impl Iterator<Item = (Seq, OrderHash)>,
         is_any_due: bool,
     ) -> Self {
         let wanted: VecDeque<(Lane, Seq)> = open.collect();
         let from = is_any_due.then(|| DueKey::at(Timestamp::default()));
         let needed = is_any_due || !wanted.is_empty();
         let recovery = Recovery { from, wanted, found: BTreeMap::new(), asked: false, is_any_due, inputs: Vec::new() };
-        Self {
-            tracked_max,
+        let mut ordering = Self {
+            tracked_max: order.tracked_max,
+            blocking: BlockedKeys::new(order.blocks),
             keys: HashMap::new(),
             tracked: HashMap::new(),
             held: 0,
@@ -113,16 +132,20 @@ impl Ordering {
             writes: (1, 0, 0),
             recovery: needed.then_some(recovery),
             one_of_a_key,
-        }
+        };
+        lingering.for_each(|(seq, key)| ordering.begin(seq, key));
+        ordering
     }
 
     pub(super) fn view(&self) -> OrderView {
         let Self { holding: keys, held: events, tracked_max, .. } = *self;
-        OrderView { keys, events, tracked: self.tracked.len(), tracked_max }
+        let (blocked, first_blocking) = (self.blocking.len(), self.blocking.first());
+        OrderView { keys, events, blocked, first_blocking, tracked: self.tracked.len(), tracked_max }
     }
 
-    pub(super) fn held(&self) -> usize {
-        self.held
+    /// Pending deliveries that are not attempted before another event ends or an operator decides.
+    pub(super) fn waiting(&self) -> usize {
+        self.held + self.blocking.len()
     }
 
     pub(super) fn is_recovering(&self) -> bool {
@@ -131,7 +154,9 @@ impl Ordering {
 
     /// Whether an event may be held back on disk that is nowhere else in memory.
     pub(super) fn holds_any(&self) -> bool {
-        self.held > 0 || !self.released.is_empty() || self.recovery.as_ref().is_some_and(|recovery| recovery.is_any_due)
+        self.waiting() > 0
+            || !self.released.is_empty()
+            || self.recovery.as_ref().is_some_and(|recovery| recovery.is_any_due)
     }
 
     /// Tells the turn of events of a lane. `crowded` tells that the lane has no room for those of other keys.
@@ -186,6 +211,7 @@ impl Ordering {
         let key = self.tracked.remove(&seq)?;
         let state = self.keys.get_mut(&key)?;
         state.going.remove(&seq);
+        self.blocking.remove(seq);
         if state.held.remove(&seq).is_some() {
             self.held -= 1;
             self.holding -= usize::from(state.held.is_empty());
@@ -209,9 +235,17 @@ impl Ordering {
         Some((held.lane, next, held.due))
     }
 
-    /// The due time of an event that is held back, or released and not durable.
+    /// The order key of an event that has not ended.
+    pub(super) fn key_of(&self, seq: Seq) -> Option<OrderHash> {
+        self.tracked.get(&seq).copied()
+    }
+
+    /// The due time of an event that is held back or blocking, or released and not durable.
     pub(super) fn due_of(&self, seq: Seq) -> Option<Timestamp> {
         let key = self.tracked.get(&seq)?;
+        if self.blocking.has(seq) {
+            return Some(BLOCKING);
+        }
         let held = self.keys.get(key).and_then(|state| state.held.get(&seq));
         let released = || self.released.iter().find(|(released, _)| *released == seq).map(|(_, held)| held);
         held.or_else(released)?.due
@@ -238,9 +272,9 @@ impl Subscription {
         self.ordering.as_ref().is_some_and(Ordering::is_recovering)
     }
 
-    /// Whether this is the due time of an event that is held back.
+    /// Whether this is the due time of an event that is held back or blocks its key.
     pub(super) fn is_held_back(&self, due: Timestamp) -> bool {
-        self.ordering.is_some() && due == HELD_BACK
+        self.ordering.is_some() && due >= BLOCKING
     }
 
     /// Holds back an event that left its lane.
@@ -262,6 +296,9 @@ impl Subscription {
     /// An event of a published lane has ended.
     pub(super) fn end_of_turn(&mut self, (lane, seq): (Lane, Seq)) {
         let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else { return };
+        if self.requests.lingers(seq) {
+            return;
+        }
         if let Some(next) = ordering.end(seq) {
             self.own.release(next);
         }
@@ -298,8 +335,9 @@ impl Subscription {
                         continue;
                     };
                     recovery.wanted.remove(place);
-                    let hash = event.as_ref().and_then(|event| order.and_then(|order| order.hash(event)));
-                    recovery.found.insert(seq, (lane, hash, pending));
+                    let key = event.as_ref().and_then(|event| order.and_then(|order| order.hash(event)));
+                    let appended = event.map(|event| event.appended).unwrap_or_default();
+                    recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
                 }
             }
             Input::Finished { .. } | Input::Late { .. } | Input::Claim(_) | Input::Quarantine(_) => {
@@ -343,30 +381,39 @@ impl Subscription {
             return;
         }
         let found = std::mem::take(&mut recovery.found);
-        for (seq, (_, key, _)) in &found {
-            if let Some(key) = key.filter(|_| in_flight.contains(seq)) {
+        for (seq, found) in &found {
+            if let Some(key) = found.key.filter(|_| in_flight.contains(seq)) {
                 ordering.begin(*seq, key);
             }
         }
-        for (seq, (lane, key, pending)) in found {
+        let mut asked = Vec::new();
+        for (seq, FoundPending { lane, key, appended, pending }) in found {
             let is_lost = self.own.is_lost((lane, seq));
             let due = pending.as_ref().map(|pending| pending.due);
             if in_flight.contains(&seq) || !is_lost && due.is_none() {
                 continue;
             }
             let held = due == Some(HELD_BACK);
+            let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
             let Some(key) = key else {
                 if held {
                     self.own.release((lane, seq, due));
                 }
+                // It no longer has an order.
+                asked.extend(blocking.map(|pending| (lane, seq, pending)));
                 continue;
             };
             let state = ordering.keys.entry(key).or_default();
             state.failed = true;
             if state.going.is_empty() {
                 ordering.begin(seq, key);
-                if held {
-                    self.own.release((lane, seq, due));
+                match blocking {
+                    Some(pending) if ordering.blocking.is_enabled() => {
+                        ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
+                    }
+                    Some(pending) => asked.push((lane, seq, pending)),
+                    None if held => self.own.release((lane, seq, due)),
+                    None => {}
                 }
                 continue;
             }
@@ -375,7 +422,9 @@ impl Subscription {
                 Some(pending) if !held => {
                     // It was pending before the subscription had an order, or had another one.
                     let was_due = pending.due;
-                    self.own.due.leave(DueKey { due: was_due, lane, seq });
+                    if was_due != BLOCKING {
+                        self.own.due.leave(DueKey { due: was_due, lane, seq });
+                    }
                     let pending = PendingDelivery { due: HELD_BACK, ..pending };
                     self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
                 }
@@ -386,6 +435,13 @@ impl Subscription {
                     self.own.forget_lost((lane, seq));
                 }
             }
+        }
+        if !ordering.tracked.is_empty() {
+            // What is held back is seen in the state that a write publishes.
+            self.pending_write.cursor_now();
+        }
+        for (lane, seq, pending) in asked {
+            self.reschedule(lane, seq, pending, ASKED);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     event::{Lane, RequestId, Seq, Timestamp},
     policy::{
         SubscriptionWrite,
+        order::OrderHash,
         record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange},
         runs::SeqRuns,
     },
@@ -63,7 +64,7 @@ pub(super) struct PendingWrite {
     changes: Vec<RecordChange>,
     finished: Vec<RequestId>,
     late: Vec<RequestId>,
-    detached: Vec<(RequestId, (Lane, Seq))>,
+    detached: Vec<(RequestId, (Lane, Seq), Option<OrderHash>)>,
     urgent: bool,
     /// Whether the cursor has a change that must not wait for [`FILTERED_WAIT`].
     cursor: bool,
@@ -123,8 +124,8 @@ impl PendingWrite {
     }
 
     /// Notes that a request no longer carries this event.
-    pub(super) fn detach(&mut self, request: RequestId, key: (Lane, Seq)) {
-        self.detached.push((request, key));
+    pub(super) fn detach(&mut self, request: RequestId, key: (Lane, Seq), order: Option<OrderHash>) {
+        self.detached.push((request, key, order));
     }
 
     /// Notes events of a lane that the filter rejected.
@@ -228,7 +229,7 @@ impl PendingWrite {
     }
 
     /// Takes all changes as the write in progress.
-    pub(super) fn take(&mut self, cursor: Cursor, now: Timestamp) -> SubscriptionWrite {
+    pub(super) fn take(&mut self, cursor: Cursor, commanded: Option<u64>, now: Timestamp) -> SubscriptionWrite {
         let is_quiet = self.moved == LaneMove::Durable
             && (self.late.is_empty() && self.detached.is_empty())
             && self.changes.iter().all(|change| matches!(change, RecordChange::Note { .. }));
@@ -246,7 +247,7 @@ impl PendingWrite {
             }
         }
         changes.push(RecordChange::Cursor(Box::new(cursor)));
-        SubscriptionWrite { changes, finished, late, detached, urgent }
+        SubscriptionWrite { changes, finished, late, detached, commanded, urgent }
     }
 
     /// Notes that the write in progress is durable.

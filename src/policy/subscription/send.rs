@@ -24,7 +24,7 @@ use crate::{
         lane::LaneReader,
         outcome::Reason,
         property::PropertyGroup,
-        record::{DueKey, FetchedPending, HELD_BACK, Health, PendingDelivery, RecordChange, Traffic},
+        record::{ASKED, BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, Traffic},
         retry_window::WindowEntry,
         runs::SeqRuns,
     },
@@ -183,9 +183,9 @@ impl Subscription {
     }
 
     pub(super) fn is_expired(&self, ready: &ReadyEvent, now: Timestamp) -> bool {
-        let SendItem { lane, appended, since, .. } = ready.item;
+        let SendItem { lane, appended, since, due, .. } = ready.item;
         match (since, lane.is_job()) {
-            _ if self.expiry_held => false,
+            _ if self.expiry_held || due == Some(ASKED) => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // Its time to live starts when a job sends it.
             (None, true) => false,
@@ -206,7 +206,7 @@ impl Subscription {
             Traffic::Jobs => &mut self.replays,
         };
         // Events that are held back are last, and known.
-        let due = if self.ordering.is_some() { keys.partition_point(|key| key.due < HELD_BACK) } else { keys.len() };
+        let due = if self.ordering.is_some() { keys.partition_point(|key| key.due < BLOCKING) } else { keys.len() };
         queue.due.answer(&keys[..due], all || due < keys.len(), |key| engaged.contains(&(key.lane, key.seq)));
     }
 
@@ -221,12 +221,14 @@ impl Subscription {
                 continue;
             }
             let is_misdated =
-                |pending: &&PendingDelivery| pending.due != HELD_BACK && self.own.due.is_out_of_range(pending.due, now);
+                |pending: &&PendingDelivery| pending.due < BLOCKING && self.own.due.is_out_of_range(pending.due, now);
             if let Some(misdated) = pending.as_ref().filter(is_misdated) {
-                self.reschedule(lane, seq, misdated, now);
+                // The clock was set back. It waits no longer than any retry can.
+                let due = self.own.due.latest(now);
+                self.reschedule(lane, seq, misdated.clone(), due);
                 continue;
             }
-            if let Some(due) = due.filter(|due| *due > now && *due != HELD_BACK) {
+            if let Some(due) = due.filter(|due| *due > now && *due < BLOCKING) {
                 // Its due time was too far in the future when it was fetched, and no longer is.
                 let queue = self.queue(lane);
                 if queue.due.find((lane, seq)) == WindowEntry::Nothing {
@@ -256,21 +258,6 @@ impl Subscription {
         }
         // Keys that did not fit into the answer are fetched again.
         self.queue(of).put_back(wanted);
-    }
-
-    /// Reschedules a delivery whose due time is too far in the future because the clock was set back. It waits no
-    /// longer than any retry can.
-    fn reschedule(&mut self, lane: Lane, seq: Seq, misdated: &PendingDelivery, now: Timestamp) {
-        let (was_due, due) = (misdated.due, self.own.due.latest(now));
-        self.pending_write.change(RecordChange::Defer {
-            lane,
-            seq,
-            pending: PendingDelivery { due, ..misdated.clone() },
-            was_due: Some(was_due),
-        });
-        let queue = self.queue(lane);
-        queue.due.leave(DueKey { due: was_due, lane, seq });
-        queue.due.insert(DueKey { due, lane, seq });
     }
 
     /// The next batch: of a job if nothing else can be sent or if it is a job's turn.

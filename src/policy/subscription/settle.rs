@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Subscription, lane_mut};
+use super::{Subscription, blocking::BlockingEvent, lane_mut};
 use crate::{
     event::{Lane, RequestId, Seq, Timestamp},
     policy::{
@@ -19,7 +19,8 @@ use crate::{
         endpoint::RequestReport,
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{
-            DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+            BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery,
+            RecordChange,
         },
         retry::{self, Jitter, RetryDecision},
         runs::SeqRuns,
@@ -33,6 +34,9 @@ impl Subscription {
     pub(super) fn on_finished(&mut self, id: RequestId, answer: &RequestResult, now: Timestamp, jitter: Jitter) {
         // After the deadline the request counts as lost, and its events are sent again.
         let Some(request) = self.requests.end(id) else { return };
+        for (seq, _) in &request.lingering {
+            self.end_of_turn((Lane::LIVE, *seq));
+        }
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
         let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && request.events > 1;
@@ -152,6 +156,16 @@ impl Subscription {
 
     /// Gives up an event after `item.attempts` attempts; `last` is the outcome of the last one.
     pub(super) fn give_up(&mut self, item: SendItem, reason: Reason, last: Option<LastAttempt>, now: Timestamp) {
+        if self.blocks_key(&item, reason) {
+            // A pull client no longer holds it.
+            let aborted = LastAttempt::of_client(Outcome::Aborted, last.map_or(now, |last| last.tried));
+            return self.defer(item, BLOCKING, last.filter(|_| !self.is_pulled()).unwrap_or(aborted));
+        }
+        self.end_given_up(item, reason, last, now);
+    }
+
+    /// The same for an event that blocks no key, or no longer.
+    pub(super) fn end_given_up(&mut self, item: SendItem, reason: Reason, last: Option<LastAttempt>, now: Timestamp) {
         if !self.abandon(item, reason, last, now) {
             return;
         }
@@ -246,6 +260,11 @@ impl Subscription {
         let counts = lane.is_job() || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
         let received = item.since.or_else(|| counts.then_some(tried));
         let pending = PendingDelivery { attempts, due, last, status, tried, received };
+        if let Some(ordering) = self.ordering.as_mut().filter(|_| due == BLOCKING) {
+            let event = BlockingEvent { lane, appended: item.appended, pending: pending.clone() };
+            ordering.blocking.insert(seq, event);
+            self.pending_write.cursor_now();
+        }
         self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due });
         self.invalidate_lookups((lane, seq));
         if let Some(was_due) = was_due.filter(|was_due| *was_due != due && !self.is_held_back(*was_due)) {
@@ -254,6 +273,18 @@ impl Subscription {
         if !self.is_held_back(due) {
             self.queue(lane).due.insert(DueKey { due, lane, seq });
         }
+    }
+
+    /// Moves the due time of a pending delivery without an attempt.
+    pub(super) fn reschedule(&mut self, lane: Lane, seq: Seq, pending: PendingDelivery, due: Timestamp) {
+        let was_due = pending.due;
+        let pending = PendingDelivery { due, ..pending };
+        self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
+        self.invalidate_lookups((lane, seq));
+        if !self.is_held_back(was_due) {
+            self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
+        }
+        self.queue(lane).due.insert(DueKey { due, lane, seq });
     }
 
     /// Ends the pending delivery. Returns false if its end has been written already.

@@ -6,7 +6,7 @@
 use super::Subscription;
 use crate::{
     event::Timestamp,
-    policy::record::{HELD_BACK, Health},
+    policy::record::{BLOCKING, Health},
 };
 
 impl Subscription {
@@ -71,7 +71,7 @@ impl Subscription {
     /// When the first pending delivery is due, wherever it is.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.requests.items().filter_map(|item| item.due);
-        let held = self.ordering.as_ref().filter(|ordering| ordering.holds_any()).map(|_| HELD_BACK);
+        let held = self.ordering.as_ref().filter(|ordering| ordering.holds_any()).map(|_| BLOCKING);
         let pending = self.own.first_due().into_iter().chain(self.replays.first_due());
         pending.chain(in_flight).chain(held).min()
     }

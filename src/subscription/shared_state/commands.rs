@@ -15,10 +15,12 @@ use crate::{
 };
 
 /// The result of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandResult {
     /// The job that the command began.
     pub job: Option<Lane>,
+    /// Deliveries that the command moved.
+    pub events: u64,
 }
 
 /// Receives the result once the command is durable, or at once the reason for its refusal.
@@ -52,7 +54,7 @@ pub(super) struct CommandQueue {
 impl CommandQueue {
     fn push(&mut self, request: ActorRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let (reply, answer) = oneshot::channel();
-        self.waiting.push_back(WaitingRequest { request: Some(request), result: CommandResult { job: None }, reply });
+        self.waiting.push_back(WaitingRequest { request: Some(request), result: CommandResult::default(), reply });
         answer
     }
 
@@ -72,9 +74,13 @@ impl CommandQueue {
         self.taken = 0;
     }
 
-    /// A write begins that contains all that was taken.
-    pub(super) fn begin_write(&mut self) -> WrittenCommands {
-        WrittenCommands(self.waiting.drain(..std::mem::take(&mut self.taken)).collect())
+    /// A write begins that contains all that was taken, with the number of deliveries that it moved. [`None`]: a later
+    /// write contains the rest.
+    pub(super) fn begin_write(&mut self, commanded: Option<u64>) -> WrittenCommands {
+        let Some(events) = commanded else { return WrittenCommands(Vec::new()) };
+        let mut written: Vec<WaitingRequest> = self.waiting.drain(..std::mem::take(&mut self.taken)).collect();
+        written.iter_mut().for_each(|waiting| waiting.result.events = events);
+        WrittenCommands(written)
     }
 }
 
@@ -126,7 +132,7 @@ impl SharedState {
     pub(in crate::subscription) fn accept(&self, job: Option<Lane>) {
         let queue = &mut self.lock().commands;
         if let Some(last) = queue.taken.checked_sub(1).and_then(|last| queue.waiting.get_mut(last)) {
-            last.result = CommandResult { job };
+            last.result.job = job;
         }
     }
 

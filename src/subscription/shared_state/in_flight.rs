@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::{InFlightRequest, SharedState, SharedStateMessage};
 use crate::{
     event::{Incarnation, Lane, RequestId, Seq},
-    policy::{Input, OutgoingBatch, outcome::RequestResult},
+    policy::{Input, OutgoingBatch, order::OrderHash, outcome::RequestResult},
     telemetry::trace::SpanContext,
 };
 
@@ -92,14 +92,14 @@ impl SharedState {
         incarnation: Incarnation,
         requests: &[RequestId],
         late: &[RequestId],
-        struck: &[(RequestId, (Lane, Seq))],
+        struck: &[(RequestId, (Lane, Seq), Option<OrderHash>)],
         settled: &[(Lane, Seq)],
     ) {
         let mut inner = self.lock();
         inner.suspects.settle(settled);
-        for (id, key) in struck {
+        for (id, key, order) in struck {
             if let Some(in_flight) = inner.requests.get_mut(id) {
-                Arc::make_mut(&mut in_flight.request).items.retain(|item| item.key() != *key);
+                Arc::make_mut(&mut in_flight.request).detach(*key, *order);
             }
         }
         for id in requests {

@@ -21,9 +21,9 @@ use gridhook::{
     policy::{Input, SubscriptionWrite, record::RecordChange},
 };
 
-use self::world::World;
+use self::world::{ORDERED, World};
 use super::disk::load;
-use crate::support::memory_store::MemoryStore;
+use crate::{server::many, support::memory_store::MemoryStore};
 
 /// SplitMix64.
 struct Dice(u64);
@@ -196,6 +196,28 @@ fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     println!("{stories} stories; words that were taken, and refused: {words:?}");
     for word in ["acknowledge", "release", "reject", "renew", "refused"] {
         assert!(words.get(word).is_some_and(|count| *count > 100), "too few clients used {word}: {words:?}");
+    }
+}
+
+#[test]
+fn events_of_a_key_are_with_one_client_at_a_time_and_in_order_whatever_happens() {
+    let (mut words, mut deeds) = (BTreeMap::new(), 0);
+    let first = std::env::var("STORY").ok().and_then(|seed| seed.parse().ok());
+    let seeds = first.map_or(ORDERED..ORDERED + many(150, 3000) as u64, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let reported = catch_unwind(AssertUnwindSafe(|| tell(seed.max(ORDERED), None, &mut words, &mut deeds)));
+        if let Err(panic) = reported {
+            println!("STORY={seed} tells this one alone");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    println!("words that were taken, and refused: {words:?}");
+    if first.is_some() {
+        return;
+    }
+    for word in ["acknowledge", "release", "reject", "renew", "received again", "unblock", "unblock by another attempt"]
+    {
+        assert!(words.get(word).is_some_and(|count| *count > 20), "too few clients used {word}: {words:?}");
     }
 }
 

@@ -15,7 +15,8 @@ use gridhook::{
     },
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
-        filter::Filter,
+        filter::{Filter, key::FilterKey},
+        order::OrderSettings,
         record::{
             Command,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
@@ -67,6 +68,8 @@ pub(super) struct World {
     /// What clients know of, good or not.
     held: Vec<Lease>,
     truths: Truths,
+    /// The key of each matching event, where there is an order.
+    keys: BTreeMap<Seq, usize>,
     saboteur: Saboteur,
     /// How often each word was taken, and refused.
     pub(super) words: BTreeMap<&'static str, u32>,
@@ -79,6 +82,12 @@ fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThread) {
     Journal::start(Arc::new(memory.clone()) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
 }
+
+/// From this seed on, the subscription keeps the order of subjects.
+pub(super) const ORDERED: u64 = 1_000_000;
+
+/// The subjects of matching events.
+pub(super) const SUBJECTS: [&str; 3] = ["yes", "yes-2", "yes-3"];
 
 impl World {
     pub(super) fn begin(seed: u64, bug: Option<Bug>) -> Self {
@@ -93,6 +102,10 @@ impl World {
             },
             dead_letter: dice.below(2) == 0,
             pull: Some(PullSettings { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
+            order: (seed >= ORDERED).then(|| {
+                let (key, tracked_max) = (FilterKey::from("subject".to_owned()), [3, 8, 1000][seed as usize % 3]);
+                Arc::new(OrderSettings { key, tracked_max, blocks: seed % 2 == 1 })
+            }),
             ..plain()
         };
         let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
@@ -124,6 +137,7 @@ impl World {
             waiting: BTreeSet::new(),
             claims: BTreeMap::new(),
             held: Vec::new(),
+            keys: BTreeMap::new(),
             saboteur: Saboteur::new(bug),
             words: BTreeMap::new(),
         }
@@ -150,6 +164,10 @@ impl World {
             18..40 => self.say(),
             40..86 => (0..=self.dice.below(8)).for_each(|_| self.go_on()),
             86..90 => self.wake(),
+            96 if self.blocked() > 0 => {
+                let retry = self.dice.below(2) == 0;
+                self.unblock(retry);
+            }
             90..97 => {
                 let seconds = [0.000_001, 1.0, 1.0, 10.0, 10.0, 31.0, 61.0, 600.0, 4000.0][self.dice.below(9)];
                 self.hand.advance(Duration::from_secs_f64(seconds));
@@ -165,11 +183,18 @@ impl World {
 
     fn publish(&mut self) {
         let matching: Vec<bool> = (0..=self.dice.below(8)).map(|_| self.dice.below(4) > 0).collect();
+        let keys = if self.settings.order.is_some() { SUBJECTS.len() } else { 1 };
+        let subjects: Vec<usize> = matching.iter().map(|_| if keys > 1 { self.dice.below(keys) } else { 0 }).collect();
+        let subject = |yes: bool, subject: usize| if yes { SUBJECTS[subject] } else { "no" };
         let events: Vec<(&str, usize)> =
-            matching.iter().map(|yes| (if *yes { "yes" } else { "no" }, self.dice.below(80))).collect();
+            matching.iter().zip(&subjects).map(|(yes, of)| (subject(*yes, *of), self.dice.below(80))).collect();
         let published = self.wait(self.journal.publish(PARTITION, sealed(&events), None)).expect("there is room");
         for (index, matches) in matching.into_iter().enumerate() {
-            self.truths.publish(published.first.plus(index as u64), matches, self.clock.now());
+            let seq = published.first.plus(index as u64);
+            self.truths.publish(seq, matches, self.clock.now());
+            if matches && keys > 1 {
+                self.keys.insert(seq, subjects[index]);
+            }
         }
         // A hint that is lost costs latency.
         if self.dice.below(5) > 0 {
@@ -221,6 +246,11 @@ impl World {
 
     fn hand_over(&mut self, to: ReceiveId, leases: Vec<Lease>) {
         for lease in &leases {
+            let key = self.keys.get(&lease.seq);
+            let before = self.keys.range(..lease.seq).filter(|(_, of)| key == Some(*of));
+            for (before, _) in before {
+                assert!(self.truths.is_over(*before), "{lease:?} is handed out before {before:?} of its key has ended");
+            }
             self.truths.handed(*lease, self.clock.now());
             *self.words.entry(if lease.attempt > 1 { "received again" } else { "received" }).or_default() += 1;
         }
@@ -307,6 +337,16 @@ impl World {
                 unreachable!("is no read")
             }
         }
+    }
+
+    /// Keys that are blocked.
+    fn blocked(&self) -> usize {
+        self.core.endpoint(self.clock.now()).order.map_or(0, |order| order.blocked)
+    }
+
+    fn unblock(&mut self, retry: bool) {
+        *self.words.entry(if retry { "unblock by another attempt" } else { "unblock" }).or_default() += 1;
+        self.absorb(Input::Command(Command::Unblock { key: None, retry }));
     }
 
     fn wake(&mut self) {
@@ -434,6 +474,8 @@ impl World {
             } else if !self.held.is_empty() {
                 let held = std::mem::take(&mut self.held);
                 self.claim(LeaseAction::Acknowledge, held);
+            } else if self.blocked() > 0 {
+                self.unblock(false);
             } else if self.waiting.is_empty() {
                 self.receive();
             } else if self.core.next_due(self.clock.now()).is_some() && !self.saboteur.is(Bug::LoseTheTimer) {

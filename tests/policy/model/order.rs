@@ -4,15 +4,27 @@
 //! one request count as one. After a crash events may be sent again, but none is sent for the first time behind a later
 //! one of its key.
 
+use gridhook::{policy::outcome::Reason, simulate::SimulatedStore};
+
 use super::*;
 
 /// What is known of each key.
 #[derive(Debug, Default)]
 pub(super) struct OrderCheck {
+    /// Whether an event that would be given up blocks its key.
+    pub(super) blocks: bool,
     keys: BTreeMap<Seq, String>,
     sent: BTreeMap<String, SentOfKey>,
-    /// Events of requests with a late success: delivered, though they may be in flight once more.
-    late: BTreeSet<Seq>,
+    /// The event that blocks a key on disk, unless that was lifted in this process.
+    blocked: BTreeMap<String, Seq>,
+    /// Blocking events that a late success delivered, or about which an operator decided, in this process.
+    lifted: BTreeSet<Seq>,
+    /// Decisions of an operator, ever: whether the event is attempted once more.
+    decisions: BTreeMap<Seq, bool>,
+    /// Decisions that are durable with the write in progress, if it answers their command.
+    answered: Option<BTreeSet<Seq>>,
+    /// Decisions whose command is not answered.
+    unanswered: BTreeSet<Seq>,
 }
 
 #[derive(Debug, Default)]
@@ -25,13 +37,76 @@ struct SentOfKey {
 }
 
 impl OrderCheck {
+    pub(super) fn new(blocks: bool) -> Self {
+        Self { blocks, ..Self::default() }
+    }
+
     pub(super) fn publish(&mut self, seq: Seq, key: &str) {
         self.keys.insert(seq, key.to_owned());
     }
 
     /// A request succeeded after its timeout.
     pub(super) fn late(&mut self, request: &OutgoingBatch) {
-        self.late.extend(request.items.iter().filter(|item| !item.lane.is_job()).map(|item| item.seq));
+        for item in request.items.iter().filter(|item| !item.lane.is_job()) {
+            self.lifted.insert(item.seq);
+            self.blocked.retain(|_, blocking| *blocking != item.seq);
+        }
+    }
+
+    /// Number of blocked keys.
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked.len()
+    }
+
+    /// An operator decides about all blocked keys.
+    pub(super) fn unblock(&mut self, retry: bool) {
+        for seq in std::mem::take(&mut self.blocked).into_values() {
+            self.lifted.insert(seq);
+            self.decisions.insert(seq, retry);
+            self.unanswered.insert(seq);
+        }
+    }
+
+    /// Whether an operator wanted this event attempted once more.
+    pub(super) fn is_asked(&self, seq: Seq) -> bool {
+        self.decisions.get(&seq) == Some(&true)
+    }
+
+    /// A write begins. `commanded` tells that it answers the commands.
+    pub(super) fn begin_write(&mut self, commanded: Option<u64>) {
+        self.answered = commanded.map(|_| std::mem::take(&mut self.unanswered));
+    }
+
+    /// What blocks its key on disk after a write.
+    pub(super) fn note_blocked(&mut self, disk: &SimulatedStore) {
+        let blocking: BTreeSet<Seq> =
+            disk.pending.iter().filter(|(_, pending)| pending.due == BLOCKING).map(|((_, seq), _)| *seq).collect();
+        for seq in self.answered.take().into_iter().flatten() {
+            assert!(!blocking.contains(&seq), "the decision about {seq:?} is answered and not on disk");
+        }
+        self.lifted.retain(|seq| blocking.contains(seq));
+        let keys = &self.keys;
+        self.blocked = blocking.difference(&self.lifted).map(|seq| (keys[seq].clone(), *seq)).collect();
+    }
+
+    /// A new incarnation knows what is on disk.
+    pub(super) fn restart(&mut self, disk: &SimulatedStore) {
+        self.lifted.clear();
+        self.unanswered.clear();
+        self.answered = None;
+        self.note_blocked(disk);
+    }
+
+    /// Events of a blocking subscription are given up where an operator decided that, or where nobody can attempt them.
+    pub(super) fn check_given_up(&self, reason: Reason, covers: &[(Seq, u32)], attempts: impl Fn(Seq) -> u32) {
+        for seq in covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
+            let may_end = match reason {
+                Reason::Missing | Reason::Quarantined | Reason::BacklogExceeded => true,
+                Reason::TimeToLiveExceeded if attempts(seq) == 0 => true,
+                _ => self.decisions.get(&seq) == Some(&false),
+            };
+            assert!(may_end, "{seq:?} is given up ({reason}), and does not block its key");
+        }
     }
 
     /// A new process may send again what an earlier one sent.
@@ -41,15 +116,18 @@ impl OrderCheck {
 
     pub(super) fn send<'a>(&mut self, request: &OutgoingBatch, in_flight: impl Iterator<Item = &'a OutgoingBatch>) {
         let others: Vec<Seq> = in_flight
-            .flat_map(|request| &request.items)
-            .filter(|item| !item.lane.is_job() && !self.late.contains(&item.seq))
-            .map(|item| item.seq)
+            .flat_map(|request| {
+                let items = request.items.iter().filter(|item| !item.lane.is_job()).map(|item| item.seq);
+                items.chain(request.lingering.iter().map(|(seq, _)| *seq))
+            })
             .collect();
         let mut of_request: BTreeMap<String, Seq> = BTreeMap::new();
         for item in request.items.iter().filter(|item| !item.lane.is_job()) {
             let Some(key) = self.keys.get(&item.seq) else { continue };
             let earlier = others.iter().find(|other| self.keys.get(other) == Some(key));
             assert_eq!(earlier, None, "{item:?} leaves while its key is in flight");
+            let blocking = self.blocked.get(key);
+            assert!(blocking.is_none_or(|blocking| item.seq < *blocking), "{item:?} passes {blocking:?}, which blocks");
             let sent = self.sent.entry(key.clone()).or_default();
             match of_request.insert(key.clone(), item.seq) {
                 Some(before) => assert!(before < item.seq, "{item:?} is behind {before:?} in {request:?}"),
@@ -69,7 +147,7 @@ impl OrderCheck {
 /// Runs a scenario of a subscription that keeps the order of subjects.
 pub(in super::super) fn tell_ordered(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) {
     let tracked_max = [3, 8, 1000][seed as usize % 3];
-    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max };
+    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max, blocks: seed % 2 == 1 };
     Scenario::begin_with(seed, saboteur, Some(Arc::new(order))).run(steps);
 }
 
@@ -78,7 +156,7 @@ fn events_of_a_key_arrive_in_order_whatever_happens() {
     if let Some(seed) = std::env::var("STORY").ok().and_then(|seed| seed.parse().ok()) {
         return tell_ordered(seed, 400, &Arc::default());
     }
-    for seed in 0..250 {
+    for seed in 0..many(250, 5000) as u64 {
         if let Err(panic) = std::panic::catch_unwind(|| tell_ordered(seed, 400, &Arc::default())) {
             println!("STORY={seed} tells this one alone");
             std::panic::resume_unwind(panic);

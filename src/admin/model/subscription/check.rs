@@ -250,8 +250,9 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     }
 }
 
-/// `onFailure` of `ordering`.
+/// `onFailure` of `ordering`: the default, and the other value.
 pub(super) const SKIP: &str = "skip";
+pub(super) const BLOCK: &str = "block";
 
 /// Names that differ between the events of a key, or never differ.
 const NO_ORDER_KEYS: [&str; 10] = [
@@ -267,13 +268,20 @@ const NO_ORDER_KEYS: [&str; 10] = [
     "dataschema",
 ];
 
-/// Reads `ordering` for events in schema `input`.
-pub(super) fn ordering(given: Option<OrderingBody>, input: Schema) -> Result<Option<FilterKey>, InvalidRequest> {
-    let Some(OrderingBody { key: given, on_failure }) = given else { return Ok(None) };
-    if let Some(other) = on_failure.filter(|given| given != SKIP) {
-        let problem = format!("is \"{}\"; allowed is {SKIP}", other.escape_debug());
-        return Err(InvalidRequest::new("ordering.onFailure", problem));
-    }
+/// Reads `ordering` for events in schema `input`: the key, and whether dead letters block it.
+pub(super) fn ordering(
+    given: Option<OrderingBody>,
+    input: Schema,
+) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
+    let Some(OrderingBody { key: given, on_failure }) = given else { return Ok((None, false)) };
+    let blocks = match on_failure.as_deref() {
+        None | Some(SKIP) => false,
+        Some(BLOCK) => true,
+        Some(other) => {
+            let problem = format!("is \"{}\"; allowed are {SKIP} and {BLOCK}", other.escape_debug());
+            return Err(InvalidRequest::new("ordering.onFailure", problem));
+        }
+    };
     let key = FilterKey::from(given.clone());
     let is_useless = NO_ORDER_KEYS.contains(&given.to_lowercase().as_str());
     if is_useless || key.check(input).is_err() {
@@ -285,12 +293,13 @@ pub(super) fn ordering(given: Option<OrderingBody>, input: Schema) -> Result<Opt
         let problem = format!("is \"{}\"; allowed are {allowed}", given.escape_debug());
         return Err(InvalidRequest::new("ordering.key", problem));
     }
-    Ok(Some(key))
+    Ok((Some(key), blocks))
 }
 
 /// The body of `ordering`.
-pub(super) fn ordering_body(key: Option<&FilterKey>) -> Option<OrderingBody> {
-    key.map(|key| OrderingBody { key: key.as_str().to_owned(), on_failure: Some(SKIP.to_owned()) })
+pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<OrderingBody> {
+    let on_failure = Some(if blocks { BLOCK } else { SKIP }.to_owned());
+    key.map(|key| OrderingBody { key: key.as_str().to_owned(), on_failure })
 }
 
 /// Reads `expirationTimeUtc`; the caller checks that it is in the future.

@@ -63,7 +63,7 @@ const ENUMERATIONS: [Enumeration; 7] = [
     ("eventDeliverySchema", &DELIVERY_SCHEMAS),
     ("deadLetterDestination.endpointType", &[STORAGE_BLOB]),
     ("onGone", &["retry", "disable"]),
-    ("ordering.onFailure", &[check::SKIP]),
+    ("ordering.onFailure", &[check::SKIP, check::BLOCK]),
 ];
 
 /// The `endpointType` of a destination.
@@ -141,7 +141,8 @@ pub(in crate::admin) struct OrderingBody {
     /// extension attribute or a path such as `data.order.id`
     #[schema(example = "subject")]
     key: String,
-    /// What follows a dead letter: `skip` goes on with the next event of the key
+    /// What follows an event that is given up: `skip` dead-letters it and goes on with the next event of the key, `block`
+    /// keeps it, and the later ones behind it, until `unblock`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "skip")]
     on_failure: Option<String>,
@@ -270,6 +271,7 @@ fn record(
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
     let (webhook, resource) = properties.destination.read(topic.input_schema, delivery_schema, ranges)?;
+    let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
     let record = SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
@@ -291,7 +293,8 @@ fn record(
         retry_schedule: retry.schedule,
         dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
-        order_key: check::ordering(properties.ordering, topic.input_schema)?,
+        order_key,
+        order_blocks,
         dead_letter,
         identities: ManagedIdentities::default(),
         labels: properties.labels.unwrap_or_default(),
@@ -331,6 +334,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         dead_letter_in_probation,
         on_gone,
         order_key,
+        order_blocks,
         starts_from,
         labels,
         expires,
@@ -358,7 +362,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
-        ordering: check::ordering_body(order_key.as_ref()),
+        ordering: check::ordering_body(order_key.as_ref(), *order_blocks),
         starts_from: starts_from.map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
     }

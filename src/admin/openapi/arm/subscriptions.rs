@@ -17,7 +17,7 @@ use crate::{
         ledger::LedgerPageView,
         replay::{DryRun, JobView, ReplayBody},
         resource::FullUrl,
-        status::SubscriptionStatusView,
+        status::{SubscriptionStatusView, UnblockBody},
         transform_test::TransformTestReport,
     },
 };
@@ -191,6 +191,12 @@ pub(in crate::admin) fn probe(route: &Route, schemas: &mut SchemaRegistry) -> Op
 
 pub(in crate::admin) fn release(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     command(draft(route, "release", "Release a suspended endpoint as healthy; 409 if it is healthy"), schemas)
+}
+
+pub(in crate::admin) fn unblock(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let body = schemas.of::<UnblockBody>();
+    let what = "Decide about the events that block their order key; 409 if none does";
+    command(draft(route, "unblock", what).body(false, &body, json!({"key": "orders/1"})), schemas)
 }
 
 fn command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {

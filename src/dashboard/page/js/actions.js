@@ -37,6 +37,10 @@ export function actionLine(verb, id) {
 export const operate = (action, id) =>
   run(() => post(`${pathOf(id)}/${action.verb}`), `${splitId(id).name} ${action.done}`, actionLine(action.verb, id));
 
+/** Decides about the events that block their order key. */
+export const unblock = (id, retry) =>
+  run(() => post(`${pathOf(id)}/unblock`, { retry }), `${splitId(id).name} unblocked`, `${actionLine('unblock', id)} --all${retry ? ' --retry' : ''}`);
+
 /**
  * One action on many event subscriptions, a few at a time.
  * @returns {Promise<Map<string, string>>} what was answered, by id

@@ -171,7 +171,8 @@ impl Subscription {
             | Command::Hold
             | Command::Resume
             | Command::Probe
-            | Command::Release => None,
+            | Command::Release
+            | Command::Unblock { .. } => None,
         }
     }
 

@@ -75,7 +75,7 @@ const ENUMERATIONS: [Enumeration; 15] = [
     ),
     ("properties.filtersConfiguration.filters.[].operatorType", &advanced::OPERATORS),
     ("properties.eventDeliverySchema", &DELIVERY_SCHEMAS),
-    ("properties.ordering.onFailure", &[check::SKIP]),
+    ("properties.ordering.onFailure", &[check::SKIP, check::BLOCK]),
 ];
 
 /// Values of `identity.type` of an event subscription.
@@ -252,6 +252,7 @@ fn record(
     let (dead_letter, of_dead_letters) = place.map_err(|invalid| under(invalid.under(dead_letter::KEY)))?.unzip();
     let attempts = ranges.attempts.check("maxDeliveryCount", terms.max_delivery_count);
     let minutes = time_to_live(topic, ranges, terms.event_time_to_live.as_deref());
+    let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
     let record = SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
@@ -271,7 +272,8 @@ fn record(
         identities: ManagedIdentities { delivery: None, dead_letter: of_dead_letters.flatten() },
         dead_letter_in_probation: false,
         on_gone: OnGone::default(),
-        order_key: check::ordering(properties.ordering, topic.input_schema)?,
+        order_key,
+        order_blocks,
         labels: Vec::new(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
@@ -334,7 +336,7 @@ pub(super) fn settable(record: &SubscriptionRecord) -> Value {
         }),
         transform: record.transform.clone(),
         expiration_time_utc: record.expires.map(|expires| expires.to_string()),
-        ordering: check::ordering_body(record.order_key.as_ref()),
+        ordering: check::ordering_body(record.order_key.as_ref(), record.order_blocks),
         starts_from: record.starts_from.map(|starts| starts.at.to_string()),
     };
     let mut value = value_of(&properties);

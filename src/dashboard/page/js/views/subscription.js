@@ -1,5 +1,5 @@
 // One event subscription: how its endpoint is, what was counted, its attempts, and what an operator may do.
-import { ACTIONS, actionLine, operate, remove } from '../actions.js';
+import { ACTIONS, actionLine, operate, remove, unblock } from '../actions.js';
 import { isPortal, may, get, pathOf } from '../api.js';
 import { nextStep } from '../causes.js';
 import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
@@ -44,7 +44,7 @@ export default function Subscription() {
         <button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
     <${Loaded} poll=${status}>${(/** @type {Schemas['Status']} */ now) => html`
-      <${State} data=${now} resource=${resource.data} />
+      <${State} id=${id} data=${now} resource=${resource.data} />
       <${Counters} counters=${now.counters} data=${now} />
       ${may('read') && html`<${History} topic=${topic} subscription=${name} />`}
       <${Tabs} name="Parts of the event subscription" tabs=${TABS} value=${tab} onChange=${setTab} />
@@ -59,12 +59,12 @@ export default function Subscription() {
 
 /**
  * The state machine, where it is in it, and why.
- * @param {{ data: Schemas['Status'], resource: any }} props
+ * @param {{ id: string, data: Schemas['Status'], resource: any }} props
  */
-function State({ data, resource }) {
+function State({ id, data, resource }) {
   /** @type {import('../resources.js').Health} */
   const health = data.health;
-  const { endpoint } = data;
+  const { endpoint, order } = data;
   const states = [['healthy', 'ok'], ['suspended', 'bad'], ['probing', 'info']];
   const provisioning = resource?.properties.provisioningState;
   return html`<section class="panel" aria-label="Health">
@@ -76,12 +76,14 @@ function State({ data, resource }) {
     ${health.state !== 'healthy' && html`<p class="notice bad">${health.cause} since <${Time} at=${health.since} />, ${num(health.consecutiveSuspensions)} suspensions in a row${health.nextProbe ? html`; next probe <${Time} at=${health.nextProbe} />` : ''}. ${nextStep(health.cause)}</p>`}
     ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">The last ${num(health.failures)} requests failed. The endpoint is suspended if this goes on.</p>`}
     ${data.heldBy && html`<p class="notice warn">Held by ${data.heldBy}: nothing is sent until it is resumed.</p>`}
+    ${order?.stoppedKeys > 0 && html`<p class="notice bad">${num(order.stoppedKeys)} keys are blocked, the first by <a href=${link('event', { topic: splitId(id).topic, sequence: order.firstStoppingSequence })}>event ${num(order.firstStoppingSequence)}</a>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
     ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within ten minutes.</p>`}
     <${Facts} rows=${[
       ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
       ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${num(endpoint.eventsPerRequest)} events a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
       ['Backlog', html`${num(data.backlog)} events${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
       ['Next attempt of a pending event', data.nextDue && html`<${Time} at=${data.nextDue} />`],
+      order && ['Order by key', `${num(order.heldBackEvents)} events wait behind others of ${num(order.blockedKeys)} keys`],
       data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
     ]} />
   </section>`;

@@ -1,0 +1,236 @@
+//! Order by key where events block their key: what waits, what an operator decides, and what it costs.
+
+use std::{fs, ops::Range, sync::Arc, time::Duration};
+
+use gridhook::{
+    event::Seq,
+    policy::{
+        Input, OutgoingBatch, SubscriptionSettings,
+        filter::key::FilterKey,
+        order::{OrderHash, OrderSettings},
+        record::{BLOCKING, Command, CommandRefused, OrderView},
+    },
+};
+
+use super::{
+    driver::{Driver, status},
+    plain, without_probation,
+};
+use crate::server::many;
+
+fn blocking(tracked_max: usize) -> SubscriptionSettings {
+    let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max, blocks: true };
+    SubscriptionSettings { order: Some(Arc::new(order)), concurrency_max: 16, edition: without_probation(), ..plain() }
+}
+
+fn order(driver: &Driver) -> OrderView {
+    driver.core.endpoint(driver.now).order.expect("it has an order")
+}
+
+fn sent(driver: &Driver) -> Vec<u64> {
+    driver.order.iter().map(|(_, seq)| seq.0).collect()
+}
+
+/// An endpoint that refuses these events the first time.
+fn refusing(seqs: &'static [u64]) -> Driver {
+    let mut refused = Vec::new();
+    Driver::new(
+        blocking(100),
+        Box::new(move |request| {
+            let seq = request.items[0].seq.0;
+            let refuses = seqs.contains(&seq) && !refused.contains(&seq);
+            refused.push(seq);
+            Some((Duration::ZERO, status(if refuses { 400 } else { 200 })))
+        }),
+    )
+}
+
+#[test]
+fn an_event_that_is_given_up_blocks_its_key_and_no_other() {
+    let mut driver = refusing(&[1]);
+    driver.publish(&[("yes-a", 1), ("yes-a", 1), ("yes-b", 1), ("yes-a", 1), ("yes-b", 1)]);
+    driver.run();
+    assert_eq!(sent(&driver), [1, 3, 5]);
+    let view = OrderView { keys: 1, events: 2, blocked: 1, first_blocking: Some(Seq(1)), tracked: 3, tracked_max: 100 };
+    assert_eq!(order(&driver), view);
+    assert_eq!(driver.disk.cursor.counters.pending, 3, "nothing is given up");
+    assert_eq!(driver.disk.cursor.next_due, Some(BLOCKING));
+    for _ in 0..2 {
+        driver.crash();
+        driver.run_for(Duration::from_secs(90 * 24 * 3600));
+        assert_eq!((order(&driver), sent(&driver).len()), (view, 3), "neither a crash nor time lifts it");
+    }
+}
+
+#[test]
+fn an_operator_has_it_given_up_or_attempted_again() {
+    for (retry, delivered, order_of_sends) in [(false, 3, &[1, 3, 2, 4][..]), (true, 4, &[1, 3, 1, 2, 4])] {
+        let mut driver = refusing(&[1]);
+        driver.publish(&[("yes-a", 1), ("yes-a", 1), ("yes-b", 1), ("yes-a", 1)]);
+        driver.run();
+        for (key, refusal) in [("yes-b", Some(CommandRefused::NotBlocked)), ("yes-a", None)] {
+            let command = Command::Unblock { key: Some(OrderHash::of(key)), retry };
+            assert_eq!(driver.core.refuses(command), refusal, "{key}");
+            driver.command(command);
+        }
+        driver.run();
+        let counters = driver.disk.cursor.counters;
+        assert_eq!(sent(&driver), order_of_sends);
+        assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (delivered, 4 - delivered, 0));
+        assert_eq!(order(&driver), OrderView { tracked_max: 100, ..OrderView::default() });
+        assert_eq!(driver.core.refuses(Command::Unblock { key: None, retry }), Some(CommandRefused::NotBlocked));
+    }
+}
+
+#[test]
+fn another_attempt_has_no_age_and_what_waited_too_long_behind_it_is_given_up() {
+    let mut driver = refusing(&[1]);
+    driver.publish(&[("yes-a", 1), ("yes-a", 1)]);
+    driver.run_for(Duration::from_secs(90 * 24 * 3600));
+    driver.publish(&[("yes-a", 1)]);
+    driver.command(Command::Unblock { key: None, retry: true });
+    // The decision is durable. The attempt in flight is made again.
+    driver.crash();
+    driver.run();
+    assert_eq!(sent(&driver), [1, 1, 1, 3]);
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (2, 1, 0));
+}
+
+#[test]
+fn an_attempt_that_fails_again_blocks_again() {
+    let mut driver = Driver::new(blocking(100), Box::new(|_: &_| Some((Duration::ZERO, status(503)))));
+    driver.publish(&[("yes-a", 1), ("yes-a", 1)]);
+    driver.run();
+    let attempts = driver.left.len();
+    assert_eq!(order(&driver).blocked, 1, "after {attempts} attempts");
+    for more in 1..3 {
+        driver.command(Command::Unblock { key: None, retry: true });
+        driver.run();
+        assert_eq!((order(&driver).blocked, driver.left.len()), (1, attempts + more));
+    }
+    driver.command(Command::Unblock { key: None, retry: false });
+    driver.run();
+    assert_eq!(driver.disk.cursor.counters.dead_lettered, 2, "the second one waited too long behind it");
+}
+
+#[test]
+fn a_late_success_lifts_it_and_skip_lifts_all() {
+    let refuse = Box::new(|_: &_| Some((Duration::ZERO, status(400))));
+    let mut driver = Driver::new(blocking(100), refuse);
+    driver.publish(&[("yes-a", 1), ("yes-b", 1), ("yes-a", 1)]);
+    driver.run();
+    assert_eq!(order(&driver).blocked, 2);
+    driver.late(1);
+    driver.run();
+    assert_eq!(sent(&driver), [1, 2, 3], "the next one goes, and blocks in its turn");
+    assert_eq!((order(&driver).blocked, driver.disk.cursor.counters.delivered), (2, 1));
+    let mut skip = blocking(100);
+    skip.order = skip.order.map(|order| Arc::new(OrderSettings { blocks: false, ..(*order).clone() }));
+    driver.restart(skip);
+    driver.run();
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.dead_lettered, counters.pending), (2, 0), "each is attempted once more and given up");
+}
+
+/// The first event of a key is in flight for the second time, for a minute, after its first attempt timed out.
+fn twice_in_flight() -> Driver {
+    let mut answers = 0;
+    let timed_out = move |_: &_| {
+        answers += 1;
+        let (after, answer) = if answers == 1 { (10, status(503)) } else { (60, status(200)) };
+        Some((Duration::from_secs(after), answer))
+    };
+    let mut driver = Driver::new(blocking(100), Box::new(timed_out));
+    driver.publish(&[("yes-a", 1), ("yes-a", 1)]);
+    while sent(&driver).len() < 2 {
+        driver.run_for(Duration::from_secs(1));
+    }
+    assert_eq!(sent(&driver), [1, 1]);
+    driver
+}
+
+#[test]
+fn a_late_success_waits_for_the_other_request_of_its_event_also_in_a_new_incarnation() {
+    for revived in [false, true] {
+        let mut driver = twice_in_flight();
+        driver.late(1);
+        if revived {
+            driver.revive();
+            driver.absorb(Input::Tick);
+        }
+        driver.run_for(Duration::from_secs(30));
+        assert_eq!(driver.disk.cursor.counters.delivered, 1, "the late success counts at once");
+        assert_eq!(sent(&driver), [1, 1], "the endpoint may still process the first event");
+        driver.run();
+        assert_eq!(sent(&driver), [1, 1, 2]);
+        assert_eq!(driver.disk.cursor.counters.delivered, 2);
+    }
+}
+
+/// Bytes of memory that the process uses, and its processor time.
+fn used() -> (u64, Duration) {
+    let fields = |path: &str| fs::read_to_string(path).expect("Linux has it");
+    let pages = fields("/proc/self/statm").split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let nanos = fields("/proc/thread-self/schedstat").split(' ').next().and_then(|nanos| nanos.parse().ok());
+    (4096 * pages.expect("a number"), Duration::from_nanos(nanos.expect("a number")))
+}
+
+/// What a step costs this thread.
+fn measure(what: &str, step: impl FnOnce()) {
+    let (bytes, busy) = used();
+    step();
+    let (bytes_after, busy_after) = used();
+    let grown = bytes_after.saturating_sub(bytes) >> 10;
+    println!("{what}: {:?} of processor time, {grown} KiB more memory", busy_after.saturating_sub(busy));
+}
+
+#[test]
+fn blocked_keys_cost_what_is_behind_them_and_other_keys_nothing() {
+    let keys = many(20_000, 1_000_000);
+    let blocked = keys / 100;
+    let endpoint = move |request: &OutgoingBatch| {
+        let seq = request.items[0].seq.0;
+        Some((Duration::ZERO, status(if seq <= keys as u64 && seq % 100 == 1 { 400 } else { 200 })))
+    };
+    let mut driver = Driver::new(blocking(10 * blocked), Box::new(endpoint));
+    driver.is_large();
+    // The log of the test is in memory, too.
+    measure(&format!("{keys} events of as many keys, {blocked} of which block"), || {
+        for first in (0..keys).step_by(1000) {
+            publish(&mut driver, first..first + 1000, 1);
+        }
+    });
+    let view = order(&driver);
+    assert_eq!((view.blocked, view.tracked), (blocked, blocked), "of all other keys nothing is kept");
+    assert_eq!(driver.disk.cursor.counters.delivered, (keys - blocked) as u64);
+    measure(&format!("{blocked} more events behind them"), || {
+        for first in (0..keys).step_by(100_000) {
+            publish(&mut driver, first..keys.min(first + 100_000), 100);
+        }
+    });
+    let view = order(&driver);
+    assert_eq!((view.events, view.tracked), (blocked, 2 * blocked));
+    // The former state machine stays, so that the memory of the next one is seen.
+    let former = std::mem::replace(&mut driver.core, Driver::new(blocking(1), Box::new(|_| None)).core);
+    measure("the state machine of a new process", || {
+        driver.crash();
+        driver.run();
+    });
+    drop(former);
+    assert_eq!(order(&driver), view);
+    driver.largest_write = 0;
+    measure("all of them given up", || {
+        driver.command(Command::Unblock { key: None, retry: false });
+        driver.run();
+    });
+    assert_eq!((order(&driver).blocked, order(&driver).tracked), (0, 0));
+    assert_eq!(driver.disk.cursor.counters.dead_lettered, blocked as u64);
+    assert!(driver.largest_write < 8192, "{} changes in one write", driver.largest_write);
+}
+
+fn publish(driver: &mut Driver, keys: Range<usize>, step: usize) {
+    let subjects: Vec<String> = keys.step_by(step).map(|key| format!("yes-{key}")).collect();
+    driver.publish(&subjects.iter().map(|subject| (subject.as_str(), 1)).collect::<Vec<_>>());
+    driver.run();
+}
