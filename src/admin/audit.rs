@@ -153,5 +153,6 @@ fn view(number: u64, record: AuditRecord) -> AuditEntry {
 
 /// Whether the body of a POST says what is done, and has neither events nor secrets.
 pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
-    ["/regenerateKey", "/redrive", "/purge", "/replays", "/unblock"].iter().any(|end| path.route.template.ends_with(end))
+    let telling = ["/regenerateKey", "/redrive", "/purge", "/replays", "/unblock", "/retry"];
+    telling.iter().any(|end| path.route.template.ends_with(end))
 }

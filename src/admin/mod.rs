@@ -3,7 +3,7 @@
 //! - [`arm`]: topics, domains, namespaces and event subscriptions under ARM's paths, with gridhook's own operations
 //!   ([`operate`], `test_filter`) below them;
 //! - `declare`: applies a configuration file at the start;
-//! - `replay`: sends stored events again;
+//! - `replay`: sends stored events again; `retry`: sends pending ones before they are due;
 //! - `dead_letters`: lists, redrives and purges dead letters;
 //! - [`chaos`]: fault injection, only with `chaos.enabled`;
 //! - `store`: check and backup of the running store;
@@ -51,6 +51,7 @@ pub mod operate;
 mod query;
 mod replay;
 pub mod request_id;
+mod retry;
 mod routes;
 mod server;
 mod session;

@@ -26,6 +26,7 @@ use crate::{
         delivery_history::{DeadLetterFate, HistoryEnd},
         explain::{EventState, Explanation},
         filter::FilterResult,
+        record::{LedgerEvent, LedgerLine},
     },
 };
 
@@ -73,7 +74,12 @@ impl DeliveryHistoryView {
             deleted: *deleted,
             result: history_end_name(&history.verdict).to_owned(),
             text: sentence(traced, next_attempt.as_deref()),
-            lines: history.steps.iter().map(|line| LineView::new(line, context)).collect(),
+            lines: history
+                .steps
+                .iter()
+                .enumerate()
+                .map(|(at, line)| line_view(&history.steps[..at], line, context))
+                .collect(),
             truncated: *cut,
             transformed: transformed.as_ref().and_then(|result| TransformedView::new(result.as_ref().ok()?)),
             now: explanation
@@ -94,6 +100,21 @@ impl TransformedView {
         let excerpt = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS).collect();
         Some(Self { bytes: body.len() as u64, sha256, excerpt, path_suffix: transformed.path_suffix.clone() })
     }
+}
+
+/// A line of a history, which says when an attempt was made before its time.
+fn line_view(earlier: &[LedgerLine], line: &LedgerLine, context: LineContext<'_>) -> LineView {
+    let mut view = LineView::new(line, context);
+    let next_of = |earlier: &LedgerLine| match earlier.entry.what {
+        LedgerEvent::Attempted { next, .. } if earlier.lane == line.lane => next,
+        _ => None,
+    };
+    if let LedgerEvent::Attempted { latency, .. } = line.entry.what
+        && let Some(due) = earlier.iter().rev().find_map(next_of).filter(|due| line.entry.at.before(latency) < *due)
+    {
+        view.text.push_str(&format!("; made before its time ({due}), because an operator retried it"));
+    }
+    view
 }
 
 fn is_pending(state: &EventState) -> bool {

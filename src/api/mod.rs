@@ -22,6 +22,7 @@ pub mod jobs;
 pub mod ledger;
 pub mod replay;
 pub mod resource;
+pub mod retry;
 pub mod server;
 pub mod session;
 pub mod status;

@@ -17,7 +17,7 @@ mod pending;
 
 pub use self::{
     change::{RecordChange, RedrivePage, RedrivenEvent},
-    command::{Command, CommandRefused},
+    command::{Command, CommandRefused, RetryRequest},
     counts::OutcomeCounts,
     cursor::{Counters, Cursor, FilteredOut, LaneCursor},
     endpoint::{EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},

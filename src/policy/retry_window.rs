@@ -122,6 +122,11 @@ impl RetryWindow {
         self.unwritten.left.insert(key);
     }
 
+    /// Whether this key was removed, and the removal is not in a write.
+    pub fn has_left(&self, key: DueKey) -> bool {
+        self.unwritten.left.contains(&key)
+    }
+
     /// Looks up a delivery. It scans all keys, so use it for rare cases only.
     pub fn find(&self, (lane, seq): (Lane, Seq)) -> WindowEntry {
         let is_it = |key: &&DueKey| (key.lane, key.seq) == (lane, seq);

@@ -10,6 +10,8 @@
 //!   current event, so that a poison event is identified.
 //! - There is one timer, re-armed from the core's `next_due`.
 
+mod requests;
+
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
@@ -23,16 +25,14 @@ use crate::{
     insight::event_feed::{EventFeed, FeedEvent},
     journal::{self, Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner},
     policy::{
-        CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite,
-        record::{Command, RecordChange},
-        retry::Jitter,
+        CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, record::RecordChange, retry::Jitter,
         retry_window,
     },
     subscription::{
         delivery,
         plan::DeliveryPlan,
         read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
-        shared_state::{ActorRequest, HandedOver, SharedState, SharedStateMessage, TakenMessages},
+        shared_state::{HandedOver, SharedState, SharedStateMessage, TakenMessages},
         slice::{SliceRead, filter_slice},
         spans::SettleSpans,
     },
@@ -203,30 +203,7 @@ impl SubscriptionActor {
         } else if written {
             self.core.end_write();
         }
-        // A command that is carried out in parts is answered before the next one is taken.
-        while let Some(request) = (!self.core.is_deciding()).then(|| self.shared.next_request()).flatten() {
-            let refused = match &request {
-                ActorRequest::Command(command) => self.core.refuses(*command),
-                ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
-            };
-            if let Some(why) = refused {
-                self.shared.refuse(why);
-                continue;
-            }
-            let is_ending_wait = matches!(request, ActorRequest::Command(Command::Probe | Command::Release));
-            let input = match request {
-                ActorRequest::Command(command) => {
-                    // The job begins before the core says what is to be written.
-                    self.shared.accept(self.core.next_job(command));
-                    Input::Command(command)
-                }
-                ActorRequest::Page(page) => Input::Redrive(page),
-            };
-            self.absorb(input);
-            if let Some(wait) = self.plan.endpoint_wait.as_ref().filter(|_| is_ending_wait) {
-                wait.end();
-            }
-        }
+        self.take_requests();
         for input in pulls {
             self.absorb(input);
         }
@@ -249,6 +226,8 @@ impl SubscriptionActor {
         if self.known_end.replace(end) != Some(end) {
             self.absorb(Input::Appended { end });
         }
+        // Those that waited for a command which is carried out now.
+        self.take_requests();
         if let Some(act) = self.on_recovered.take() {
             act();
         }

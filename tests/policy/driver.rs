@@ -12,7 +12,9 @@ use gridhook::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
         filter::Filter,
         outcome::{Outcome, RequestResult},
-        record::{Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
+        record::{
+            Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic,
+        },
         retry::Jitter,
         retry_window,
     },
@@ -70,6 +72,8 @@ pub(super) struct Driver {
     /// Whether a bare connection is made, and when they were tried.
     pub(super) reach: Box<dyn FnMut() -> bool>,
     pub(super) connects: Vec<Timestamp>,
+    /// Deliveries that commands moved.
+    pub(super) commanded: u64,
     /// The most changes of one write.
     pub(super) largest_write: usize,
 }
@@ -120,6 +124,7 @@ impl Driver {
             inputs: VecDeque::new(),
             reach: Box::new(|| false),
             connects: Vec::new(),
+            commanded: 0,
             largest_write: 0,
         }
     }
@@ -186,6 +191,7 @@ impl Driver {
                     let request = self.sent.get_mut(id).expect("it was sent");
                     Arc::make_mut(request).detach(*key, *order);
                 }
+                self.commanded += write.commanded.unwrap_or_default();
                 self.largest_write = self.largest_write.max(write.changes.len());
                 self.writes_left -= 1;
                 // As late as the actor learns it.

@@ -29,6 +29,7 @@ mod reach;
 mod redrive;
 mod refused;
 mod replay;
+mod retry_now;
 mod sabotage;
 mod schedule;
 mod transform;

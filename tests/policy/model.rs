@@ -33,7 +33,8 @@ use gridhook::{
         order::OrderSettings,
         outcome::{Failure, Outcome, RequestResult},
         record::{
-            ASKED, BLOCKING, Command, CommandRefused, Cursor, HELD_BACK, Health, LedgerEvent, Rate, RecordChange,
+            ASKED, BLOCKING, Command, CommandRefused, Cursor, DueKey, HELD_BACK, Health, LedgerEvent, Rate,
+            RecordChange, RetryRequest, Traffic,
             job::{Job, JobCommand, JobKind, JobState},
         },
         retry::Jitter,
@@ -185,6 +186,10 @@ struct Scenario {
     replays: BTreeMap<Lane, Replay>,
     retention: Duration,
     without_replays: bool,
+    /// Deliveries whose next attempt an operator brought forward, perhaps.
+    hurried: BTreeSet<(Lane, Seq)>,
+    /// Number of deliveries that commands moved.
+    commanded: u64,
     /// All lanes that were ever on disk.
     lanes: BTreeSet<Lane>,
     healed: bool,
@@ -287,6 +292,8 @@ impl Scenario {
             replays: BTreeMap::new(),
             retention,
             without_replays: false,
+            hurried: BTreeSet::new(),
+            commanded: 0,
             lanes: BTreeSet::new(),
             healed: false,
             promised: Vec::new(),
@@ -306,7 +313,8 @@ impl Scenario {
             12..45 => self.deliver(),
             45..59 => self.answer(),
             59..65 => self.answer_late(),
-            65..76 => self.wake(),
+            65..74 => self.wake(),
+            74..76 => self.retry(),
             76..78 => self.command_job(),
             78..86 => {
                 let micros = [1, 999_999, 10_000_000, 600_000_000, 4_000_000_000][self.dice.below(5)];
@@ -335,6 +343,23 @@ impl Scenario {
             _ => self.shelf.full.store(false, Ordering::SeqCst),
         }
         self.settle_write();
+    }
+
+    /// An operator retries deliveries now: those that are pending, or any.
+    fn retry(&mut self) {
+        let max = 1 + self.dice.below(40);
+        let from = DueKey::at([Timestamp::default(), self.clock.now()][self.dice.below(2)]);
+        let due = self.journal.reads().due_of(SUBSCRIPTION_KEY, Traffic::Own, from, max);
+        let (keys, _) = self.wait(due).expect("readable");
+        let mut keys: Vec<(Lane, Seq)> = keys.iter().map(|key| (key.lane, key.seq)).collect();
+        for _ in 0..4 {
+            let any = Seq(1 + self.dice.below(self.end().0 as usize) as u64);
+            keys.push((Lane::LIVE, any));
+        }
+        let tried_before = [Timestamp::NEVER, self.clock.now()][self.dice.below(2)];
+        let request = Input::Retry(RetryRequest { keys, tried_before });
+        // The keys may be outdated when they arrive.
+        if self.dice.below(2) == 0 { self.absorb(request) } else { self.coming.push(Coming::Input(request)) }
     }
 
     // --- events, jobs and endpoints ---
@@ -524,7 +549,9 @@ impl Scenario {
                 Input::Fetched(fetched)
             }
             Effect::ReadPending(keys) => {
-                Input::PendingRead(self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable"))
+                let mut found = self.wait(reads.pending(SUBSCRIPTION_KEY, keys)).expect("readable");
+                self.saboteur.look_up(&mut found);
+                Input::PendingRead(found)
             }
             Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
                 unreachable!("is no read")
@@ -552,6 +579,9 @@ impl Scenario {
         self.saboteur.hear(&mut input, unanswered);
         if let Input::Late { request } = &input {
             self.order.late(request);
+        }
+        if let Input::Retry(request) = &input {
+            self.hurried.extend(&request.keys);
         }
         let mut refused = false;
         if let Input::Finished { request, answer } = &input
@@ -598,8 +628,7 @@ impl Scenario {
             self.slots.remove(&request);
         }
         // While the order is recovered, outcomes and deadlines wait.
-        let all = Command::Unblock { key: None, retry: false };
-        let is_recovering = self.core.refuses(all) == Some(CommandRefused::Recovering);
+        let is_recovering = self.core.refuses_retry(now) == Some(CommandRefused::Recovering);
         for shared in self.slots.values_mut().filter(|shared| !is_recovering && shared.request.deadline <= now) {
             shared.over = true;
         }
@@ -617,6 +646,7 @@ impl Scenario {
             }
             let write = received;
             self.order.begin_write(write.commanded);
+            self.commanded += write.commanded.unwrap_or_default();
             self.write = Some((write, answer));
         }
         for effect in step.effects {
@@ -653,9 +683,12 @@ impl Scenario {
             assert!(!in_flight.contains(&key(item)), "{item:?} is in another flight, or its outcome is not durable");
             assert!(item.due.is_none_or(|due| due <= now || due == HELD_BACK), "{item:?} is early");
             assert_eq!(item.attempts, truth.attempts, "{item:?}");
+            let is_hurried = self.hurried.remove(&item.key());
             if truth.attempts == 0 {
                 truth.first = Some(now);
-            } else if let Some((first, offset)) = truth.first.zip(offset).filter(|_| item.due != Some(ASKED)) {
+            } else if let Some((first, offset)) =
+                truth.first.zip(offset).filter(|_| !matches!(item.due, Some(ASKED | HELD_BACK)) && !is_hurried)
+            {
                 let schedule = &self.settings.edition.retry.schedule;
                 let offset = offset(schedule, truth.attempts);
                 assert!(
@@ -757,7 +790,8 @@ impl Scenario {
                 LedgerEvent::Attempted { .. } | LedgerEvent::Lease(_) => continue,
                 LedgerEvent::GivenUp { reason, .. } => {
                     if self.order.blocks && !lane.is_job() {
-                        self.order.check_given_up(*reason, &entry.covers, |seq| self.truth[&(Lane::LIVE, seq)].attempts);
+                        self.order
+                            .check_given_up(*reason, &entry.covers, |seq| self.truth[&(Lane::LIVE, seq)].attempts);
                     }
                     Some("given up")
                 }
@@ -785,6 +819,7 @@ impl Scenario {
     fn check_disk(&mut self) {
         let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
         disk.check();
+        self.saboteur.remember(&disk);
         self.order.note_blocked(&disk);
         self.lanes.extend(disk.cursor.lanes.iter().map(|lane| lane.lane));
         let ended = ended_jobs(&self.shelf.memory);
@@ -919,15 +954,15 @@ impl Scenario {
 
     // --- the end ---
 
-    /// Runs to the end. Returns the lanes that were on disk.
-    fn run(mut self, steps: usize) -> BTreeSet<Lane> {
+    /// Runs to the end. Returns the lanes that were on disk, and the number of deliveries that commands moved.
+    fn run(mut self, steps: usize) -> (BTreeSet<Lane>, u64) {
         for _ in 0..steps {
             self.step();
         }
         self.heal();
         self.journal.close();
         self.writer.join();
-        self.lanes
+        (self.lanes, self.commanded)
     }
 
     /// Ends all faults. The state machine must now finish with its own wake-ups alone.
@@ -1032,12 +1067,12 @@ impl Scenario {
     }
 }
 
-fn tell(seed: u64, steps: usize) -> BTreeSet<Lane> {
+fn tell(seed: u64, steps: usize) -> (BTreeSet<Lane>, u64) {
     tell_sabotaged(seed, steps, &Arc::default())
 }
 
 /// Runs a scenario with an injected bug.
-pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> BTreeSet<Lane> {
+pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> (BTreeSet<Lane>, u64) {
     Scenario::begin(seed, saboteur).run(steps)
 }
 
@@ -1049,16 +1084,21 @@ fn every_event_ends_exactly_once_whatever_happens() {
         return;
     }
     let mut lanes: BTreeMap<Lane, u32> = BTreeMap::new();
+    let mut hurried = 0;
     for seed in 0..many(250, 5000) as u64 {
         match std::panic::catch_unwind(|| tell(seed, 400)) {
-            Ok(seen) => seen.into_iter().for_each(|lane| *lanes.entry(lane).or_default() += 1),
+            Ok((seen, commanded)) => {
+                hurried += commanded;
+                seen.into_iter().for_each(|lane| *lanes.entry(lane).or_default() += 1);
+            }
             Err(panic) => {
                 println!("STORY={seed} tells this one alone");
                 std::panic::resume_unwind(panic);
             }
         }
     }
-    println!("stories that had a lane: {lanes:?}");
+    println!("stories that had a lane: {lanes:?}; retries brought forward: {hurried}");
+    assert!(hurried > 50, "hardly a retry was brought forward: {hurried}");
     for lane in [Lane::LIVE, Lane::BACKLOG, Lane::EXPIRY, Lane::OVERFLOW, Lane::FIRST_JOB, Lane(19)] {
         assert!(lanes.get(&lane).is_some_and(|stories| *stories > 20), "hardly a story has {lane:?}: {lanes:?}");
     }

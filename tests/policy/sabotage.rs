@@ -5,21 +5,24 @@
 //! handed to a new incarnation. The program contains no code for them.
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use gridhook::{
-    event::{Event, RequestId, Seq},
+    event::{Event, Lane, RequestId, Seq},
     policy::{
         Input, SubscriptionWrite,
         order::OrderSettings,
         outcome::Outcome,
-        record::{FetchedPending, RecordChange},
+        record::{FetchedPending, PendingDelivery, RecordChange},
     },
+    simulate::SimulatedStore,
     store::{
         Batch, Family, Store, StoreError, WriteOp,
         chunk::{Chunk, LogTail},
@@ -64,6 +67,8 @@ pub(super) enum Bug {
     AdvanceTheCursorTooEarly,
     /// A delivery is counted twice.
     CountTwice,
+    /// The disk's answer about pending deliveries has some that have ended.
+    AnswerWithTheDead,
     /// A failed event does not become pending.
     ForgetToOwe,
     /// An attempt is not counted.
@@ -117,7 +122,7 @@ const ORDER_BUGS: [Bug; 6] = [
     Bug::ForgetTheBlocks,
 ];
 
-const BUGS: [Bug; 25] = [
+const BUGS: [Bug; 26] = [
     Bug::AcknowledgeBeforeSync,
     Bug::AcknowledgeWhenFull,
     Bug::TearABatch,
@@ -130,6 +135,7 @@ const BUGS: [Bug; 25] = [
     Bug::LoseADeadLetter,
     Bug::AdvanceTheCursorTooEarly,
     Bug::CountTwice,
+    Bug::AnswerWithTheDead,
     Bug::ForgetToOwe,
     Bug::ForgetAnAttempt,
     Bug::ForgetToPutAside,
@@ -153,6 +159,8 @@ pub(super) struct Saboteur {
     deeds: AtomicU32,
     /// What the store itself noticed.
     noticed: Mutex<Option<String>>,
+    /// Every delivery that was ever pending.
+    pending: Mutex<BTreeMap<(Lane, Seq), PendingDelivery>>,
 }
 
 impl Saboteur {
@@ -198,6 +206,25 @@ impl Saboteur {
                 let chunk = sealed(&[(&format!("other-{}", fetched.seq.0), 0)]).remove(0);
                 let chunk = Chunk::decode(fetched.seq, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
                 fetched.event = chunk.events().expect("sound events").into_iter().next();
+            }
+        }
+    }
+
+    /// What is pending on disk.
+    pub(super) fn remember(&self, disk: &SimulatedStore) {
+        if self.is(Bug::AnswerWithTheDead) {
+            let pending = disk.pending.iter().map(|(key, pending)| (*key, pending.clone()));
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(pending);
+        }
+    }
+
+    /// The disk's answer about pending deliveries.
+    pub(super) fn look_up(&self, found: &mut [(Lane, Seq, Option<PendingDelivery>)]) {
+        for (lane, seq, pending) in found.iter_mut().filter(|(_, _, pending)| pending.is_none()) {
+            let known = self.pending.lock().unwrap_or_else(PoisonError::into_inner).get(&(*lane, *seq)).cloned();
+            if let Some(known) = known.filter(|_| self.does(Bug::AnswerWithTheDead)) {
+                let due = known.due.after(Duration::from_secs(86_400));
+                *pending = Some(PendingDelivery { due, ..known });
             }
         }
     }

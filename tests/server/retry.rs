@@ -8,7 +8,7 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     edition::{JITTER, STEPS},
     load,
-    server::{Server, SubscriptionSpec, subscription, wait_for},
+    server::{Server, SubscriptionSpec, operator, subscription, wait_for},
     sink::{Behavior, Sink},
 };
 
@@ -212,6 +212,53 @@ fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_ho
     server.operate("bills", "other", "release");
     wait_for("the events of the released subscription", LONG, || sink.taken("/hook") == 2);
     assert_eq!(sink.ledger("/hook")["first"].len(), 1, "the subscription that was asked still waits");
+}
+
+#[test]
+fn an_operator_retries_one_pending_event_and_then_all_of_them() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    let spec = SubscriptionSpec::of(&sink.url("/hook")).also(&json!({}), &json!({"retryPolicy": {"schedule": ["1h"]}}));
+    server.subscribe("orders", "hook", &spec);
+    sink.set("/hook", Behavior::Statuses(VecDeque::from([503, 503, 503, 503])));
+    let ids: Vec<String> = ["one", "two", "three", "four"].map(str::to_owned).to_vec();
+    for id in &ids {
+        server.publish("orders", &key, &load::body(std::slice::from_ref(id), "/a"));
+    }
+    wait_for("their failures", LONG, || server.counter("orders", "hook", "pending") == 4);
+    let path = format!("{}/retry", subscription("orders", "hook"));
+    let retried = server.command("POST", &path, &json!({"sequences": [2, 99]})).json();
+    assert_eq!(retried, json!({"events": 1}));
+    wait_for("the event", LONG, || sink.taken("/hook") == 1);
+    assert_eq!(sink.ledger("/hook")["two"].len(), 2);
+    wait_for("its end", LONG, || server.counter("orders", "hook", "pending") == 3);
+    let topic = path.split("/eventSubscriptions/").next().expect("a topic");
+    let traced = operator(&server, &["trace", "two", "--topic", topic]).expect("a history");
+    assert!(traced.contains("before its time"), "{traced}");
+    // The new due times are on disk once the command is answered, also if no attempt has an outcome.
+    sink.set("/hook", Behavior::Hang);
+    let printed = operator(&server, &["subscriptions", "retry", topic, "hook"]).expect("done");
+    assert!(printed.contains("3 pending deliveries"), "{printed}");
+    server.kill_9();
+    server.assert_sound();
+    sink.set("/hook", Behavior::Answer(200));
+    server.restart();
+    wait_for("all events", LONG, || sink.taken("/hook") == 4);
+    wait_until_settled(&server, "orders", "hook");
+    assert_eq!(server.command("POST", &path, &json!({"all": true})).json(), json!({"events": 0}));
+    let printed = operator(&server, &["audit", "--search", "/retry"]).expect("a table");
+    assert!(printed.contains("sequences") && printed.contains("all"), "{printed}");
+    for (body, text) in [
+        (json!({}), "sequences"),
+        (json!({"sequences": []}), "1 to 1000"),
+        (json!({"all": true, "after": "x"}), "next"),
+    ] {
+        let refused = server.admin("POST", &path, &body);
+        assert!(refused.status == 400 && refused.text().contains(text), "{body}: {}", refused.text());
+    }
+    server.operate("orders", "hook", "hold");
+    let refused = server.admin("POST", &path, &json!({"all": true}));
+    assert!(refused.status == 409 && refused.text().contains("resume it first"), "{}", refused.text());
 }
 
 #[test]

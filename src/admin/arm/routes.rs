@@ -21,7 +21,7 @@ use crate::{
             self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
             namespaces as namespaces_doc, subscriptions as subscriptions_doc, topics as topics_doc,
         },
-        operate, replay, test_filter, trace,
+        operate, replay, retry, test_filter, trace,
     },
     control::record::topic::TopicKind,
     policy::record::{Command, job::JobCommand},
@@ -209,7 +209,7 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 ];
 
 #[rustfmt::skip]
-static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 22] = [
+static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 23] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
     ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter).or_portal()]),
@@ -233,6 +233,7 @@ static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 22] = [
     ("/hold", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Hold).await), subscriptions_doc::hold)]),
     ("/resume", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Resume).await), subscriptions_doc::resume)]),
     ("/probe", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Probe).await), subscriptions_doc::probe)]),
+    ("/retry", &[post(Access::OPERATE, on_subscription!(c, topic, name => retry::retry(c.control, topic, name, c.body).await), subscriptions_doc::retry)]),
     ("/release", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::command(c.control, topic, name, Command::Release).await), subscriptions_doc::release)]),
     ("/unblock", &[post(Access::OPERATE, on_subscription!(c, topic, name => operate::unblock(c.control, topic, name, c.body).await), subscriptions_doc::unblock)]),
 ];

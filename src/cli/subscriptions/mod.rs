@@ -22,6 +22,7 @@ use super::{
 use crate::{
     api::{
         resource::{EventSubscription, FullUrl, NamedResource},
+        retry::RetriedView,
         status::UnblockBody,
     },
     clock::Clock,
@@ -36,6 +37,7 @@ use crate::{
   gridhook subscriptions update orders billing --max-attempts 5 --time-to-live 2h
   gridhook subscriptions hold orders billing; gridhook subscriptions resume orders billing
   gridhook subscriptions probe orders billing
+  gridhook subscriptions retry orders billing --sequence 42
   gridhook subscriptions test-filter orders billing --last 100")]
 pub struct Subscriptions {
     #[command(subcommand)]
@@ -105,6 +107,14 @@ enum SubscriptionsCommand {
         /// Attempt the event once more instead of giving it up
         #[arg(long)]
         retry: bool,
+    },
+    /// Retry pending deliveries now instead of when they are due
+    Retry {
+        #[command(flatten)]
+        target: SubscriptionArgs,
+        /// Only this event, by its sequence number; repeatable
+        #[arg(long, value_name = "N")]
+        sequence: Vec<u64>,
     },
     /// Test the filter on events without sending them
     TestFilter {
@@ -184,6 +194,7 @@ impl Subscriptions {
             SubscriptionsCommand::Unblock { target, key, all: _, retry } => {
                 target.run_action("unblock", &json!(UnblockBody { key, retry }), clock).await
             }
+            SubscriptionsCommand::Retry { target, sequence } => target.retry(sequence).await,
             SubscriptionsCommand::TestFilter { test, filter } => {
                 test.run("testFilter", ("filter", filter), format::tested).await
             }
@@ -287,6 +298,25 @@ impl SubscriptionArgs {
         let (session, body) = (self.client.control.session()?, Some(body).filter(|body| !body.is_null()));
         let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), body).await?;
         self.client.print(&status, |status| format!("{}\n{}", self.name(), format::state(status, clock)))
+    }
+
+    /// Walks all parts, because the server limits the deliveries of one request.
+    async fn retry(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
+        let session = self.client.control.session()?;
+        let mut body = if sequences.is_empty() { json!({"all": true}) } else { json!({"sequences": sequences}) };
+        let mut events = 0;
+        let waits_until = loop {
+            let part: RetriedView = session.fetch(Method::POST, &self.path("/retry"), Some(&body)).await?;
+            events += part.events;
+            match part.next {
+                Some(next) => body["after"] = next.into(),
+                None => break part.waits_until,
+            }
+        };
+        let wait = waits_until.as_ref().map(|until| format!("; the endpoint is not called until {until}"));
+        let wait = wait.unwrap_or_default();
+        let printed = |_: &Value| format!("{}: {events} pending deliveries are due now{wait}", self.name());
+        Ok(self.client.printed.format(&json!({"events": events, "waitsUntil": waits_until}), printed))
     }
 }
 

@@ -53,7 +53,7 @@ use crate::{
     journal::{self, Journal},
     policy::{
         edition::Edition,
-        record::{Command, CommandRefused, Cursor, RedrivePage},
+        record::{Command, CommandRefused, Cursor, RedrivePage, RetryRequest},
     },
     store::{chunk::Chunk, keys::MetaKind},
     subscription::{CommandResult, DeliveryContext, DeliveryPlan, SharedState},
@@ -228,6 +228,19 @@ impl Registry {
         let done = child.shared.command(command);
         topic.changed();
         done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)
+    }
+
+    /// Brings retries of a subscription forward. Returns their number once they are durably due.
+    ///
+    /// # Errors
+    /// Like [`Self::command`].
+    pub async fn retry(&self, topic: &str, subscription: &str, request: RetryRequest) -> Result<u64, Error> {
+        let topic = self.known(topic)?;
+        let child = known_child(&topic, subscription)?;
+        let done = child.shared.retry(request);
+        topic.changed();
+        let result = done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)?;
+        Ok(result.events)
     }
 
     /// Passes dead letters to a redrive job of a subscription. They are durably pending when the future completes.

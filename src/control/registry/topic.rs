@@ -28,7 +28,7 @@ use crate::{
     },
     insight::event_finder::{EventSelector, ExplainAnswer, explain},
     journal::{self, CrowdedPartition, Journal},
-    policy::record::{Cursor, EndpointView},
+    policy::record::{Cursor, DueKey, EndpointView, Traffic},
     store::chunk::Chunk,
     subscription::{DeliveryPlan, QuarantinedEvents, SharedState},
     supervision::{Lifeline, LifelineHeld, Supervision, SupervisionHistory},
@@ -250,6 +250,21 @@ impl TopicHandle {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
+    }
+
+    /// Pending deliveries of a subscription in the order of their due times, and whether these are all. [`None`] if the
+    /// subscription does not exist.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn pending_from(
+        &self,
+        name: &str,
+        from: DueKey,
+        max: usize,
+    ) -> Result<Option<(Vec<DueKey>, bool)>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        self.journal.reads().due_of(child.shared.subscription_key, Traffic::Own, from, max).await.map(Some)
     }
 
     /// Supervision of its actor.

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-use crate::policy::{
-    order::OrderHash,
-    record::job::{JobCommand, JobRefused},
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::{
+        order::OrderHash,
+        record::job::{JobCommand, JobRefused},
+    },
 };
 
 /// A command of an operator.
@@ -29,6 +32,15 @@ pub enum Command {
     Job(JobCommand),
 }
 
+/// Pending deliveries that an operator wants retried now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryRequest {
+    /// The deliveries. Those that are not pending change nothing.
+    pub keys: Vec<(Lane, Seq)>,
+    /// Only those whose last attempt was made before this time.
+    pub tried_before: Timestamp,
+}
+
 /// Why a command does not apply in the current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandRefused {
@@ -42,6 +54,10 @@ pub enum CommandRefused {
     Recovering,
     /// No event blocks the key.
     NotBlocked,
+    /// Pull delivery has no retries of its own.
+    Pulled,
+    /// What is due becomes a dead letter at once.
+    DeadLettering,
     /// The job refuses it.
     Job(JobRefused),
 }
@@ -53,6 +69,11 @@ impl fmt::Display for CommandRefused {
             Self::Probing => "a probe is on its way; wait for its answer, or release the endpoint",
             Self::Held => "the subscription is held; resume it first",
             Self::Recovering => "the order of its events is being read after a start; try again in a moment",
+            Self::Pulled => "clients of pull delivery ask for the events; there is no retry to bring forward",
+            Self::DeadLettering => {
+                "the endpoint is on probation after a client error, in which events that are due become dead letters; \
+                 release the endpoint first"
+            }
             Self::NotBlocked => "no event blocks this key; only a key of ordering with onFailure block can be blocked",
             Self::Job(refused) => return refused.fmt(f),
         })

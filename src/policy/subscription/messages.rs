@@ -17,7 +17,7 @@ use crate::{
         order::{OrderHash, OrderSettings},
         outcome::RequestResult,
         record::{
-            Command, DueKey, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, Traffic,
+            Command, DueKey, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, RetryRequest, Traffic,
             lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
         },
         transform::Program,
@@ -226,6 +226,8 @@ pub enum Input {
     Durable,
     /// A command of an operator.
     Command(Command),
+    /// Pending deliveries to retry now instead of when they are due.
+    Retry(RetryRequest),
     /// A page of dead letters to send again.
     Redrive(Box<RedrivePage>),
     /// A poison event: the actor panicked repeatedly while it was the current event.

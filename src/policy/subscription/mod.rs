@@ -13,6 +13,7 @@
 //! | `in_flight` | the requests in flight |
 //! | `jobs` | replays and other jobs |
 //! | `redrive` | dead letters that are sent again |
+//! | `retry_now` | retries that an operator brings forward |
 //! | `ordering` | order by key: which events wait for an earlier one of their key |
 //! | `blocking` | order by key: events that block their key until an operator decides |
 //! | `lease`, `idle` | pull delivery: leases, and due events that no client waits for |
@@ -50,6 +51,7 @@ mod ordering;
 mod pending_write;
 mod queue;
 mod redrive;
+mod retry_now;
 mod send;
 mod settle;
 mod timers;
@@ -69,6 +71,7 @@ pub use messages::{
 use ordering::Ordering;
 use pending_write::PendingWrite;
 use queue::SendQueue;
+use retry_now::RetryNow;
 
 use crate::{
     event::{Lane, RequestId, Seq, Timestamp},
@@ -113,6 +116,7 @@ pub struct Subscription {
     excerpts: ExcerptCache,
     began: Seq,
     pending_write: PendingWrite,
+    retry: RetryNow,
     /// Deliveries that commands moved, and that no answer has told.
     commanded: u64,
 }
@@ -184,6 +188,7 @@ impl Subscription {
             excerpts: ExcerptCache::default(),
             began: cursor.began,
             pending_write: PendingWrite::recover(&cursor.filtered_out),
+            retry: RetryNow::None,
             commanded: 0,
         }
     }
@@ -209,7 +214,10 @@ impl Subscription {
             self.endpoint.connecting();
             effects.push(Effect::Connect);
         }
-        effects.extend([self.late.lookup(), self.leases.lookup()].into_iter().filter_map(Lookup::next_effect));
+        effects.extend(self.ask_for_retry());
+        if !self.is_retry_asked() {
+            effects.extend([self.late.lookup(), self.leases.lookup()].into_iter().filter_map(Lookup::next_effect));
+        }
         CoreStep { write: self.write(now), effects }
     }
 
@@ -237,8 +245,10 @@ impl Subscription {
             Input::Finished { request, answer } => self.on_finished(request, &answer, now, jitter),
             Input::Late { request } => self.on_late(request, now),
             Input::PendingRead(found) => {
-                self.on_pending_read(&found, now);
-                self.on_leases_read(&found, now);
+                if !self.on_retry_read(&found, now) {
+                    self.on_pending_read(&found, now);
+                    self.on_leases_read(&found, now);
+                }
             }
             Input::Connected(reached) => {
                 self.endpoint.connected(reached, now, jitter);
@@ -259,6 +269,7 @@ impl Subscription {
                 self.release_durable();
             }
             Input::Command(command) => self.on_command(command, now),
+            Input::Retry(request) => self.on_retry(request, now),
             Input::Redrive(page) => self.redrive_dead_letters(*page, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, jitter),
         }
@@ -268,7 +279,8 @@ impl Subscription {
     /// when the next input arrives, instead of [`Input::Durable`].
     pub fn waits_for_write(&self) -> bool {
         self.pending_write.waits()
-            || self.pending_write.is_writing() && (self.is_pulled() || self.ordering.is_some() || !self.jobs.is_empty())
+            || self.pending_write.is_writing()
+                && (self.is_pulled() || self.ordering.is_some() || !self.jobs.is_empty() || self.is_retrying())
     }
 
     /// Notes that the write in progress is durable, where nothing waits for it.
@@ -357,7 +369,7 @@ impl Subscription {
 
     /// Whether a command is not carried out completely. The next one waits.
     pub fn is_deciding(&self) -> bool {
-        self.is_unblocking()
+        self.is_unblocking() || self.is_retrying()
     }
 
     /// Bytes of events that are read and not sent.

@@ -82,6 +82,8 @@ pub(super) struct PendingWrite {
     writing: bool,
     /// Whether the write in progress has only ledger entries and the cursor, so that nothing follows from its end.
     is_quiet: bool,
+    /// Whether nothing may be written, because the disk is asked what it has.
+    frozen: bool,
 }
 
 impl PendingWrite {
@@ -203,18 +205,23 @@ impl PendingWrite {
     pub(super) fn is_ahead(&self) -> bool {
         let runs = || self.ranges.iter().map(|(_, _, runs)| runs.len()).sum::<usize>();
         let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
-        self.writing && (full || runs() >= RUNS_MAX)
+        (self.writing || self.frozen) && (full || runs() >= RUNS_MAX)
     }
 
     /// When there is something to write if nothing happens before.
     pub(super) fn wakes(&self) -> Option<Timestamp> {
-        self.filtered_since.filter(|_| !self.writing).map(|since| since.after(FILTERED_WAIT))
+        self.filtered_since.filter(|_| !self.writing && !self.frozen).map(|since| since.after(FILTERED_WAIT))
     }
 
     /// Whether there is something to write now. Never while a write is in progress.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let filtered = self.filtered_count >= FILTERED_MAX || self.wakes().is_some_and(|at| at <= now);
-        !self.writing && (self.cursor || filtered || !self.changes.is_empty())
+        !self.writing && !self.frozen && (self.cursor || filtered || !self.changes.is_empty())
+    }
+
+    /// Starts or ends a time in which nothing is written.
+    pub(super) fn freeze(&mut self, frozen: bool) {
+        self.frozen = frozen;
     }
 
     /// Whether a write is in progress.

@@ -1,4 +1,4 @@
-//! Operators' commands and pages of dead letters, and their replies.
+//! Operators' commands, retries that are brought forward and pages of dead letters, and their replies.
 //!
 //! A reply belongs to a write, not to an incarnation. What the core has taken and not written is lost with its
 //! incarnation: the next one takes the commands again. The write that contains a command answers it, whichever
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::SharedState;
 use crate::{
     event::Lane,
-    policy::record::{Command, CommandRefused, RedrivePage},
+    policy::record::{Command, CommandRefused, RedrivePage, RetryRequest},
 };
 
 /// The result of a command.
@@ -31,6 +31,8 @@ type CommandReply = oneshot::Sender<Result<CommandResult, CommandRefused>>;
 pub(in crate::subscription) enum ActorRequest {
     /// An operator's command.
     Command(Command),
+    /// Pending deliveries to retry now.
+    Retry(RetryRequest),
     /// Dead letters for a redrive job.
     Page(Box<RedrivePage>),
 }
@@ -117,13 +119,23 @@ impl SharedState {
         answer
     }
 
+    /// Passes pending deliveries that are to be retried now. The answer arrives once they are durably due, or at once if
+    /// that is refused.
+    pub fn retry(&self, request: RetryRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+        let mut inner = self.lock();
+        let answer = inner.commands.push(ActorRequest::Retry(request));
+        inner.wake();
+        answer
+    }
+
     /// Takes the next request. Its answer follows from [`SharedState::accept`] or [`SharedState::refuse`].
     pub(in crate::subscription) fn next_request(&self) -> Option<ActorRequest> {
         let queue = &mut self.lock().commands;
         let next = queue.waiting.get_mut(queue.taken)?;
         queue.taken += 1;
-        match next.request {
-            Some(ActorRequest::Command(command)) => Some(ActorRequest::Command(command)),
+        match &next.request {
+            Some(ActorRequest::Command(command)) => Some(ActorRequest::Command(*command)),
+            Some(ActorRequest::Retry(request)) => Some(ActorRequest::Retry(request.clone())),
             Some(ActorRequest::Page(_)) | None => next.request.take(),
         }
     }

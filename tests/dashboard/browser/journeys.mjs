@@ -229,6 +229,26 @@ await scene({
     await until('the replay to be there', async () => (await server.ask('GET', `${subscriptionId('orders', 'legacy')}/replays`)).value.some((job) => job.kind === 'replay'));
   },
 
+  async 'retry now: one event by mouse, all that wait by keyboard'() {
+    await server.subscribe('orders', 'later', `${hook}/store`, { properties: { retryPolicy: { schedule: ['1h'] } } });
+    await server.publish('orders', ['x', 'y', 'z'].map((id) => ({ id: `later-${id}` })));
+    await until('the failures', async () => (await status('later')).counters.pending === 3);
+    answers.store = 200;
+    await page.evaluate((next) => (location.hash = next), hash('event', { topic: orders, id: 'later-y' }));
+    await main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click();
+    await page.getByText('gridhook subscriptions retry orders later --sequence').waitFor();
+    await until('the event to arrive', () => received.store.filter((one) => one === 'later-y').length === 2);
+    check(received.store.length === 4, `others were sent, too: ${received.store}`);
+    await main().getByRole('region', { name: 'later' }).getByRole('link', { name: 'later' }).click();
+    await heading('later');
+    await settled(page);
+    await tabTo(button('Retry now'), 'Shift+Tab');
+    await press('Enter');
+    await until('the other events to arrive', () => received.store.length === 6);
+    await button('Retry now').waitFor({ state: 'detached' });
+    watch.problems = watch.problems.filter((one) => !/status of 40[04]/.test(one));
+  },
+
   async 'keyboard: the refresh pauses, and keeps what is open and where the focus is'() {
     await page.evaluate((next) => (location.hash = next), hash('subscription', { id: subscriptionId('orders', 'billing') }));
     await heading('billing');

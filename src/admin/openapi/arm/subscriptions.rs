@@ -17,6 +17,7 @@ use crate::{
         ledger::LedgerPageView,
         replay::{DryRun, JobView, ReplayBody},
         resource::FullUrl,
+        retry::{RetriedView, RetryBody},
         status::{SubscriptionStatusView, UnblockBody},
         transform_test::TransformTestReport,
     },
@@ -197,6 +198,19 @@ pub(in crate::admin) fn unblock(route: &Route, schemas: &mut SchemaRegistry) -> 
     let body = schemas.of::<UnblockBody>();
     let what = "Decide about the events that block their order key; 409 if none does";
     command(draft(route, "unblock", what).body(false, &body, json!({"key": "orders/1"})), schemas)
+}
+
+pub(in crate::admin) fn retry(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let body = schemas.of::<RetryBody>();
+    let summary = "Retry pending deliveries now, all of them a part at a time; 409 if the event subscription is held";
+    draft(route, "retry", summary)
+        .body(true, &body, json!({"all": true}))
+        .answer(
+            200,
+            "The number of retries that are brought forward; `next` is the start of the rest",
+            &schemas.of::<RetriedView>(),
+        )
+        .errors(&CHANGING, &error())
 }
 
 fn command(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {

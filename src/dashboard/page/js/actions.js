@@ -1,6 +1,6 @@
 // What an operator does: each action with its question, its command and what came of it.
-import { call, pathOf, post } from './api.js';
-import { command, splitId, topicArgument } from './format.js';
+import { call, parts, pathOf, post } from './api.js';
+import { command, num, splitId, topicArgument } from './format.js';
 import { changed } from './poll.js';
 import { ask, tell } from './ui.js';
 
@@ -63,6 +63,18 @@ export async function operateAll(action, ids) {
   tell(text, { kind: failed ? 'warn' : 'ok', line: ids.length === 1 ? actionLine(action.verb, ids[0]) : undefined });
   changed();
   return results;
+}
+
+/** Retries the pending deliveries of these events now, or of all events. */
+export function retry(id, sequences = []) {
+  const { topic, name } = splitId(id);
+  const work = async () => {
+    let events = 0;
+    for await (const part of /** @type {AsyncGenerator<import('./openapi').components['schemas']['Retried']>} */ (parts(`${pathOf(id)}/retry`, sequences.length > 0 ? { sequences: sequences.map(Number) } : { all: true }))) events += Number(part.events);
+    return events;
+  };
+  const line = command('subscriptions', 'retry', topicArgument(topic), name, ...sequences.flatMap((one) => ['--sequence', one]));
+  return run(work, (events) => `${num(events)} pending deliveries of ${name} are due now`, line);
 }
 
 /** Deletes a topic or an event subscription, once its name was typed. */

@@ -1,5 +1,5 @@
 // One event: what became of it, for each event subscription, and why. Without one: find it.
-import { run } from '../actions.js';
+import { retry, run } from '../actions.js';
 import { may, get, pathOf, post, withQuery } from '../api.js';
 import { command, millis, num, shortName, subscriptionId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
@@ -99,6 +99,7 @@ function History({ topic, event, history }) {
       ${history.deleted ? html`<b>${history.subscription}</b> <span class="faint">(deleted)</span>` : html`<a data-open href=${link('subscription', { id })}><b>${history.subscription}</b></a>`}
       <span>${history.text}</span>
       ${may('operate') && !history.deleted && html`<button type="button" class="small" title=${line} onClick=${replay}>Replay just this one</button>`}
+      ${may('operate') && history.result === 'pending' && html`<button type="button" class="small" onClick=${() => retry(id, [event.sequence])}>Retry now</button>`}
       ${open && !history.deleted && html`<button type="button" class="small" aria-expanded=${isForecast} onClick=${() => forecast(!isForecast)}>Why it waits, and when it is tried</button>`}
     </div>
     <ol class="timeline">

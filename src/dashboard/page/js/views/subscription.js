@@ -1,5 +1,5 @@
 // One event subscription: how its endpoint is, what was counted, its attempts, and what an operator may do.
-import { ACTIONS, actionLine, operate, remove, unblock } from '../actions.js';
+import { ACTIONS, actionLine, operate, remove, retry, unblock } from '../actions.js';
 import { isPortal, may, get, pathOf } from '../api.js';
 import { nextStep } from '../causes.js';
 import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
@@ -36,6 +36,7 @@ export default function Subscription() {
   return html`
     <${Head} title=${name} crumbs=${[['Topics', link('topics')], [shortName(topic), link('topic', { id: topic })]]}>
       ${may('operate') && offered.map((verb) => html`<button type="button" key=${verb} title=${`${ACTIONS[verb].about}: ${actionLine(verb, id)}`} onClick=${() => operate(ACTIONS[verb], id)}>${ACTIONS[verb].name}</button>`)}
+      ${may('operate') && data?.counters.pending > 0 && !data.heldBy && resource.data?.properties.deliveryConfiguration?.deliveryMode !== 'Queue' && html`<button type="button" title="Send pending events now instead of when they are due" onClick=${() => retry(id)}>Retry now</button>`}
       ${may('read') && html`<a href=${link('tail', { topic, subscription: name })}>Live tail</a>`}
       <a href=${link('filter', { id })}>Filter bench</a>
       ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>Replay …</button>`}

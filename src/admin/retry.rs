@@ -1,0 +1,89 @@
+//! `POST …/retry`: pending deliveries are sent now instead of when they are due, given ones or all of them, in parts.
+
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use tracing::info;
+
+use super::{
+    AdminError, Control,
+    arm::{no_subscription, path::TopicPath, topic},
+    model::{InvalidRequest, parse, read},
+};
+use crate::{
+    api::retry::{RetriedView, RetryBody},
+    control::registry::{self, SubscriptionStatus},
+    event::{Lane, Seq, Timestamp},
+    policy::record::{BLOCKING, DueKey, Health, RetryRequest},
+};
+
+/// Maximum deliveries of one request.
+const DELIVERIES_MAX: usize = 1_000;
+
+/// `POST …/retry`.
+pub(super) async fn retry(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, AdminError> {
+    let topic = topic(control, path)?;
+    let now = control.clock.now();
+    let RetryBody { all, sequences, after } = read(parse(body)?)?;
+    let (request, next) = match (all, sequences) {
+        (true, None) => {
+            let first = || (DueKey::at(now.after(Duration::from_micros(1))), now);
+            let (from, started) = after.as_deref().map(position).transpose()?.unwrap_or_else(first);
+            let page = topic.pending_from(name, from, DELIVERIES_MAX).await.map_err(registry::Error::from)?;
+            let (mut keys, is_end) = page.ok_or_else(|| no_subscription(path, name))?;
+            // Those that wait for another event of their order key are last.
+            let waiting = keys.partition_point(|key| key.due < BLOCKING);
+            let is_end = is_end || waiting < keys.len();
+            keys.truncate(waiting);
+            let next = keys.last().filter(|_| !is_end).map(|last| text(last, started));
+            (RetryRequest { keys: keys.iter().map(|key| (key.lane, key.seq)).collect(), tried_before: started }, next)
+        }
+        (false, Some(sequences)) if (1..=DELIVERIES_MAX).contains(&sequences.len()) && after.is_none() => {
+            let lanes = |seq: u64| [Lane::LIVE, Lane::BACKLOG].map(|lane| (lane, Seq(seq)));
+            let keys = sequences.into_iter().flat_map(lanes).collect();
+            (RetryRequest { keys, tried_before: Timestamp::NEVER }, None)
+        }
+        _ => {
+            let problem =
+                format!("selects nothing; allowed are \"all\": true, or \"sequences\" of 1 to {DELIVERIES_MAX} events");
+            return Err(InvalidRequest::new("the body", problem).into());
+        }
+    };
+    let events = control.registry.retry(&path.key(), name, request).await?;
+    let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
+    let waits_until = wait_of(&status).filter(|until| control.clock.now() < *until).map(|until| until.to_string());
+    info!(topic = path.key(), subscription = name, events, "retries brought forward");
+    Ok(HttpResponse::Ok().json(RetriedView { events, next, waits_until }))
+}
+
+/// Until when the endpoint is not called.
+fn wait_of(SubscriptionStatus { cursor, .. }: &SubscriptionStatus) -> Option<Timestamp> {
+    match cursor.health {
+        Health::Suspended { until, .. } => Some(until),
+        Health::Healthy { .. } | Health::Probing { .. } => cursor.pace.not_before,
+    }
+}
+
+/// The position behind a key, and the time of the first part, as the response has them.
+fn text(DueKey { due, lane, seq }: &DueKey, started: Timestamp) -> String {
+    format!("{}-{}-{}-{}", due.0, lane.0, seq.plus(1).0, started.0)
+}
+
+fn position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
+    let parts: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
+    let lane = |lane: u64| u16::try_from(lane).map(Lane).ok();
+    let found = match parts.as_deref() {
+        Ok(&[due, of, seq, started]) => {
+            lane(of).map(|lane| (DueKey { due: Timestamp(due), lane, seq: Seq(seq) }, Timestamp(started)))
+        }
+        Ok(_) | Err(_) => None,
+    };
+    found.ok_or_else(|| {
+        InvalidRequest::new("after", format!("is \"{}\"; allowed is `next` of a response", text.escape_debug()))
+    })
+}

@@ -1,0 +1,33 @@
+//! Retries that an operator brings forward.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Selection of pending deliveries.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = Retry)]
+pub struct RetryBody {
+    /// Whether to retry all pending deliveries, a part at a time.
+    #[serde(default)]
+    pub all: bool,
+    /// Sequence numbers of the events to retry, at most 1,000.
+    pub sequences: Option<Vec<u64>>,
+    /// `next` of the previous response.
+    pub after: Option<String>,
+}
+
+/// Retries that are brought forward.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Retried)]
+pub struct RetriedView {
+    /// Number of deliveries that were not due, and are now.
+    pub events: u64,
+    /// Start of the rest; missing at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Until when the endpoint is not called; missing if it may be called now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_until: Option<String>,
+}

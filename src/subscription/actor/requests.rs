@@ -1,0 +1,38 @@
+//! Operators' requests to a subscription, on their way from the shared state to the core.
+
+use super::SubscriptionActor;
+use crate::{
+    policy::{Input, record::Command},
+    subscription::shared_state::ActorRequest,
+};
+
+impl SubscriptionActor {
+    /// Takes operators' requests. One that is carried out in parts is answered before the next one is taken.
+    pub(super) fn take_requests(&mut self) {
+        while let Some(request) = (!self.core.is_deciding()).then(|| self.shared.next_request()).flatten() {
+            let refused = match &request {
+                ActorRequest::Command(command) => self.core.refuses(*command),
+                ActorRequest::Retry(_) => self.core.refuses_retry(self.context.clock.now()),
+                ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
+            };
+            if let Some(why) = refused {
+                self.shared.refuse(why);
+                continue;
+            }
+            let is_ending_wait = matches!(request, ActorRequest::Command(Command::Probe | Command::Release));
+            let input = match request {
+                ActorRequest::Command(command) => {
+                    // The job begins before the core says what is to be written.
+                    self.shared.accept(self.core.next_job(command));
+                    Input::Command(command)
+                }
+                ActorRequest::Retry(request) => Input::Retry(request),
+                ActorRequest::Page(page) => Input::Redrive(page),
+            };
+            self.absorb(input);
+            if let Some(wait) = self.plan.endpoint_wait.as_ref().filter(|_| is_ending_wait) {
+                wait.end();
+            }
+        }
+    }
+}
