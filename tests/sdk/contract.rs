@@ -22,7 +22,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
     unsupported_method,allow_header_conformance,ignored_auth";
 
 /// Both together took 90 s on two cores.
-const RUN: Duration = Duration::from_secs(300);
+const RUN: Duration = Duration::from_secs(600);
 
 /// Wrong tokens are shown to every operation, which would slow the run down as it does thieves.
 const SETTINGS: [(&str, &str); 3] =
@@ -43,6 +43,8 @@ fn schemathesis(stage: &Stage, known: bool) -> Command {
     program.args(["--exclude-path", "/chaos/writes"]);
     // A stream of server-sent events has no end.
     program.args(["--exclude-path", "/tail"]);
+    // A simulation computes for seconds, on a machine with other work for more than the ten that are usual.
+    program.args(["--request-timeout", "60"]);
     program.args(["--seed", SEED, "--max-examples", EXAMPLES, "--warnings", "off", "--no-color"]);
     if known {
         // What is there is to be there for the next operation.
