@@ -172,7 +172,7 @@ async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {
     }
     for glance in topic.glances() {
         let known = glance.backlog + glance.in_flight as u64 + glance.counters.passed;
-        assert!(known > 0, "{} is shown as settled", glance.record.name);
+        assert!(known > 0, "{} is shown as settled", glance.record().name);
     }
 }
 

@@ -97,7 +97,7 @@ impl Control {
             let mut of_topic = Sample::default();
             of_topic.counters[0] = topic.taken().count;
             for (glance, times) in topic.glances_with_response_times() {
-                let who = SubscriptionKey { partition: topic.partition(), subscription: glance.record.number };
+                let who = SubscriptionKey { partition: topic.partition(), subscription: glance.number() };
                 let sample = sample_of(&glance, &times);
                 // An event subscription publishes nothing: its first counter is of events that matched.
                 add(&mut of_topic, &sample, 1);

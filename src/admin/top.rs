@@ -4,8 +4,8 @@
 //! state: no actor receives a message. The store is read only for the age of the oldest unread events of listed ones.
 
 use std::{
-    cmp::Ordering,
-    collections::HashMap,
+    cmp::{Ordering, Reverse},
+    collections::{BinaryHeap, HashMap},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -19,7 +19,10 @@ use crate::{
         status::HealthView,
         top::{TopLine, TopReport},
     },
-    control::registry::{self, SubscriptionGlance, TopicHandle},
+    control::{
+        record::topic::TopicKind,
+        registry::{self, SubscriptionGlance, TopicHandle},
+    },
     event::{PartitionId, SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
     store::chunk::LogTail,
@@ -134,11 +137,7 @@ struct SubscriptionSample<'a> {
 
 impl SubscriptionSample<'_> {
     fn key(&self) -> SubscriptionKey {
-        SubscriptionKey { partition: self.topic.partition(), subscription: self.figures.record.number }
-    }
-
-    fn name(&self) -> &str {
-        self.figures.record.name.as_str()
+        SubscriptionKey { partition: self.topic.partition(), subscription: self.figures.number() }
     }
 
     /// The largest comes first; equal ones are in the order of topics and names.
@@ -168,7 +167,7 @@ impl SubscriptionSample<'_> {
     }
 
     fn is_wanted(&self, query: &TopQuery) -> bool {
-        let SubscriptionGlance { record, health, held, .. } = &self.figures;
+        let SubscriptionGlance { health, held, .. } = &self.figures;
         let has_health = query.health.is_none_or(|wanted| match (wanted, health) {
             (HealthFilter::Held, _) => held.is_some(),
             (HealthFilter::Healthy, Health::Healthy { .. }) => held.is_none(),
@@ -179,14 +178,13 @@ impl SubscriptionSample<'_> {
             _ => false,
         });
         // The query of an endpoint may be secret, so it is not searched.
-        let address = || record.webhook.endpoint_url.split(['?', '#']).next().unwrap_or_default();
-        let is_found = |text: &String| contains(record.name.as_str(), text) || contains(address(), text);
+        let is_found = |text: &String| {
+            let record = self.figures.record();
+            let address = || record.webhook.endpoint_url.split(['?', '#']).next().unwrap_or_default();
+            contains(record.name.as_str(), text) || contains(address(), text)
+        };
         has_health && query.search.as_ref().is_none_or(is_found)
     }
-}
-
-fn lower_case(text: &str) -> impl Iterator<Item = u8> {
-    text.bytes().map(|byte| byte.to_ascii_lowercase())
 }
 
 /// Whether `text` contains `part`, which is in lower case.
@@ -208,14 +206,16 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let window = control.samples.rate(&mut all, now);
     let permissions = Permissions::of(&request)?;
     if !permissions.sees_everything() {
-        all.retain(|one| permissions.sees(&control, &one.topic.record(), &one.figures.record));
+        all.retain(|one| permissions.sees(&control, &one.topic.record(), &one.figures.record()));
     }
     let mut report = TopReport::of(&all, window, now);
     if let Some(topic) = &query.topic {
         let (partition, domain_topic) = tail::topic_of(&control, topic)?;
         let is_of = |one: &SubscriptionSample<'_>| {
-            let of = one.figures.record.filter.domain_topic.as_deref();
-            let is_of_domain_topic = |wanted: &str| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted));
+            let is_of_domain_topic = |wanted: &str| {
+                let record = one.figures.record();
+                record.filter.domain_topic.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(wanted))
+            };
             one.topic.partition() == partition && domain_topic.as_deref().is_none_or(is_of_domain_topic)
         };
         all.retain(is_of);
@@ -230,12 +230,13 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
 
 /// The places of the first ones in an order, at most `max`. Ranks are computed once for each: there are thousands.
 fn places(all: &[SubscriptionSample<'_>], by: SortOrder, max: usize) -> Vec<usize> {
+    if by == SortOrder::Name {
+        return places_by_name(all, max);
+    }
     let mut ranks: Vec<([f64; 3], usize)> = all.iter().map(|one| one.rank(by)).zip(0..).collect();
-    let name = |place: usize| lower_case(all[place].name());
     let order = |(a, at): &([f64; 3], usize), (b, other): &([f64; 3], usize)| {
         let ranks = b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then);
-        let names = || if by == SortOrder::Name { name(*at).cmp(name(*other)) } else { Ordering::Equal };
-        ranks.then_with(names).then(at.cmp(other))
+        ranks.then(at.cmp(other))
     };
     if ranks.len() > max {
         ranks.select_nth_unstable_by(max - 1, order);
@@ -243,6 +244,29 @@ fn places(all: &[SubscriptionSample<'_>], by: SortOrder, max: usize) -> Vec<usiz
     }
     ranks.sort_unstable_by(order);
     ranks.into_iter().map(|(_, place)| place).collect()
+}
+
+/// The places of the first ones by name. Those of a topic are in this order already, except for a domain, whose keys begin with
+/// a topic; so few of the names are read.
+fn places_by_name(all: &[SubscriptionSample<'_>], max: usize) -> Vec<usize> {
+    let name = |place: usize| all[place].figures.record().name.key();
+    let (mut runs, mut heads, mut end) = (Vec::new(), BinaryHeap::new(), 0);
+    for run in all.chunk_by(|a, b| std::ptr::eq(a.topic, b.topic)) {
+        let mut places: Vec<usize> = (end..end + run.len()).collect();
+        end += run.len();
+        if run[0].topic.record().kind() == TopicKind::Domain {
+            places.sort_by_cached_key(|place| name(*place));
+        }
+        let mut places = places.into_iter();
+        heads.extend(places.next().map(|first| Reverse((name(first), first, runs.len()))));
+        runs.push(places);
+    }
+    let mut found = Vec::new();
+    while let Some(Reverse((_, place, run))) = heads.pop().filter(|_| found.len() < max) {
+        found.push(place);
+        heads.extend(runs[run].next().map(|next| Reverse((name(next), next, run))));
+    }
+    found
 }
 
 impl TopQuery {
@@ -266,8 +290,9 @@ impl TopQuery {
 
 impl SubscriptionSample<'_> {
     async fn to_line(&self, now: Timestamp) -> Result<TopLine, AdminError> {
-        let SubscriptionGlance { record, counters, health, held, next_due, concurrency, backlog, unread, in_flight } =
+        let SubscriptionGlance { counters, health, held, next_due, concurrency, backlog, unread, in_flight, .. } =
             &self.figures;
+        let record = self.figures.record();
         let oldest = match unread {
             Some(seq) => self.topic.appended_at(*seq).await.map_err(registry::Error::from)?,
             None => None,

@@ -37,6 +37,7 @@ pub use self::{
     view::SubscriptionState,
 };
 use crate::{
+    control::record::subscription::SubscriptionRecord,
     event::{Incarnation, Lane, RequestId, Seq, SubscriptionKey},
     journal::{self, LogSlice},
     policy::{
@@ -167,6 +168,11 @@ impl SharedState {
     /// The current plan.
     pub fn plan(&self) -> Arc<DeliveryPlan> {
         Arc::clone(&self.lock().plan)
+    }
+
+    /// The record of the current plan.
+    pub fn record(&self) -> Arc<SubscriptionRecord> {
+        Arc::clone(&self.lock().plan.record)
     }
 
     /// Replaces the plan. The next incarnation uses it.

@@ -3,6 +3,8 @@
 use gridhook::metrics::history::{History, RESOLUTIONS, Sample, Step};
 use proptest::{collection::vec, prelude::*};
 
+use crate::support::process;
+
 /// A sample with this first counter and this first gauge.
 fn sample(counter: u64, gauge: u64) -> Sample {
     Sample { counters: [counter, 0, 0, 0], gauges: [gauge, 0], ..Sample::default() }
@@ -17,6 +19,41 @@ fn rises(history: &History<u8>, resolution: usize) -> Vec<Option<u32>> {
 fn last(history: &History<u8>, resolution: usize, count: usize) -> Vec<Option<u32>> {
     let all = rises(history, resolution);
     all[all.len() - count..].to_vec()
+}
+
+/// Measured in a process of its own, as other tests allocate meanwhile.
+#[test]
+fn the_history_of_all_scopes_stays_within_its_budget_of_memory() {
+    const SCOPES: usize = 301;
+    const HISTORIES: usize = 8;
+    if std::env::var_os("GRIDHOOK_MEASURED").is_none() {
+        let name = "metrics::history::the_history_of_all_scopes_stays_within_its_budget_of_memory";
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+        let out = child.args([name, "--exact", "--nocapture"]).env("GRIDHOOK_MEASURED", "1").output().expect("it runs");
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(
+            out.status.success() && said.contains("bytes a history"),
+            "{said}{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        print!("{said}");
+        return;
+    }
+    let own = || process::anonymous(std::process::id());
+    let before = own();
+    let histories: Vec<History<(u32, u32)>> = (0..HISTORIES)
+        .map(|_| {
+            let mut history = History::default();
+            for minute in 0..1_500 {
+                history.sample(minute * 60, (0..SCOPES as u32).map(|scope| ((scope, 0), sample(minute, minute))));
+            }
+            history
+        })
+        .collect();
+    let each = (own() - before) / HISTORIES as u64;
+    println!("{each} bytes a history, {} computed", History::<(u32, u32)>::bytes(SCOPES));
+    assert!((2_000_000..=5_000_000).contains(&each), "{each} bytes");
+    assert!(histories.iter().all(|history| history.steps(&(300, 0), 2).is_some()));
 }
 
 #[test]

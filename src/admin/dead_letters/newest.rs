@@ -130,7 +130,7 @@ fn candidates(control: &Control, query: &NewestQuery) -> Result<Candidates, Admi
             continue;
         }
         for glance in topic.glances() {
-            let record = glance.record;
+            let record = glance.record();
             let of = record.filter.domain_topic.as_deref();
             let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
             let is_of = wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));

@@ -46,8 +46,8 @@ pub struct SubscriptionCensus {
 /// The figures of a subscription that a list of thousands shows.
 #[derive(Clone, Debug)]
 pub struct SubscriptionGlance {
-    /// Its record.
-    pub record: Arc<SubscriptionRecord>,
+    /// Its handle. The record is read from there by need, because it is in memory of its own, far from the figures.
+    child: Arc<SubscriptionHandle>,
     /// Outcomes of published events.
     pub counters: Counters,
     /// The endpoint's health.
@@ -66,25 +66,36 @@ pub struct SubscriptionGlance {
     pub in_flight: usize,
 }
 
+impl SubscriptionGlance {
+    /// Its number.
+    pub fn number(&self) -> SubscriptionId {
+        self.child.number()
+    }
+
+    /// Its record.
+    pub fn record(&self) -> Arc<SubscriptionRecord> {
+        self.child.shared.record()
+    }
+}
+
 impl TopicHandle {
     /// All subscriptions at a glance, by the key of their records.
     pub fn glances(&self) -> Vec<SubscriptionGlance> {
-        self.glances_of(&self.children())
+        self.glances_of(self.children())
     }
 
-    fn glances_of(&self, children: &[Arc<SubscriptionHandle>]) -> Vec<SubscriptionGlance> {
+    fn glances_of(&self, children: Vec<Arc<SubscriptionHandle>>) -> Vec<SubscriptionGlance> {
         let end = self.log_end();
-        let glance = |child: &Arc<SubscriptionHandle>| {
-            let (record, in_flight) = (Arc::clone(&child.shared.plan().record), child.shared.in_flight());
-            child.shared.read_state(|state| {
+        let glance = |child: Arc<SubscriptionHandle>| {
+            let in_flight = child.shared.in_flight();
+            let (backlog, unread, next_due, concurrency, counters, health, held) = child.shared.read_state(|state| {
                 let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
-                let next_due = state.cursor.next_retry();
                 let Cursor { counters, health, held, .. } = state.cursor;
-                let concurrency = state.endpoint.concurrency;
-                SubscriptionGlance { record, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
-            })
+                (backlog, unread, state.cursor.next_retry(), state.endpoint.concurrency, counters, health, held)
+            });
+            SubscriptionGlance { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
         };
-        children.iter().map(glance).collect()
+        children.into_iter().map(glance).collect()
     }
 
     /// The jobs that have not ended, with the record of their subscription.
@@ -100,8 +111,8 @@ impl TopicHandle {
     /// All subscriptions at a glance with their response times by range since the process started.
     pub fn glances_with_response_times(&self) -> Vec<(SubscriptionGlance, Vec<u64>)> {
         let children = self.children();
-        let times = children.iter().map(|child| child.shared.response_times());
-        self.glances_of(&children).into_iter().zip(times).collect()
+        let times: Vec<_> = children.iter().map(|child| child.shared.response_times()).collect();
+        self.glances_of(children).into_iter().zip(times).collect()
     }
 
     /// All subscriptions, by the key of their records.

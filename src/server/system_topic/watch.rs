@@ -85,7 +85,7 @@ impl Watch {
         let mut found = HashMap::new();
         for topic in registry.topics() {
             for glance in topic.glances() {
-                let key = SubscriptionKey { partition: topic.partition(), subscription: glance.record.number };
+                let key = SubscriptionKey { partition: topic.partition(), subscription: glance.number() };
                 let seen = Reported { state: EndpointState::of(&glance), dead_lettered: glance.counters.dead_lettered };
                 // Dead letters of an earlier process were reported by it.
                 let last = match &before {
@@ -93,7 +93,7 @@ impl Watch {
                     None => Reported { dead_lettered: seen.dead_lettered, ..Reported::default() },
                 };
                 let report =
-                    |event_type, data| events.report_subscription(event_type, &topic.record(), &glance.record, data);
+                    |event_type, data| events.report_subscription(event_type, &topic.record(), &glance.record(), data);
                 if seen.state != last.state {
                     report(seen.state.event_type(), description(&glance));
                 }
