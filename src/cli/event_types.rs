@@ -39,7 +39,7 @@ pub struct EventTypes {
 enum EventTypesCommand {
     /// List the event types of a topic
     List {
-        /// Topic: NAME, domains/NAME or a resource id
+        /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id
         topic: ResourceName,
         #[command(flatten)]
         client: ClientArgs,
@@ -66,7 +66,7 @@ enum EventTypesCommand {
 
 #[derive(Debug, Args)]
 struct EventTypeArgs {
-    /// Topic: NAME, domains/NAME or a resource id
+    /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id
     topic: ResourceName,
     /// Event type, such as Order.Placed
     event_type: String,

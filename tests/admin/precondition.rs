@@ -104,7 +104,9 @@ fn these_are_all_resources_of_the_table() {
     // The kinds of resources in a path, such as `domains/topics`.
     let kinds = |path: &str| path.split('/').skip(7).step_by(2).collect::<Vec<_>>().join("/");
     let mut known: Vec<String> = resources().iter().map(|(path, ..)| kinds(path)).collect();
-    known.extend(["domains/eventSubscriptions", "domains/eventTypes"].map(str::to_owned));
+    known.extend(
+        ["domains/eventSubscriptions", "domains/eventTypes", "namespaces/topics/eventTypes"].map(str::to_owned),
+    );
     let puts = ROUTES.iter().filter(|route| route.operations.iter().any(|operation| operation.method == "PUT"));
     for route in puts.filter(|route| !["systemTopics/", "partner"].iter().any(|other| route.template.contains(other))) {
         let nested =

@@ -28,6 +28,46 @@ fn say(server: &Server, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn a_namespace_topic_has_event_types_of_its_own() {
+    let mut server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hot.json");
+    let schema = json!({"type": "object", "properties": {"degrees": {"type": "number"}}, "required": ["degrees"]});
+    let hot = json!({"versions": {"1": {"schema": schema, "examples": [{"degrees": 40}]}}});
+    std::fs::write(&path, hot.to_string()).expect("a file");
+    let body = path.to_str().expect("text");
+    say(&server, &["topics", "create", "namespaces/plant"]);
+    let topic = "namespaces/plant/topics/heat";
+    say(&server, &["topics", "create", topic, "--schema-validation", "refuse"]);
+    say(&server, &["event-types", "put", topic, "Too.Hot", "--body", body]);
+    let token = say(&server, &["tokens", "create", "publisher", "--role", "publish", "--output", "json"]);
+    let token: Value = serde_json::from_str(&token).expect("JSON");
+    let bearer = format!("Bearer {}", token["token"].as_str().expect("text"));
+    let publish = |server: &Server, data: &Value| {
+        let event =
+            json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "Too.Hot", "data": data}).to_string();
+        let headers = [("authorization", &*bearer), ("content-type", "application/cloudevents+json")];
+        let path = "/namespaces/plant/topics/heat:publish";
+        let answer = server.client().ask("POST", path, &headers, event.as_bytes()).expect("it is answered");
+        (answer.status, answer.text())
+    };
+    assert_eq!(publish(&server, &json!({"degrees": 40})).0, 200);
+    let (status, text) = publish(&server, &json!({"degrees": "forty"}));
+    assert!(status == 400 && text.contains("/properties/degrees/type"), "{status} {text}");
+    server.kill_9();
+    server.restart();
+    assert_eq!(publish(&server, &json!({"degrees": "hot"})).0, 400, "after a kill");
+    // A change of the topic keeps its event types.
+    say(&server, &["topics", "update", topic, "--schema-validation", "warn"]);
+    assert_eq!(publish(&server, &json!({"degrees": "warm"})).0, 200);
+    say(&server, &["topics", "update", topic, "--schema-validation", "refuse"]);
+    assert_eq!(publish(&server, &json!({"degrees": "cold!"})).0, 400);
+    assert!(say(&server, &["event-types", "list", topic]).contains("Too.Hot"));
+    say(&server, &["event-types", "delete", topic, "Too.Hot", "--yes"]);
+    assert_eq!(publish(&server, &json!({"degrees": "chilly"})).0, 200);
+}
+
+#[test]
 fn events_are_checked_against_the_catalogue_which_survives_a_kill() {
     let mut server = Server::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");

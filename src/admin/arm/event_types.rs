@@ -1,4 +1,4 @@
-//! Operations on the event types of a topic or a domain. They are `eventTypeInfo` of its record, one at a time.
+//! Operations on the event types of a topic, a domain or a namespace topic. They are `eventTypeInfo` of its record, one at a time.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     api::what_if::Difference,
     control::record::{
         azure_properties::{EventTypeKind, InlineEventType},
-        topic::TopicRecord,
+        topic::{TopicKind, TopicRecord},
     },
 };
 
@@ -40,10 +40,10 @@ pub(in crate::admin) struct EventTypeView {
 
 impl EventTypeView {
     fn new(topic: &TopicRecord, name: &str, properties: &InlineEventType) -> Self {
-        let kind = if topic.is_domain() {
-            "Microsoft.EventGrid/domains/eventTypes"
-        } else {
-            "Microsoft.EventGrid/topics/eventTypes"
+        let kind = match topic.kind() {
+            TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
+            TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
+            TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
         };
         let id = format!("{}/eventTypes/{name}", topic.resource_id());
         Self { id, name: name.to_owned(), kind, properties: properties.clone() }

@@ -115,16 +115,21 @@ static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c.control, topic, None, c.body).await), subscriptions_doc::test_filter)]),
 ];
 
-/// Operations on topics and domains, which topics of namespaces do not have.
+/// The event types of every topic.
 #[rustfmt::skip]
-static TOPIC_LISTS: [(&str, &[Operation]); 4] = [
-    ("/providers/Microsoft.EventGrid/eventTypes", &[get(on_topic!(c, topic => topics::event_types(c.control, topic)), topics_doc::event_types)]),
+static EVENT_TYPES: [(&str, &[Operation]); 2] = [
     ("/eventTypes", &[get(on_topic!(c, topic => event_types::list(c.control, topic)), topics_doc::list_event_types)]),
     ("/eventTypes/{eventTypeName}", &[
         get(on_topic!(c, topic => event_types::get(c.control, topic, c.path.name("eventTypeName")?)), topics_doc::get_event_type),
         put(on_topic!(c, topic => event_types::put(c, topic, c.path.name("eventTypeName")?).await), |c| event_types::difference(c.control, &c.path.topic()?, c.path.name("eventTypeName")?, c.body), topics_doc::put_event_type),
         delete(on_topic!(c, topic => event_types::delete(c.input, topic, c.path.name("eventTypeName")?).await), topics_doc::delete_event_type),
     ]),
+];
+
+/// Operations on topics and domains, which topics of namespaces do not have.
+#[rustfmt::skip]
+static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
+    ("/providers/Microsoft.EventGrid/eventTypes", &[get(on_topic!(c, topic => topics::event_types(c.control, topic)), topics_doc::event_types)]),
     ("/privateEndpointConnections", &[get(on_topic!(c, topic => topics::private_endpoint_connections(c.control, topic)), topics_doc::private_endpoint_connections)]),
 ];
 
@@ -328,7 +333,7 @@ fn routes() -> Vec<Route> {
     add_unsupported(&mut routes, &whole, &group);
     for (kind, name, id) in [(TopicKind::Topic, "topicName", "Topic"), (TopicKind::Domain, "domainName", "Domain")] {
         let topic = format!("{group}/{}/{{{name}}}", kind.path_segment());
-        let suffixes = [("", &TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(TOPIC_LISTS);
+        let suffixes = [("", &TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(EVENT_TYPES).chain(TOPIC_LISTS);
         let route = |(suffix, operations): (&str, &'static [Operation])| {
             let route = Route::new(format!("{topic}{suffix}"), operations, kind.path_segment(), id.to_owned());
             Route { kind, ..route }
@@ -368,7 +373,7 @@ fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
     let (topics, kind, tag) = (format!("{namespace}/topics"), TopicKind::NamespaceTopic, "namespace topics");
     routes.push(Route::new(topics.clone(), &NAMESPACE_TOPICS, tag, "NamespaceTopics".to_owned()));
     let topic = format!("{topics}/{{topicName}}");
-    for (suffix, operations) in [("", &NAMESPACE_TOPIC[..])].into_iter().chain(TOPIC_ACTIONS) {
+    for (suffix, operations) in [("", &NAMESPACE_TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(EVENT_TYPES) {
         let route = Route::new(format!("{topic}{suffix}"), operations, tag, "NamespaceTopic".to_owned());
         routes.push(Route { kind, ..route });
     }

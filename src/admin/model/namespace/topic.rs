@@ -10,7 +10,7 @@ use crate::{
         duration, merge, parse, read, system_data, topic::schema_name, value_of,
     },
     control::record::{
-        ingress::IngressSettings,
+        ingress::{IngressSettings, SchemaValidation},
         namespace::NamespaceRecord,
         subscription::SubscriptionRecord,
         topic::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicRecord},
@@ -54,6 +54,8 @@ struct NamespaceTopicBodyProperties {
     event_retention_in_days: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate_detection_history_time_window: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_validation: Option<SchemaValidation>,
     edition: Option<String>,
 }
 
@@ -62,6 +64,7 @@ struct NamespaceTopicBodyProperties {
 pub struct NamespaceTopicSpec {
     retention_days: u32,
     duplicate_window_s: Option<u32>,
+    schema_validation: SchemaValidation,
     edition: Option<String>,
 }
 
@@ -96,7 +99,8 @@ impl NamespaceTopicSpec {
         let retention_days = RETENTION_DAYS.check(at, properties.event_retention_in_days)?;
         let window = properties.duplicate_detection_history_time_window;
         let duplicate_window_s = window.map(|given| duration::duplicate_window(&given)).transpose()?;
-        Ok(Self { retention_days, duplicate_window_s, edition: properties.edition })
+        let schema_validation = properties.schema_validation.unwrap_or_default();
+        Ok(Self { retention_days, duplicate_window_s, schema_validation, edition: properties.edition })
     }
 
     /// A new topic of `namespace`.
@@ -108,7 +112,7 @@ impl NamespaceTopicSpec {
         editions: &Editions,
     ) -> Result<TopicRecord, InvalidRequest> {
         check_name("the topic's name", name, 50)?;
-        let edition = self.edition.unwrap_or_else(|| EDITION.to_owned());
+        let edition = self.edition.clone().unwrap_or_else(|| EDITION.to_owned());
         editions.ranges(&edition)?;
         Ok(TopicRecord {
             name: Name::new(name),
@@ -116,7 +120,7 @@ impl NamespaceTopicSpec {
             partitions: Vec::new(),
             input_schema: Schema::CloudEvents,
             keys,
-            ingress: IngressSettings { duplicate_window_s: self.duplicate_window_s, ..IngressSettings::default() },
+            ingress: self.ingress(IngressSettings::default()),
             edition,
             location: namespace.location.clone(),
             tags: Default::default(),
@@ -128,13 +132,18 @@ impl NamespaceTopicSpec {
         })
     }
 
-    /// `existing` with the changes of retention, duplicate detection and edition.
+    fn ingress(&self, of: IngressSettings) -> IngressSettings {
+        let Self { duplicate_window_s, schema_validation, .. } = *self;
+        IngressSettings { duplicate_window_s, schema_validation, ..of }
+    }
+
+    /// `existing` with the changes of retention, duplicate detection, validation and edition.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
-        let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
+        let edition = self.edition.clone().unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
         let namespace = existing.namespace.clone();
         let namespace = namespace.map(|of| NamespaceMembership { retention_days: self.retention_days, ..of });
-        let ingress = IngressSettings { duplicate_window_s: self.duplicate_window_s, ..existing.ingress.clone() };
+        let ingress = self.ingress(existing.ingress.clone());
         Ok(TopicRecord { edition, namespace, ingress, ..existing.clone() })
     }
 }
@@ -148,6 +157,7 @@ pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             event_retention_in_days: Some(retention_days(record).into()),
             duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
+            schema_validation: Some(record.ingress.schema_validation).filter(|set| *set != SchemaValidation::default()),
             edition: Some(record.edition.clone()),
         }),
     })
@@ -199,6 +209,8 @@ struct NamespaceTopicViewProperties {
     event_retention_in_days: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate_detection_history_time_window: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_validation: Option<SchemaValidation>,
     edition: String,
 }
 
@@ -216,6 +228,8 @@ impl NamespaceTopicView {
                 input_schema: schema_name(record.input_schema),
                 event_retention_in_days: retention_days(record),
                 duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
+                schema_validation: Some(record.ingress.schema_validation)
+                    .filter(|set| *set != SchemaValidation::default()),
                 edition: record.edition.clone(),
             },
         }

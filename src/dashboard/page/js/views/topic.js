@@ -16,7 +16,7 @@ import { Badge, Command, Copy, Facts, Failed, Figure, Head, Time, Loaded, ask, t
 
 const isKind = (id, kind) => id.split('/').at(-2) === kind;
 /** Topics and domains declare event types; topics below others do not. */
-const hasEventTypes = (id) => !isKind(id, 'namespaces') && !/\/(domains|namespaces)\/[^/]+\/topics\//.test(id);
+const hasEventTypes = (id) => !isKind(id, 'namespaces') && !/\/domains\/[^/]+\/topics\//.test(id);
 /** Topics of a domain have the keys of their domain. */
 const hasKeys = (id) => !/\/domains\/[^/]+\/topics\//.test(id);
 
