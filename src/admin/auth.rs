@@ -30,13 +30,17 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tracing::{Instrument as _, warn};
 
-use super::{Control, audit, error::AdminError, request_id};
+use super::{
+    Control, audit,
+    error::AdminError,
+    permissions::{Permissions, Target},
+    request_id,
+};
 use crate::{
     control::{
         record::{
-            subscription::{IdentityType, SubscriptionRecord},
-            token::{Grant, ScopedResource, TokenRole},
-            topic::TopicRecord,
+            subscription::IdentityType,
+            token::{Grant, TokenRole},
         },
         tokens::{self, Token, TokenProblem},
     },
@@ -74,7 +78,7 @@ pub enum Role {
 
 impl Role {
     /// The role of a token with this role; [`None`] for one that may not operate.
-    fn of(role: TokenRole) -> Option<Self> {
+    pub(super) fn of(role: TokenRole) -> Option<Self> {
         match role {
             TokenRole::Publish | TokenRole::Consume => None,
             TokenRole::Portal => Some(Self::Portal),
@@ -120,81 +124,6 @@ impl Access {
     /// Whether the holder of a token with this role may use the operation; [`None`] is a caller without a token.
     pub fn admits(self, role: Option<Role>) -> bool {
         role >= self.role || self.is_for_portals && role == Some(Role::Portal)
-    }
-}
-
-/// What a request concerns, which the scopes of a token must cover.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// The caller's own session, for every caller.
-    Caller,
-    /// The server.
-    Server,
-    /// Resources that the operation lists. It leaves out those that the caller may not see.
-    Listed,
-    /// A resource and what is below it.
-    Resource(ScopedResource),
-}
-
-/// An authenticated caller and what the caller's token permits.
-#[derive(Clone, Debug)]
-pub(super) struct Permissions {
-    /// The caller.
-    pub(super) caller: AdminCaller,
-    grants: Vec<Grant>,
-}
-
-impl Permissions {
-    /// The highest role, in whatever part of the server.
-    pub(super) fn role(&self) -> Option<Role> {
-        self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
-    }
-
-    /// The permissions of an authenticated request for its operation.
-    pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
-        request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
-    }
-
-    /// Whether the caller may use an operation as the holder of a portal link only.
-    pub(super) fn is_by_portal(&self) -> bool {
-        self.role() == Some(Role::Portal)
-    }
-
-    /// Whether the operation is for the caller in every part of the server.
-    pub(super) fn sees_everything(&self) -> bool {
-        self.grants.iter().any(|grant| grant.covers(None))
-    }
-
-    /// Whether the operation is for the caller on an event subscription of `topic`.
-    pub(super) fn sees(&self, control: &Control, topic: &TopicRecord, subscription: &SubscriptionRecord) -> bool {
-        let id = topic.resource_id_of(subscription.filter.domain_topic.as_deref());
-        let path = id.split_once("/Microsoft.EventGrid/").map(|(_, path)| path).unwrap_or_default();
-        let path = path.split('/').chain(["eventSubscriptions", subscription.name.as_str()]);
-        let mut resource = ScopedResource { path: path.map(str::to_owned).collect(), labels: Vec::new() };
-        let namespace = topic.namespace.as_ref().and_then(|of| control.registry.namespace(of.name.as_str()));
-        namespace.iter().for_each(|namespace| resource.add_tags(&namespace.tags));
-        resource.add_tags(&topic.tags);
-        resource.labels.extend(subscription.labels.iter().cloned());
-        self.grants.iter().any(|grant| grant.covers(Some(&resource)))
-    }
-
-    /// What of the permissions is for an operation on a target.
-    fn narrowed(self, access: Access, target: &Target) -> Result<Self, AdminError> {
-        let Some(needed) = access.role else { return Ok(self) };
-        let (roles, scopes): (Vec<&str>, Vec<_>) =
-            self.grants.iter().map(|grant| (grant.role.name(), grant.scopes.iter().map(ToString::to_string))).unzip();
-        let (roles, scopes) = (roles.join(", "), scopes.into_iter().flatten().collect::<Vec<_>>().join(", "));
-        let mut grants = self.grants;
-        grants.retain(|grant| access.admits(Role::of(grant.role)));
-        if grants.is_empty() {
-            return Err(if roles.is_empty() { AdminError::NoRole } else { AdminError::WeakRole { roles, needed } });
-        }
-        grants.retain(|grant| match target {
-            Target::Caller | Target::Listed => true,
-            Target::Server => grant.covers(None),
-            Target::Resource(resource) => grant.covers(Some(resource)),
-        });
-        if grants.is_empty() { Err(AdminError::OutOfScope(scopes)) } else { Ok(Self { grants, ..self }) }
     }
 }
 
@@ -389,13 +318,6 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
 }
 
-/// The request was made with a session of the dashboard.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BySession {
-    /// The time at which it ends at the latest.
-    pub(super) expires: Timestamp,
-}
-
 /// Checks that the caller of a request may use an operation, before the body is read. The request's extensions then have
 /// the [`AdminCaller`], except for an operation that needs no role. No cache may store the response of one that does.
 pub(super) async fn authorize(
@@ -450,8 +372,8 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
         false => control.holder(given, now),
     };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
-        let (given, expires) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
-        request.extensions_mut().insert(BySession { expires });
+        let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
+        request.extensions_mut().insert(session);
         return holder(&given);
     }
     let holder = holder(given);

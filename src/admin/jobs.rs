@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, query};
+use super::{AdminError, Control, permissions::Permissions, query};
 use crate::api::{
     jobs::{JobsReport, OpenJobView},
     replay::JobView,
@@ -27,10 +27,13 @@ struct JobsQuery {
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let JobsQuery { top } = query::read(request.query_string(), "top")?;
     let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
+    let permissions = Permissions::of(&request)?;
     let (now, topics) = (control.clock.now(), control.registry.topics());
     let mut all = Vec::new();
     for topic in &topics {
-        all.extend(topic.open_jobs().into_iter().map(|(record, job)| (topic, record, job)));
+        let of_topic = topic.record();
+        let seen = topic.open_jobs().into_iter().filter(|(record, _)| permissions.sees(&control, &of_topic, record));
+        all.extend(seen.map(|(record, job)| (topic, record, job)));
     }
     all.sort_by_key(|(topic, record, job)| (Reverse(job.began), topic.partition(), record.number, job.lane));
     let open = all.len();

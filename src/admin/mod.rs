@@ -22,7 +22,7 @@
 //! - [`openapi`]: the OpenAPI document;
 //! - `tokens`: named tokens; `audit`: the trail of what operators did;
 //! - [`request_id`]: the ids of requests;
-//! - [`auth`]: tokens and their roles; `routes`: the table of paths, each with the role that it needs.
+//! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of paths, each with the role that it needs.
 //!
 //! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
 //! appears only in the response of the operation that returns it, and never in the log.
@@ -48,6 +48,7 @@ pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod operate;
+mod permissions;
 mod query;
 mod replay;
 pub mod request_id;
@@ -68,7 +69,7 @@ mod validate;
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use actix_web::{
@@ -126,7 +127,7 @@ pub struct Control {
     audit: Option<AuditTrail>,
     history: history::Recorder,
     edition_tables: EditionTables,
-    settings: Vec<SettingView>,
+    settings: RwLock<Vec<SettingView>>,
     turns: [Arc<Mutex<()>>; LOCKS],
 }
 
@@ -154,7 +155,7 @@ impl Control {
             audit: None,
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),
-            settings: Vec::new(),
+            settings: RwLock::default(),
             turns,
         }
     }
@@ -201,10 +202,15 @@ impl Control {
         Self { sessions: enabled.then(Sessions::default), ..self }
     }
 
-    /// Adds the editions as tables, and the settings that differ from the defaults.
+    /// Adds the editions as tables.
     #[must_use]
-    pub fn with_facts(self, edition_tables: EditionTables, settings: Vec<SettingView>) -> Self {
-        Self { edition_tables, settings, ..self }
+    pub fn with_editions(self, edition_tables: EditionTables) -> Self {
+        Self { edition_tables, ..self }
+    }
+
+    /// Sets the settings in force that differ from the defaults, which `GET /server` shows.
+    pub fn show_settings(&self, settings: Vec<SettingView>) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// Records what operators do.

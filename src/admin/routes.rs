@@ -17,9 +17,10 @@ use actix_web::{
 use super::simulate;
 use super::{
     AdminError, ChaosMode, ListenerRole, audit,
-    auth::{Access, Target, authorize},
+    auth::{Access, authorize},
     chaos, clock, dead_letters, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
+    permissions::Target,
     server, session, store, supervision, tail, tokens, top, validate,
 };
 
@@ -74,10 +75,10 @@ static ROUTES: &[GridhookRoute] = &[
     route("/metrics", &[operation(GET, Access::METRICS, |route| route.to(metrics::scrape), own::metrics)]),
     list("/top", &[operation(GET, Access::READ.or_portal(), |route| route.to(top::report), own::top)]),
     route("/history", &[operation(GET, Access::READ, |route| route.to(history::report), own::history)]),
-    route("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
+    list("/tail", &[operation(GET, Access::READ, |route| route.to(tail::tail), own::tail)]),
     route("/supervision", &[operation(GET, Access::READ, |route| route.to(supervision::report), own::supervision)]),
-    route("/jobs", &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
-    route("/deadLetters", &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
+    list("/jobs", &[operation(GET, Access::READ, |route| route.to(jobs::report), own::jobs)]),
+    list("/deadLetters", &[operation(GET, Access::READ, |route| route.to(dead_letters::newest::newest), own::newest_dead_letters)]),
     route("/server", &[operation(GET, Access::READ, |route| route.to(server::report), own::server)]),
     route("/editions", &[operation(GET, Access::READ, |route| route.to(editions::report), own::editions)]),
     #[cfg(feature = "simulate")]

@@ -1,5 +1,7 @@
 //! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the defaults.
 
+use std::sync::PoisonError;
+
 use actix_web::{HttpResponse, web};
 
 use super::{AdminError, ChaosMode, Control, metrics::process::ProcessFigures};
@@ -24,7 +26,7 @@ pub(super) async fn report(
         listeners: exposition.listeners().iter().map(|listener| ListenerView::new(listener)).collect(),
         process: ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files },
         disk_free_bytes,
-        settings: control.settings.clone(),
+        settings: control.settings.read().unwrap_or_else(PoisonError::into_inner).clone(),
     }))
 }
 

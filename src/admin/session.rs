@@ -5,11 +5,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{
     AdminError, Control,
-    auth::{self, AdminCaller, BySession, Permissions, Role},
+    auth::{self, AdminCaller, Role},
+    permissions::Permissions,
 };
 use crate::{
     api::session::Session,
-    dashboard::session::{IDLE, PREFIX, Sessions},
+    dashboard::session::{IDLE, OpenSession, PREFIX, Sessions},
     event::Timestamp,
 };
 
@@ -19,14 +20,14 @@ const SECRET_BYTES: usize = 32;
 /// `GET /ui/session` reports the caller.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     sessions(&control, &request)?;
-    let expires = request.extensions().get::<BySession>().map(|session| session.expires);
+    let expires = request.extensions().get::<OpenSession>().map(|session| session.expires);
     Ok(view(&Permissions::of(&request)?, None, expires))
 }
 
 /// `POST /ui/session` starts a session.
 pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let (sessions, permissions) = (sessions(&control, &request)?, Permissions::of(&request)?);
-    if request.extensions().contains::<BySession>() {
+    if request.extensions().contains::<OpenSession>() {
         let why = "A session cannot start another session; send the token of an operator.";
         return Err(AdminError::Refused(why.to_owned()));
     }
@@ -39,7 +40,7 @@ pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> 
 /// `DELETE /ui/session` ends the session.
 pub(super) async fn end(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let (sessions, caller) = (sessions(&control, &request)?, AdminCaller::of(&request)?);
-    if !request.extensions().contains::<BySession>() {
+    if !request.extensions().contains::<OpenSession>() {
         return Err(AdminError::Refused("The token is not that of a session; only a session can be ended.".into()));
     }
     sessions.end(auth::bearer(&request).ok_or(AdminError::NoToken)?);

@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpMessage, HttpRequest, HttpResponse,
     web::{self, Bytes},
 };
 use futures_util::{StreamExt as _, stream};
@@ -19,12 +19,15 @@ use super::{
     auth::AdminCaller,
     ledger_line::{self, LineContext},
     model::InvalidRequest,
+    permissions::Permissions,
 };
 use crate::{
     api::{
         ledger::LineView,
         tail::{Ended, MissedLines, Published, TailLine},
     },
+    control::record::subscription::SubscriptionRecord,
+    dashboard::session::OpenSession,
     escape,
     event::{Event, PartitionId},
     insight::event_feed::{FeedEvent, FeedSubscriber},
@@ -56,19 +59,34 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
             "Too many clients follow events, or the server is stopping. Try again later.".to_owned(),
         )
     })?;
-    let (caller, wall) = (AdminCaller::of(&request)?, control.clock.wall());
-    let state = TailStream { query, subscriber, control, ready: VecDeque::new() };
+    let (caller, wall, now) = (AdminCaller::of(&request)?, control.clock.wall(), control.clock.now());
+    let session = request.extensions().get::<OpenSession>().cloned();
+    let permissions = Some(Permissions::of(&request)?).filter(|permissions| !permissions.sees_everything());
+    let state = TailStream { query, permissions, subscriber, control, ready: VecDeque::new() };
     let lines = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
     });
-    // The stream ends with the caller's token.
-    let ended = async move { caller.ended(wall).await };
+    // The stream ends with the caller's token, and with the session.
+    let ended = async move {
+        let session = async move {
+            match session {
+                Some(session) => session.ended(now).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = caller.ended(wall) => {}
+            () = session => {}
+        }
+    };
     Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines.take_until(Box::pin(ended)))))
 }
 
 struct TailStream {
     query: TailQuery,
+    /// Of a caller who does not see everything.
+    permissions: Option<Permissions>,
     subscriber: FeedSubscriber,
     control: web::Data<Control>,
     ready: VecDeque<String>,
@@ -96,7 +114,8 @@ impl TailStream {
                         }
                         FeedEvent::Ended(subscription_key, record, lines) if self.query.outcomes => {
                             let is_wanted = self.query.is_subscription(record.name.as_str())
-                                && self.query.is_of(subscription_key.partition, record.filter.domain_topic.as_deref());
+                                && self.query.is_of(subscription_key.partition, record.filter.domain_topic.as_deref())
+                                && self.sees(subscription_key.partition, None, Some(&**record));
                             let topic = self.name_of(subscription_key.partition);
                             for line in lines {
                                 if is_wanted && self.query.is_outcome(line) {
@@ -117,7 +136,8 @@ impl TailStream {
         let TailQuery { event_type, data, .. } = &self.query;
         let domain_topic = event.domain_topic();
         let is_wanted = self.query.is_of(partition, Some(&domain_topic))
-            && event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type());
+            && event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type())
+            && self.sees(partition, Some(&domain_topic), None);
         if !is_wanted {
             return;
         }
@@ -132,6 +152,21 @@ impl TailStream {
             bytes: event.wire_len(),
             event: if *data { whole() } else { None },
         }));
+    }
+
+    /// Whether the caller sees an event subscription of a topic; without one, the events of the topic or the domain topic.
+    fn sees(
+        &self,
+        partition: PartitionId,
+        domain_topic: Option<&str>,
+        subscription: Option<&SubscriptionRecord>,
+    ) -> bool {
+        let Some(permissions) = &self.permissions else { return true };
+        let topic = self.control.registry.owner(partition).map(|topic| topic.record());
+        topic.is_some_and(|topic| match subscription {
+            Some(subscription) => permissions.sees(&self.control, &topic, subscription),
+            None => permissions.sees_topic(&self.control, &topic, domain_topic.filter(|_| topic.is_domain())),
+        })
     }
 
     fn push_line(&mut self, line: &TailLine) {

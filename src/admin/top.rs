@@ -13,7 +13,7 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::{AdminError, Control, auth::Permissions, model::InvalidRequest, query, tail};
+use super::{AdminError, Control, model::InvalidRequest, permissions::Permissions, query, tail};
 use crate::{
     api::{
         status::HealthView,

@@ -17,6 +17,7 @@ use super::{
     client::ServerArgs,
     control_records::control_records,
     destination::destination,
+    format::list,
     fsck::{accounts, store_options},
     output::{CommandOutcome, OutputArgs, TextTable, read},
     spinner::Spinner,
@@ -233,7 +234,7 @@ impl Rehearse {
         };
         let rehearsed = backup::rehearse((&repository, &stored), &scratch, &options, accounts(), &mut watch)?;
         drop(spinner);
-        let backup::RestoreReport { manifest, report } = rehearsed;
+        let backup::RestoreReport { manifest, report, .. } = rehearsed;
         // The server may run: its watermark is read without a lock, and is a few seconds old.
         let present = match watermark::read(&config.server.data_dir.join("watermark")) {
             Ok(WatermarkValue::Whole(sequence)) => Some(sequence),
@@ -292,9 +293,17 @@ impl Restore {
             None => backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?,
         };
         drop(spinner);
-        let backup::RestoreReport { manifest, report } = restored;
-        let text = self.printed.format(&json!({"report": report, "backup": manifest}), |_| {
-            format!("{report}\nrestored to {}: backup of {}", data_dir.display(), manifest.made)
+        let backup::RestoreReport { manifest, report, tokens } = restored;
+        let text = self.printed.format(&json!({"report": report, "backup": manifest, "tokens": tokens}), |_| {
+            let names = list(&tokens);
+            let revoke = match tokens.len() {
+                0 => String::new(),
+                count => format!(
+                    "\n{count} named tokens of the time of the backup are valid again: {names}; revoke those that were revoked \
+                     since: gridhook tokens revoke NAME"
+                ),
+            };
+            format!("{report}\nrestored to {}: backup of {}{revoke}", data_dir.display(), manifest.made)
         });
         Ok(Outcome { text, is_sound: report.is_sound() })
     }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use crate::event::Timestamp;
 
@@ -31,6 +32,26 @@ struct Session {
     token: String,
     started: Timestamp,
     used: Timestamp,
+    /// Closed when the session is removed.
+    open: watch::Sender<()>,
+}
+
+/// A session at the time of a request.
+#[derive(Clone, Debug)]
+pub struct OpenSession {
+    /// The time at which it ends at the latest.
+    pub expires: Timestamp,
+    open: watch::Receiver<()>,
+}
+
+impl OpenSession {
+    /// Waits until the session is removed, or ends by a clock that is `now` at present.
+    pub async fn ended(mut self, now: Timestamp) {
+        tokio::select! {
+            _ = self.open.changed() => {}
+            () = tokio::time::sleep(self.expires.since(now)) => {}
+        }
+    }
 }
 
 impl Session {
@@ -52,12 +73,15 @@ impl Sessions {
             let oldest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(key, _)| *key);
             oldest.map(|key| sessions.remove(&key));
         }
-        sessions.insert(key(secret), Session { token: token.to_owned(), started: now, used: now });
+        sessions.insert(
+            key(secret),
+            Session { token: token.to_owned(), started: now, used: now, open: watch::Sender::default() },
+        );
         now.after(LIFETIME)
     }
 
-    /// The token that the session stands for, and the time at which it ends at the latest. Counts as a use.
-    pub fn token(&self, secret: &str, now: Timestamp) -> Option<(String, Timestamp)> {
+    /// The token that the session stands for, and the session. Counts as a use.
+    pub fn token(&self, secret: &str, now: Timestamp) -> Option<(String, OpenSession)> {
         let (mut sessions, key) = (self.lock(), key(secret));
         let session = sessions.get_mut(&key)?;
         if session.is_over(now) {
@@ -65,7 +89,8 @@ impl Sessions {
             return None;
         }
         session.used = session.used.max(now);
-        Some((session.token.clone(), session.started.after(LIFETIME)))
+        let open = OpenSession { expires: session.started.after(LIFETIME), open: session.open.subscribe() };
+        Some((session.token.clone(), open))
     }
 
     /// Ends a session. Returns whether it existed.

@@ -270,7 +270,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
         .with_metrics(exposition)
         .with_tools(targets)
         .with_dashboard(core.config.server.dashboard)
-        .with_facts(settings::edition_tables(&core.config), settings::changed(&sources));
+        .with_editions(settings::edition_tables(&core.config));
     let control = web::Data::new(control);
     if let Err(error) = startup::apply_declared(&control, declared).await {
         core.registry.close();

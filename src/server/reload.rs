@@ -50,6 +50,7 @@ impl Reload {
     /// Reloads on each SIGHUP, and checks the client certificates at each `server.tls_reload`.
     pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
         let mut running = config::settings(&self.sources).unwrap_or_default();
+        self.control.show_settings(settings::changed(&running));
         if let Some(folder) = config.delivery.client_certificates_dir.clone() {
             actix_rt::spawn(Rc::clone(&self).watch(folder, config.server.tls_reload));
         }
@@ -78,6 +79,8 @@ impl Reload {
             // A setting that needs a restart is reported again by the next reload; an applied one is not.
             running.retain(|setting| !APPLIED.contains(&setting.key.as_str()));
             running.extend(now.into_iter().filter(|setting| APPLIED.contains(&setting.key.as_str())));
+            running.sort_by(|a, b| a.key.cmp(&b.key));
+            self.control.show_settings(settings::changed(&running));
         }
     }
 

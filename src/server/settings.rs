@@ -120,11 +120,14 @@ pub(super) fn edition_tables(config: &Config) -> EditionTables {
     }
 }
 
-/// The settings that differ from the defaults.
-pub(super) fn changed(sources: &config::SettingSources) -> Vec<SettingView> {
-    let all = config::settings(sources).unwrap_or_default();
-    let view = |config::Setting { key, value, origin }| SettingView { key, value, origin: origin.to_string() };
-    all.into_iter().filter(|setting| setting.origin != config::SettingOrigin::Default).map(view).collect()
+/// The settings among `all` that differ from the defaults.
+pub(super) fn changed(all: &[config::Setting]) -> Vec<SettingView> {
+    let view = |config::Setting { key, value, origin }: &config::Setting| SettingView {
+        key: key.clone(),
+        value: value.clone(),
+        origin: origin.to_string(),
+    };
+    all.iter().filter(|setting| setting.origin != config::SettingOrigin::Default).map(view).collect()
 }
 
 /// What the control plane must know of the editions.

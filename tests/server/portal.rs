@@ -1,9 +1,12 @@
-//! Portal links on the real binary: what a token of one does, and everything that it does not.
+//! Portal links on the real binary: what a token of one does, and everything that it does not. What lists show to scoped tokens.
+
+use std::{collections::BTreeSet, io::BufRead};
 
 use serde_json::{Value, json};
 
-use super::tokens::{EVENT, Request, ask, one_of_each_kind, requests, state, status, token};
+use super::tokens::{EVENT, RG, Request, ask, one_of_each_kind, requests, state, status, tail, token};
 use crate::support::{
+    http::Answer,
     server::{Server, SubscriptionSpec, operator, subscription},
     sink::Sink,
 };
@@ -169,5 +172,86 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
     ] {
         let error = operator(&server, &[&["tokens", "create", "q"], arguments].concat()).expect_err("a refusal");
         assert!(error.contains(problem), "{arguments:?}: {error}");
+    }
+}
+
+/// The names of a list of resources.
+fn names(answer: &Answer) -> Vec<String> {
+    let list = answer.json();
+    let name = |one: &Value| one["name"].as_str().expect("a name").to_owned();
+    list["value"].as_array().unwrap_or_else(|| panic!("{list}")).iter().map(name).collect()
+}
+
+#[test]
+fn lists_and_the_tail_have_what_the_scopes_of_a_token_cover() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let keys = ["orders", "bills"].map(|topic| server.topic(topic, "EventGridSchema"));
+    for (topic, name) in [("orders", "mine"), ("orders", "other"), ("bills", "mine")] {
+        let labels = if name == "mine" { json!(["team=shop"]) } else { json!([]) };
+        let spec =
+            SubscriptionSpec::of(&sink.url("/")).dead_letters("letters").also(&json!({}), &json!({"labels": labels}));
+        server.subscribe(topic, name, &spec);
+    }
+    for (topic, key, names) in [("orders", &keys[0], &["mine", "other"][..]), ("bills", &keys[1], &["mine"])] {
+        for _ in 0..5 {
+            server.publish(topic, key, EVENT.as_bytes());
+        }
+        // A job that does not end by itself.
+        for name in names {
+            let replays = format!("{}/replays", subscription(topic, name));
+            server.command("POST", &replays, &json!({"eventsPerSecond": 0.001}));
+        }
+    }
+    server.command("PUT", &format!("{RG}/namespaces/plant"), &json!({"location": "local", "tags": {"team": "shop"}}));
+    server.command("PUT", &format!("{RG}/domains/shops"), &json!({}));
+    let whole = "/subscriptions/s/providers/Microsoft.EventGrid";
+    let lists = |token: &str| {
+        let list = |path: &str| names(&ask(&server, token, "GET", path, ""));
+        [
+            list(&format!("{whole}/topics")),
+            list(&format!("{whole}/namespaces")),
+            list(&format!("{whole}/domains")),
+            list(&format!("{RG}/eventSubscriptions")),
+            list(&format!("{RG}/topics/orders/eventSubscriptions")),
+        ]
+        .map(|names| names.join(","))
+    };
+    let [of_label, of_topic, all] =
+        [("l", "labels/team=shop"), ("t", "topics/orders"), ("a", "")].map(|(name, scope)| {
+            let scope: &[&str] = if scope.is_empty() { &[] } else { &["--scope", scope] };
+            token(&server, &[&[name, "--role", "read"], scope].concat())
+        });
+    assert_eq!(lists(&of_label), ["", "plant", "", "mine,mine", "mine"]);
+    assert_eq!(lists(&of_topic), ["orders", "", "", "mine,other", "mine,other"]);
+    assert_eq!(lists(&all), ["bills,orders", "plant", "shops", "mine,mine,other", "mine,other"]);
+    for (token, jobs) in [(&of_label, 2), (&of_topic, 2), (&all, 3)] {
+        assert_eq!(ask(&server, token, "GET", "/jobs", "").json()["open"], jobs);
+        assert_eq!(status(&server, token, "GET", "/deadLetters"), 200);
+        assert_eq!(status(&server, token, "GET", "/supervision"), if jobs == 3 { 200 } else { 403 });
+    }
+    let tails = [&of_label, &of_topic, &all].map(|token| tail(&server, token));
+    server.publish("bills", &keys[1], EVENT.as_bytes());
+    server.publish("orders", &keys[0], EVENT.as_bytes());
+    // Events of topics and outcomes of event subscriptions, until the last that is expected.
+    let expected: [&[&str]; 3] = [
+        &["bills mine", "orders mine"],
+        &["orders", "orders mine", "orders other"],
+        &["bills", "bills mine", "orders", "orders mine", "orders other"],
+    ];
+    for (mut tail, expected) in tails.into_iter().zip(expected) {
+        let mut seen = BTreeSet::new();
+        while seen.len() < expected.len() {
+            let mut line = String::new();
+            tail.read_line(&mut line).expect("a line in time");
+            let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
+            let Some(topic) = line["topic"].as_str() else { continue };
+            let topic = topic.rsplit('/').next().expect("a name");
+            seen.insert(match line["subscription"].as_str() {
+                Some(subscription) => format!("{topic} {subscription}"),
+                None => topic.to_owned(),
+            });
+        }
+        assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }
 }

@@ -41,6 +41,13 @@ fn a_hangup_reads_tokens_and_the_log_filter_again_and_names_what_needs_a_restart
     let log = server.logs();
     assert!(log.contains("log_filter=\"debug\"") && log.contains("admin_token=\"new\""), "{log}");
     assert!(log.contains("need a restart") && log.contains("limits.topics"), "{log}");
+    let answer = server.open("GET", "/server", &[("authorization", &format!("Bearer {NEW}"))]).json();
+    let shown = |key: &str| {
+        let settings = answer["settings"].as_array().expect("a list");
+        settings.iter().find(|setting| setting["key"] == key).map(|setting| setting["value"].clone())
+    };
+    assert_eq!(shown("log.filter"), Some(json!("\"debug\"")), "{answer}");
+    assert_eq!(shown("limits.topics"), None, "it is not in force before a restart: {answer}");
 
     fs::write(&file, "[log]\nfilter = \"loud\"\n").expect("written");
     server.signal("HUP");

@@ -15,7 +15,7 @@ use crate::{
     support::{
         endpoint::{Endpoint, answer},
         http::Answer,
-        server::{Server, SubscriptionSpec, events_path, operator, subscription, wait_for},
+        server::{Server, SubscriptionSpec, events_path, operator, say, subscription, wait_for},
         sink::Sink,
     },
 };
@@ -160,6 +160,19 @@ fn a_consumer_needs_the_role_for_the_topic() {
     assert_eq!(receive(&consumer, "heat").status, 401);
 }
 
+/// A live tail, of which the status was read.
+pub(super) fn tail(server: &Server, token: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(server.at()).expect("a connection");
+    stream.set_read_timeout(Some(LONG)).expect("a timeout");
+    let request = format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is sent");
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).expect("an answer");
+    assert!(line.contains("200"), "{line}");
+    stream
+}
+
 #[test]
 fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kill() {
     let mut server = Server::start(&[("LOG__FILTER", "trace")]);
@@ -169,18 +182,12 @@ fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kil
     assert_eq!((&session["name"], &session["role"]), (&json!("gone"), &json!("read")));
     let session = session["token"].as_str().expect("a session").to_owned();
     assert_eq!(status(&server, &session, "GET", "/top"), 200);
-    let tail = |token: &str| {
-        let mut stream = TcpStream::connect(server.at()).expect("a connection");
-        stream.set_read_timeout(Some(LONG)).expect("a timeout");
-        let request = format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("it is sent");
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("an answer");
-        assert!(line.contains("200"), "{line}");
-        stream
-    };
-    let (mut ended, _open) = (tail(&gone), tail(&kept));
+    let signed_out = ask(&server, &kept, "POST", "/ui/session", "").json()["token"].as_str().expect("one").to_owned();
+    let (mut ended, _open, mut of_session) = (tail(&server, &gone), tail(&server, &kept), tail(&server, &signed_out));
+    assert_eq!(ask(&server, &signed_out, "DELETE", "/ui/session", "").status, 204);
+    let mut rest = Vec::new();
+    of_session.read_to_end(&mut rest).ok();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the stream ends with its session: {}", String::from_utf8_lossy(&rest));
     operator(&server, &["tokens", "revoke", "gone", "--yes"]).expect("it is revoked");
     let mut rest = Vec::new();
     ended.read_to_end(&mut rest).ok();
@@ -198,6 +205,15 @@ fn a_revoked_token_ends_its_stream_and_its_session_and_stays_revoked_after_a_kil
     // The name is free, and its new token is another one.
     let fresh = token(&server, &["gone", "--role", "read"]);
     assert_eq!((status(&server, &fresh, "GET", "/top"), status(&server, &gone, "GET", "/top")), (200, 401));
+    // A backup from before a revocation says so when it is restored.
+    let beside = tempfile::tempdir().expect("a folder");
+    let backup = beside.path().join("backup");
+    let (backup, back) = (backup.to_str().expect("text"), beside.path().join("data"));
+    operator(&server, &["backup", backup]).expect("a backup");
+    operator(&server, &["tokens", "revoke", "kept", "--yes"]).expect("it is revoked");
+    let (restored, said) = say(&["restore", backup, "--data-dir", back.to_str().expect("text")]);
+    assert!(restored.success() && said.contains("3 named tokens") && said.contains("gone, kept, short"), "{said}");
+    assert!(said.contains("gridhook tokens revoke NAME"), "{said}");
     // Neither the log nor the data folder has a token.
     server.terminate();
     let logs = server.logs();

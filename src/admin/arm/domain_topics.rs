@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
 
-use super::{TopicPath, list::PageRequest, not_found, topic};
+use super::{Permissions, TopicPath, list::PageRequest, not_found, topic};
 use crate::{
     admin::{
         AdminError, Control,
@@ -18,8 +18,11 @@ use crate::{
 pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let domain = topic(control, path)?;
-    let id = domain.record().resource_id();
-    let topics = domain.domain_topics().into_iter().map(|topic| (topic.name.key(), topic)).collect();
+    let (record, permissions) = (domain.record(), Permissions::of(request)?);
+    let id = record.resource_id();
+    let mut topics = domain.domain_topics();
+    topics.retain(|topic| permissions.sees_topic(control, &record, Some(topic.name.as_str())));
+    let topics = topics.into_iter().map(|topic| (topic.name.key(), topic)).collect();
     let view = |topic: &DomainTopic| value_of(&domain_topic::DomainTopicView::new(&id, topic));
     Ok(page.answer(topics, |topic| topic.name.as_str(), view))
 }

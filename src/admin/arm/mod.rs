@@ -42,8 +42,9 @@ use self::{
 };
 use super::{
     AdminError, Control, audit,
-    auth::{Access, AdminCaller, Permissions, Target},
+    auth::{Access, AdminCaller},
     model::InvalidRequest,
+    permissions::{Permissions, Target},
 };
 use crate::{
     control::registry::{self, TopicHandle},
@@ -65,7 +66,11 @@ pub(super) struct UnpagedList<T> {
 /// The role that a request needs, and for what. An unknown path is 404, and an unknown method 405, only for callers with a token.
 pub(super) fn access(request: &ServiceRequest) -> (Access, Target) {
     let Some(path) = path::find(request.path()) else { return (Access::READ, Target::Caller) };
-    let access = path.route.operation(request.method()).map_or(Access::READ, |operation| operation.access);
+    let operation = path.route.operation(request.method());
+    let access = operation.map_or(Access::READ, |operation| operation.access);
+    if operation.is_some_and(|operation| operation.is_list) {
+        return (access, Target::Listed);
+    }
     let control = request.app_data::<web::Data<Control>>();
     (access, control.map_or(Target::Server, |control| target(control, &path)))
 }

@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
 
 use super::{
+    Permissions,
     list::PageRequest,
     path::{AzureScope, NamespacePath},
     topics::{identify, is_in, is_in_scope, keys_response, new_keys, regenerate},
@@ -44,7 +45,8 @@ pub(super) fn turn_of(name: &Name) -> String {
 pub(super) fn list(control: &Control, request: &HttpRequest, place: &AzureScope) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let mut records = control.registry.namespaces();
-    records.retain(|record| is_in(&record.scope, place));
+    let permissions = Permissions::of(request)?;
+    records.retain(|record| is_in(&record.scope, place) && permissions.sees_namespace(record));
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<NamespaceRecord>| value_of(&NamespaceView::new(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))

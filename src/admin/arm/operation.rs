@@ -72,6 +72,8 @@ pub struct Operation {
     pub method: Method,
     /// Who may use it.
     pub access: Access,
+    /// Whether it lists resources, and leaves out those that the caller may not see.
+    pub(super) is_list: bool,
     handler: Handler,
     describe: Describe,
 }
@@ -92,12 +94,19 @@ pub(super) use answer;
 
 /// GET.
 pub(super) const fn get(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation { method: Method::GET, access: Access::READ, handler: Handler::Call(handler), describe }
+    Operation { method: Method::GET, access: Access::READ, is_list: false, handler: Handler::Call(handler), describe }
+}
+
+/// GET of a list of resources.
+pub(super) const fn list(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+    let mut operation = get(handler, describe);
+    operation.is_list = true;
+    operation
 }
 
 /// POST, for callers with a role.
 pub(super) const fn post(access: Access, handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation { method: Method::POST, access, handler: Handler::Call(handler), describe }
+    Operation { method: Method::POST, access, is_list: false, handler: Handler::Call(handler), describe }
 }
 
 /// PUT, with the difference for `whatIf`.
@@ -107,17 +116,29 @@ pub(super) const fn put(
     describe: Describe,
 ) -> Operation {
     let handler = Handler::Put(handler, difference);
-    Operation { method: Method::PUT, access: Access::ADMIN, handler, describe }
+    Operation { method: Method::PUT, access: Access::ADMIN, is_list: false, handler, describe }
 }
 
 /// PATCH.
 pub(super) const fn patch(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation { method: Method::PATCH, access: Access::ADMIN, handler: Handler::Call(handler), describe }
+    Operation {
+        method: Method::PATCH,
+        access: Access::ADMIN,
+        is_list: false,
+        handler: Handler::Call(handler),
+        describe,
+    }
 }
 
 /// DELETE.
 pub(super) const fn delete(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    Operation { method: Method::DELETE, access: Access::ADMIN, handler: Handler::Call(handler), describe }
+    Operation {
+        method: Method::DELETE,
+        access: Access::ADMIN,
+        is_list: false,
+        handler: Handler::Call(handler),
+        describe,
+    }
 }
 
 impl Operation {

@@ -9,7 +9,7 @@ use actix_web::http::Method;
 
 use super::{
     account, domain_topics, event_types, namespaces,
-    operation::{Operation, answer, delete, get, patch, post, put},
+    operation::{Operation, answer, delete, get, list, patch, post, put},
     provider, subscriptions, topics, unsupported,
 };
 use crate::{
@@ -92,7 +92,7 @@ static PROVIDERS: [(&str, &[Operation]); 4] = [
 
 #[rustfmt::skip]
 static TOPIC_LIST: [Operation; 1] =
-    [get(answer!(c => topics::list(c.control, c.request, c.path.route.kind, &c.path.place()?)), topics_doc::list)];
+    [list(answer!(c => topics::list(c.control, c.request, c.path.route.kind, &c.path.place()?)), topics_doc::list)];
 
 #[rustfmt::skip]
 static TOPIC: [Operation; 4] = [
@@ -135,7 +135,7 @@ static TOPIC_LISTS: [(&str, &[Operation]); 2] = [
 
 #[rustfmt::skip]
 static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
-    ("", &[get(on_topic!(c, topic => domain_topics::list(c.control, c.request, topic)), topics_doc::list_domain_topics)]),
+    ("", &[list(on_topic!(c, topic => domain_topics::list(c.control, c.request, topic)), topics_doc::list_domain_topics)]),
     ("/{domainTopicName}", &[
         get(on_topic!(c, topic => domain_topics::get(c.control, topic)), topics_doc::get_domain_topic),
         put(on_topic!(c, topic => domain_topics::put(c.control, c.caller, topic, c.body).await), |c| domain_topics::difference(c.control, &c.path.topic()?, c.body), topics_doc::put_domain_topic),
@@ -145,7 +145,7 @@ static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
 
 #[rustfmt::skip]
 static NAMESPACES: [Operation; 1] =
-    [get(answer!(c => namespaces::list(c.control, c.request, &c.path.place()?)), namespaces_doc::list)];
+    [list(answer!(c => namespaces::list(c.control, c.request, &c.path.place()?)), namespaces_doc::list)];
 
 #[rustfmt::skip]
 static NAMESPACE: [(&str, &[Operation]); 3] = [
@@ -161,7 +161,7 @@ static NAMESPACE: [(&str, &[Operation]); 3] = [
 
 #[rustfmt::skip]
 static NAMESPACE_TOPICS: [Operation; 1] =
-    [get(answer!(c => topics::list_in_namespace(c.control, c.request, &c.path.namespace()?)), namespaces_doc::list_topics)];
+    [list(answer!(c => topics::list_in_namespace(c.control, c.request, &c.path.namespace()?)), namespaces_doc::list_topics)];
 
 #[rustfmt::skip]
 static NAMESPACE_TOPIC: [Operation; 4] = [
@@ -172,19 +172,19 @@ static NAMESPACE_TOPIC: [Operation; 4] = [
 ];
 
 #[rustfmt::skip]
-static ALL_SUBSCRIPTIONS: [Operation; 1] = [get(
+static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
     answer!(c => subscriptions::list_all(c.control, c.request, &c.path.place()?, c.path.optional("location"), c.path.optional("topicTypeName"))),
     subscriptions_doc::list_all,
 )];
 
 #[rustfmt::skip]
-static SUBSCRIPTION_LIST: [Operation; 1] = [get(
+static SUBSCRIPTION_LIST: [Operation; 1] = [list(
     on_topic!(c, topic => subscriptions::list(c.control, c.request, topic, c.path.route.form)),
     subscriptions_doc::list,
 )];
 
 #[rustfmt::skip]
-static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [get(
+static NAMESPACE_SUBSCRIPTION_LIST: [Operation; 1] = [list(
     on_topic!(c, topic => subscriptions::list(c.control, c.request, topic, c.path.route.form)),
     namespaces_doc::list_subscriptions,
 )];

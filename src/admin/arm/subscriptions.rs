@@ -9,7 +9,7 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Input, TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic,
+    Input, Permissions, TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic,
     topics::is_in,
 };
 use crate::{
@@ -50,7 +50,9 @@ pub(super) fn list(
     }
     let record = topic.record();
     let all = control.registry.provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
-    let keyed = all.into_iter().map(|one| (one.record.key(), one)).collect();
+    let permissions = Permissions::of(request)?;
+    let seen = all.into_iter().filter(|one| permissions.sees(control, &record, &one.record));
+    let keyed = seen.map(|one| (one.record.key(), one)).collect();
     Ok(page.answer(
         keyed,
         |one| one.record.name.as_str(),
@@ -68,7 +70,7 @@ pub(super) fn list_all(
     topic_type: Option<&str>,
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let mut keyed = Vec::new();
+    let (mut keyed, permissions) = (Vec::new(), Permissions::of(request)?);
     for topic in control.registry.topics() {
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.
@@ -79,6 +81,7 @@ pub(super) fn list_all(
         if asked {
             let key = record.key();
             let all = control.registry.all_provisioned(&topic).into_iter();
+            let all = all.filter(|one| permissions.sees(control, &record, &one.record));
             keyed.extend(all.map(|one| (format!("{key}/{}", one.record.key()), (Arc::clone(&record), one))));
         }
     }

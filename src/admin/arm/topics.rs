@@ -8,7 +8,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    TopicPath, UnpagedList,
+    Permissions, TopicPath, UnpagedList,
     list::PageRequest,
     namespaces::namespace,
     not_found,
@@ -63,7 +63,10 @@ pub(super) fn list(
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
-    records.retain(|record| record.kind() == kind && is_in(&record.scope, place));
+    let permissions = Permissions::of(request)?;
+    records.retain(|record| {
+        record.kind() == kind && is_in(&record.scope, place) && permissions.sees_topic(control, record, None)
+    });
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&TopicView::new(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
@@ -76,7 +79,9 @@ pub(super) fn list_in_namespace(
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let topics = control.registry.namespace_topics(namespace(control, path)?.name.as_str());
-    let keyed = topics.iter().map(|topic| topic.record()).map(|record| (record.key(), record)).collect();
+    let permissions = Permissions::of(request)?;
+    let seen = topics.iter().map(|topic| topic.record()).filter(|record| permissions.sees_topic(control, record, None));
+    let keyed = seen.map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&NamespaceTopicView::new(record));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::body::known_reason;
 use crate::{
     admin::{
-        AdminError, Control, ledger_line::LineContext, model::InvalidRequest, query, tail::topic_of, top::contains,
+        AdminError, Control, ledger_line::LineContext, model::InvalidRequest, permissions::Permissions, query,
+        tail::topic_of, top::contains,
     },
     api::{
         dead_letters::{NewDeadLetterView, NewestDeadLettersView},
@@ -66,7 +67,9 @@ pub(in crate::admin) async fn newest(
             InvalidRequest::new("continue", problem)
         })?),
     };
-    let candidates = candidates(&control, &query)?;
+    let mut candidates = candidates(&control, &query)?;
+    let permissions = Permissions::of(&request)?;
+    candidates.retain(|_, (topic, record)| permissions.sees(&control, &topic.record(), record));
     let keys: Vec<SubscriptionKey> = candidates.keys().copied().collect();
     let reason = query.reason.as_deref().map(|given| known_reason("reason", given)).transpose()?;
     let wanted = move |entry: &LedgerEntry| match &entry.what {

@@ -15,6 +15,8 @@ use super::{
 use crate::{
     repair::fsck::{self, CheckReport, DeadLetterAccounts},
     store::{
+        Family, Store as _,
+        keys::{self, MetaKind},
         rocks::{FolderLock, ReadOnlyStore, RocksOptions},
         watermark::Watermark,
     },
@@ -27,6 +29,8 @@ pub struct RestoreReport {
     pub manifest: Manifest,
     /// The report of the check of the store.
     pub report: CheckReport,
+    /// The names of the tokens in it, in lower case. Some may have been revoked since.
+    pub tokens: Vec<String>,
 }
 
 /// Names that the data folder must not contain.
@@ -170,11 +174,23 @@ fn restore_source(
     folders::sync(&draft)?;
     let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
     let report = fsck::check(&frozen, accounts, &mut |progress| watch(BackupProgress::Checking(progress)))?;
+    let tokens = token_names(&frozen)?;
     drop(frozen);
     let store = target.own(STORE);
     fs::rename(&draft, &store).map_err(of_io(&store))?;
     target.keep()?;
-    Ok(RestoreReport { manifest, report })
+    Ok(RestoreReport { manifest, report, tokens })
+}
+
+/// The names of the tokens in a store.
+fn token_names(store: &ReadOnlyStore) -> Result<Vec<String>, BackupError> {
+    let (range, mut names) = (keys::meta_of(MetaKind::Token), Vec::new());
+    let scanned = store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+        names.extend(keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name).into_owned()));
+        ControlFlow::Continue(())
+    });
+    scanned.map_err(fsck::CheckStop::from)?;
+    Ok(names)
 }
 
 /// Checks that the manifest names only files that a backup can contain.

@@ -1,0 +1,114 @@
+//! What a caller may do, and with which resources.
+
+use actix_web::{HttpMessage, HttpRequest};
+
+use super::{
+    AdminError, Control,
+    auth::{Access, AdminCaller, Role},
+};
+use crate::control::record::{
+    namespace::{self, NamespaceRecord},
+    subscription::SubscriptionRecord,
+    token::{Grant, ScopedResource},
+    topic::TopicRecord,
+};
+
+/// What a request concerns, which the scopes of a token must cover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The caller's own session, for every caller.
+    Caller,
+    /// The server.
+    Server,
+    /// Resources that the operation lists. It leaves out those that the caller may not see.
+    Listed,
+    /// A resource and what is below it.
+    Resource(ScopedResource),
+}
+
+/// An authenticated caller and what the caller's token permits.
+#[derive(Clone, Debug)]
+pub(super) struct Permissions {
+    /// The caller.
+    pub(super) caller: AdminCaller,
+    pub(super) grants: Vec<Grant>,
+}
+
+impl Permissions {
+    /// The highest role, in whatever part of the server.
+    pub(super) fn role(&self) -> Option<Role> {
+        self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
+    }
+
+    /// The permissions of an authenticated request for its operation.
+    pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
+        request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
+    }
+
+    /// Whether the caller may use an operation as the holder of a portal link only.
+    pub(super) fn is_by_portal(&self) -> bool {
+        self.role() == Some(Role::Portal)
+    }
+
+    /// Whether the operation is for the caller in every part of the server.
+    pub(super) fn sees_everything(&self) -> bool {
+        self.grants.iter().any(|grant| grant.covers(None))
+    }
+
+    /// Whether the operation is for the caller on an event subscription of `topic`.
+    pub(super) fn sees(&self, control: &Control, topic: &TopicRecord, subscription: &SubscriptionRecord) -> bool {
+        self.sees_everything() || {
+            let mut resource = scoped(control, topic, subscription.filter.domain_topic.as_deref());
+            resource.path.extend(["eventSubscriptions", subscription.name.as_str()].map(str::to_owned));
+            resource.labels.extend(subscription.labels.iter().cloned());
+            self.covers(&resource)
+        }
+    }
+
+    /// Whether the operation is for the caller on a topic, or on a topic of a domain.
+    pub(super) fn sees_topic(&self, control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) -> bool {
+        self.sees_everything() || self.covers(&scoped(control, topic, domain_topic))
+    }
+
+    /// Whether the operation is for the caller on a namespace.
+    pub(super) fn sees_namespace(&self, namespace: &NamespaceRecord) -> bool {
+        let path = [namespace::PATH_SEGMENT, namespace.name.as_str()].map(str::to_owned).to_vec();
+        let mut resource = ScopedResource { path, labels: Vec::new() };
+        resource.add_tags(&namespace.tags);
+        self.sees_everything() || self.covers(&resource)
+    }
+
+    fn covers(&self, resource: &ScopedResource) -> bool {
+        self.grants.iter().any(|grant| grant.covers(Some(resource)))
+    }
+
+    /// What of the permissions is for an operation on a target.
+    pub(super) fn narrowed(self, access: Access, target: &Target) -> Result<Self, AdminError> {
+        let Some(needed) = access.role else { return Ok(self) };
+        let (roles, scopes): (Vec<&str>, Vec<_>) =
+            self.grants.iter().map(|grant| (grant.role.name(), grant.scopes.iter().map(ToString::to_string))).unzip();
+        let (roles, scopes) = (roles.join(", "), scopes.into_iter().flatten().collect::<Vec<_>>().join(", "));
+        let mut grants = self.grants;
+        grants.retain(|grant| access.admits(Role::of(grant.role)));
+        if grants.is_empty() {
+            return Err(if roles.is_empty() { AdminError::NoRole } else { AdminError::WeakRole { roles, needed } });
+        }
+        grants.retain(|grant| match target {
+            Target::Caller | Target::Listed => true,
+            Target::Server => grant.covers(None),
+            Target::Resource(resource) => grant.covers(Some(resource)),
+        });
+        if grants.is_empty() { Err(AdminError::OutOfScope(scopes)) } else { Ok(Self { grants, ..self }) }
+    }
+}
+
+/// A topic, or a topic of a domain, with its tags and those of its namespace.
+fn scoped(control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) -> ScopedResource {
+    let id = topic.resource_id_of(domain_topic);
+    let path = id.split_once("/Microsoft.EventGrid/").map(|(_, path)| path).unwrap_or_default();
+    let mut resource = ScopedResource { path: path.split('/').map(str::to_owned).collect(), labels: Vec::new() };
+    let namespace = topic.namespace.as_ref().and_then(|of| control.registry.namespace(of.name.as_str()));
+    namespace.iter().for_each(|namespace| resource.add_tags(&namespace.tags));
+    resource.add_tags(&topic.tags);
+    resource
+}
