@@ -115,10 +115,12 @@ pub struct EventSubscriptionProperties {
     pub expiration_time_utc: Option<String>,
     pub starts_from: Option<String>,
     pub destination: Option<Destination>,
+    pub delivery_with_resource_identity: Option<IdentifiedDestination>,
     pub filter: Option<SubscriptionFilter>,
     pub transform: Option<BTreeMap<String, Value>>,
     pub retry_policy: Option<RetryPolicy>,
     pub dead_letter_destination: Option<DeadLetterDestination>,
+    pub dead_letter_with_resource_identity: Option<IdentifiedDeadLetterDestination>,
     pub ordering: Option<Ordering>,
     /// Only of namespace topics
     pub delivery_configuration: Option<DeliveryConfiguration>,

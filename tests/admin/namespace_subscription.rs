@@ -202,18 +202,17 @@ async fn what_is_pulled_has_a_lock_and_stays_pulled() {
 #[actix_web::test]
 async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
     let control = control().await;
-    let identity = json!({"type": "SystemAssigned"});
-    let identified = json!({"deliveryWithResourceIdentity": {"identity": identity, "destination": hook()}});
-    let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": identified}}});
-    let answer = control.call("PUT", &place("alarm"), body).await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    let push = answer.json()["properties"]["deliveryConfiguration"]["push"].clone();
-    assert_eq!(push["deliveryWithResourceIdentity"]["identity"], identity);
-    let webhook = &push["deliveryWithResourceIdentity"]["destination"]["properties"];
-    assert_eq!(webhook["endpointBaseUrl"], "http://127.0.0.1:9/heat");
-    assert!(push["destination"].is_null() && webhook["endpointUrl"].is_null(), "{push}");
-    let both = push_with(&push["deliveryWithResourceIdentity"]);
     let at = "properties.deliveryConfiguration.push.deliveryWithResourceIdentity";
+    let identified = |kind: &str| json!({"identity": {"type": kind}, "destination": hook()});
+    for (kind, below, says) in [
+        ("UserAssigned", "identity.type", "allowed is SystemAssigned"),
+        ("SystemAssigned", "destination.properties.azureActiveDirectoryApplicationIdOrUri", "is missing"),
+    ] {
+        let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push",
+            "push": {"deliveryWithResourceIdentity": identified(kind)}}}});
+        refused(&control.call("PUT", &place("alarm"), body).await, &format!("{at}.{below}"), says);
+    }
+    let both = push_with(&identified("SystemAssigned"));
     refused(&control.call("PUT", &place("alarm"), both).await, at, "and destination are both given");
 }
 

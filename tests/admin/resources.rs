@@ -124,10 +124,12 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
         expiration_time_utc,
         starts_from: _,
         destination,
+        delivery_with_resource_identity,
         filter,
         transform,
         retry_policy,
         dead_letter_destination,
+        dead_letter_with_resource_identity,
         ordering,
         delivery_configuration,
         filters_configuration,
@@ -145,6 +147,15 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
     check_webhook(destination.as_ref());
     check_blob(dead_letter_destination.as_ref());
     assert!(delivery_configuration.is_none() && filters_configuration.is_none());
+    assert!(delivery_with_resource_identity.is_none() && dead_letter_with_resource_identity.is_none());
+    let identified = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": letters()});
+    let identified = json!({"properties": {"destination": webhook(), "deadLetterWithResourceIdentity": identified}});
+    let answer = control.call("PUT", &path, identified).await;
+    assert!(answer.status < 300, "{}", answer.text);
+    let EventSubscriptionProperties { dead_letter_destination, dead_letter_with_resource_identity: with, .. } =
+        get::<EventSubscription>(&control, &path).await.properties;
+    check_blob(with.expect("it was put").dead_letter_destination.as_ref());
+    assert!(dead_letter_destination.is_none());
 
     is_whole::<SubscriptionStatusView>(&control, &format!("{path}/status")).await;
     is_whole::<TopicStatusView>(&control, &format!("{topic}/status")).await;

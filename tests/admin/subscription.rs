@@ -344,7 +344,9 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(named),
         grid(with("colour", json!("red"))),
         grid(with("deliveryWithResourceIdentity", json!({}))),
-        grid(with("deadLetterWithResourceIdentity", json!({}))),
+        grid(identified("UserAssigned", true)),
+        grid(identified("SystemAssigned", false)),
+        grid(identified("Nobody", true)),
         grid(with("expirationTimeUtc", json!("tomorrow"))),
         grid(with("filter", json!({"subjectBeginsWith": "ä".repeat(513)}))),
         grid(with("filter", json!({"subjectEndsWith": "x".repeat(513)}))),
@@ -381,9 +383,11 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
     ]);
     expect![[r#"
         name is "other"; allowed is the name in the path, "to-shop"
-        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
-        properties.deliveryWithResourceIdentity is not supported yet (there are no managed identities, use destination): leave it out
-        properties.deadLetterWithResourceIdentity is not supported yet (there are no managed identities, use deadLetterDestination): leave it out
+        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
+        properties.deliveryWithResourceIdentity and destination are both given; leave one of them out
+        properties.deliveryWithResourceIdentity.identity.type is "UserAssigned", which is not supported: the server has one identity; allowed is SystemAssigned
+        properties.deliveryWithResourceIdentity.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; it is the application that the access tokens of the identity are for
+        properties.deliveryWithResourceIdentity.identity.type cannot be read: unknown variant `Nobody`, expected `SystemAssigned` or `UserAssigned`
         properties.expirationTimeUtc is "tomorrow"; allowed is a date and time such as 2030-01-31T12:00:00Z
         properties.filter.subjectBeginsWith has 513 characters; allowed are at most 512
         properties.filter.subjectEndsWith has 513 characters; allowed are at most 512
@@ -428,6 +432,58 @@ fn names_have_three_to_sixty_four_letters() {
     for name in ["ab", &"a".repeat(65), "a b c", "a/b/c"] {
         let error = put(name).expect_err(name).to_string();
         assert!(error.contains("allowed are 3 to 64 letters (a to z), digits and hyphens"), "{error}");
+    }
+}
+
+/// The least body with an identity of this type, and an application for which tokens are.
+fn identified(kind: &str, has_audience: bool) -> Value {
+    let mut destination = least()["properties"]["destination"].take();
+    if has_audience {
+        destination["properties"]["azureActiveDirectoryApplicationIdOrUri"] = "api://orders".into();
+    }
+    json!({"properties": {
+        "deliveryWithResourceIdentity": {"identity": {"type": kind}, "destination": destination},
+        "deadLetterWithResourceIdentity": {"identity": {"type": "UserAssigned", "userAssignedIdentity": "/i"},
+            "deadLetterDestination": {"endpointType": "StorageBlob",
+                "properties": {"resourceId": "/r", "blobContainerName": "dead-letters"}}},
+    }})
+}
+
+#[test]
+fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_something_else() {
+    let topic = topic_record(Schema::EventGrid);
+    let record = take(Schema::EventGrid, &identified("systemassigned", true)).expect("it is taken");
+    let shown = |record: &SubscriptionRecord| {
+        let view = SubscriptionView::new(record, &topic, PathForm::Nested);
+        serde_json::to_value(view).expect("JSON")["properties"].take()
+    };
+    let view = shown(&record);
+    let delivery = &view["deliveryWithResourceIdentity"];
+    assert_eq!(delivery["identity"], json!({"type": "SystemAssigned"}));
+    assert_eq!(delivery["destination"]["properties"]["endpointBaseUrl"], "http://127.0.0.1:9000/hook");
+    let letters = &view["deadLetterWithResourceIdentity"];
+    assert_eq!(letters["identity"], json!({"type": "UserAssigned", "userAssignedIdentity": "/i"}));
+    assert_eq!(letters["deadLetterDestination"]["properties"]["resourceId"], "/r");
+    assert!(view["destination"].is_null() && view["deadLetterDestination"].is_null(), "{view}");
+    assert!(!view.to_string().contains("secret"), "{view}");
+    // The view can be put again, and keeps the secret in the address.
+    let body = json!({ "properties": view }).to_string();
+    let again = put(&Name::new("to-shop"), &topic, Some(&record), &ranges(), body.as_bytes()).expect("it is taken");
+    assert_eq!(pretty(&again), pretty(&record));
+
+    let patched = |body: Value| patch(&record, &topic, &ranges(), body.to_string().as_bytes()).expect("it is taken");
+    let plain = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/other"}});
+    for (body, has_identity) in [
+        (json!({"labels": ["x"]}), true),
+        (json!({"destination": {"properties": {"maxEventsPerBatch": 7}}}), true),
+        (json!({"deliveryWithResourceIdentity": {"identity": {"type": "SystemAssigned"}, "destination": plain}}), true),
+        (json!({"destination": plain}), false),
+    ] {
+        let changed = patched(body.clone());
+        assert_eq!(changed.identities.delivery.is_some(), has_identity, "{body}");
+        assert_eq!(changed.identities.dead_letter, record.identities.dead_letter, "{body}");
+        assert_eq!(shown(&changed)["destination"].is_null(), has_identity, "{body}");
+        assert!(changed.webhook.token_audience.is_some(), "{body}");
     }
 }
 
@@ -497,7 +553,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     .collect();
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
-        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
+        colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
         destination.properties.resourceId is "/r"; allowed is an id that ends with /eventhubs/NAME
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30

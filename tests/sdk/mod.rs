@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use self::token_service::TokenService;
 use crate::support::{
     certificates::Authority,
+    endpoint::{Endpoint, answer},
     needs,
     server::{Server, wait_for},
 };
@@ -186,6 +187,25 @@ fn the_python_sdk_manages_topics_domains_and_subscriptions() {
     }
     Stage::http().tell(python("manage.py"));
     Stage::https().tell(python("manage.py"));
+}
+
+#[test]
+fn the_python_sdk_delivers_in_the_name_of_an_identity() {
+    if !needs::python() {
+        return;
+    }
+    let folder = TempDir::new().expect("a folder");
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "s3cret").expect("written");
+    let token = r#"{"token_type": "Bearer", "expires_in": 3600, "access_token": "t"}"#;
+    let issuer = Endpoint::start(vec![answer(200, "content-type: application/json\r\n", token)]);
+    let stage = Stage::http_with(&[
+        SLOW,
+        ("DELIVERY__IDENTITY_TOKEN_URL", &format!("{}token", issuer.url())),
+        ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
+        ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
+    ]);
+    stage.tell(python("identity.py"));
 }
 
 #[test]

@@ -65,6 +65,10 @@ const FIELDS: &[(&str, &str)] = &[
         "Whether due events are dead-lettered at once while the endpoint is suspended for a client error; default false",
     ),
     ("deadLetterReason", "Reason why delivery was given up"),
+    (
+        "deadLetterWithResourceIdentity",
+        "Destination of dead letters with an identity, in place of `deadLetterDestination`",
+    ),
     ("deadLettered", "Number of dead-lettered events"),
     ("deadLetters", "Counters of dead letters"),
     ("deadLettersKilled", "Number of kills of dead-letter actors"),
@@ -80,6 +84,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("deliveryConfiguration", "Mode and settings of delivery"),
     ("deliveryCount", "Number of times that the event was received"),
     ("deliverySeconds", "Distribution of the time from publish to delivery"),
+    ("deliveryWithResourceIdentity", "Endpoint with the identity that it is called with, in place of `destination`"),
     ("description", "Explanation for people"),
     ("destination", "Endpoint that receives the events"),
     ("details", "Further causes of the error"),

@@ -153,12 +153,16 @@ impl<'a> Delivery<'a> {
                 let retry = properties.retry_policy.as_ref();
                 let minutes =
                     retry.and_then(|RetryPolicy { event_time_to_live_in_minutes, .. }| *event_time_to_live_in_minutes);
-                let destination = properties.destination.as_ref();
+                let identified = properties.delivery_with_resource_identity.as_ref();
+                let destination = identified.and_then(|with| with.destination.as_ref());
+                let letters = properties.dead_letter_with_resource_identity.as_ref();
+                let letters = letters.and_then(|with| with.dead_letter_destination.as_ref());
+                let letters = letters.or(properties.dead_letter_destination.as_ref());
                 return Self {
-                    destination: destination.cloned().unwrap_or_default(),
+                    destination: destination.or(properties.destination.as_ref()).cloned().unwrap_or_default(),
                     attempts: retry.and_then(|retry| retry.max_delivery_attempts),
                     time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
-                    dead_letter: properties.dead_letter_destination.as_ref().map(|dead_letter| &dead_letter.properties),
+                    dead_letter: letters.map(|letters| &letters.properties),
                     lock: None,
                     is_pulled: false,
                 };

@@ -238,16 +238,14 @@ impl SubscriptionArgs {
         if full_url {
             let FullUrl { endpoint_url } =
                 session.fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>).await?;
-            let properties = &mut subscription["properties"];
-            let webhook = match self.topic.kind() {
-                ResourceNameKind::NamespaceTopic => {
-                    &mut properties["deliveryConfiguration"]["push"]["destination"]["properties"]
-                }
-                ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => {
-                    &mut properties["destination"]["properties"]
-                }
-            };
-            webhook["endpointUrl"] = endpoint_url.into();
+            let mut part = &mut subscription["properties"];
+            if self.topic.kind() == ResourceNameKind::NamespaceTopic {
+                part = &mut part["deliveryConfiguration"]["push"];
+            }
+            if part["deliveryWithResourceIdentity"].is_object() {
+                part = &mut part["deliveryWithResourceIdentity"];
+            }
+            part["destination"]["properties"]["endpointUrl"] = endpoint_url.into();
         }
         // Before its first endpoint validation, a subscription has no status.
         let status = match session.fetch_plain(Method::GET, &self.path("/status"), None::<&Value>).await {

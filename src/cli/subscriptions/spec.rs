@@ -56,6 +56,9 @@ pub(super) struct SubscriptionSpecArgs {
     /// Time within which the endpoint must begin its response, in whole seconds, such as 5s
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
     response_timeout: Option<u64>,
+    /// Egress proxy: the name of a table of delivery.resources, or none for a direct connection
+    #[arg(long, value_name = "NAME", help_heading = "Settings")]
+    proxy: Option<String>,
     /// Key of the order: events with the same value are delivered one after the other, such as subject or data.order.id
     #[arg(long, value_name = "KEY", help_heading = "Settings")]
     ordering_key: Option<String>,
@@ -155,6 +158,7 @@ impl SubscriptionSpecArgs {
             ("preferredBatchSizeInKilobytes", self.batch_kilobytes.map(Value::from)),
             ("maxRequestsPerSecond", self.max_requests_per_second.map(Value::from)),
             ("responseTimeoutInSeconds", self.response_timeout.map(Value::from)),
+            ("proxy", text(&self.proxy)),
         ];
         let mut properties = vec![
             (format!("{at}.endpointType"), self.endpoint.as_ref().map(|_| Value::from("WebHook"))),
@@ -192,7 +196,7 @@ impl SubscriptionSpecArgs {
             return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
         }
         if is_pulled && self.webhook("").iter().any(|(_, value)| value.is_some()) {
-            let text = "--batch-events, --batch-kilobytes, --max-requests-per-second and --response-timeout are not allowed with pull delivery; each receive request sets its batch size and waiting time";
+            let text = "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and --proxy are not allowed with pull delivery; each receive request sets its batch size and waiting time";
             return Err(ClientError::Input(text.to_owned()));
         }
         if !is_pulled && self.lock.is_some() {

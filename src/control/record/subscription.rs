@@ -56,7 +56,7 @@ pub struct SubscriptionRecord {
     pub retry_schedule: Option<RetryScheduleSpec>,
     /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and recorded in the ledger.
     pub dead_letter: Option<StorageBlobDestination>,
-    /// Identities that Azure would use for delivery and dead-lettering; stored and returned.
+    /// Identities of delivery and dead-lettering.
     #[serde(default, skip_serializing_if = "ManagedIdentities::is_none")]
     pub identities: ManagedIdentities,
     /// `deadLetterInProbation`, an extension: while the endpoint is suspended for a client error, due events are
@@ -166,14 +166,15 @@ impl SubscriptionRecord {
     }
 }
 
-/// Identities of a subscription of a namespace topic. They are stored and returned, and never used.
+/// Identities of a subscription. That of deliveries is the server's; that of dead letters is stored and returned, because
+/// the settings have the credentials of dead-letter stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagedIdentities {
     /// Of `deliveryWithResourceIdentity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<ResourceIdentity>,
-    /// Of `deadLetterDestinationWithResourceIdentity`.
+    /// Of `deadLetterWithResourceIdentity`, or `deadLetterDestinationWithResourceIdentity` of a namespace topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<ResourceIdentity>,
 }

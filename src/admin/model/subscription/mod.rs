@@ -4,6 +4,7 @@ mod advanced;
 pub(in crate::admin) mod attribute;
 mod check;
 mod destination;
+mod identity;
 pub(in crate::admin) mod namespace;
 pub(in crate::admin) mod secrets;
 pub mod test;
@@ -20,8 +21,8 @@ pub use self::{
     view::{PathForm, SubscriptionView},
 };
 use super::{
-    EditionRanges, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name,
-    drop_read_only, merge, parse, read, refuse_unsupported, take, text_at, value_of,
+    EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name, drop_read_only, merge,
+    parse, read, take, text_at, value_of,
 };
 use crate::{
     control::record::{
@@ -41,19 +42,6 @@ const READ_ONLY: [&str; 5] = [
     "endpointInService",
     "destination.properties.endpointBaseUrl",
     "destination.properties.allowedRate",
-];
-
-const UNSUPPORTED: [UnsupportedProperty; 2] = [
-    UnsupportedProperty {
-        at: "deliveryWithResourceIdentity",
-        harmless: &[],
-        because: "there are no managed identities, use destination",
-    },
-    UnsupportedProperty {
-        at: "deadLetterWithResourceIdentity",
-        harmless: &[],
-        because: "there are no managed identities, use deadLetterDestination",
-    },
 ];
 
 const ENUMERATIONS: [Enumeration; 7] = [
@@ -87,8 +75,11 @@ pub(in crate::admin) struct SubscriptionBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionBodyProperties)]
 pub(in crate::admin) struct SubscriptionBodyProperties {
-    #[schema(value_type = DestinationSchema)]
+    #[schema(value_type = DestinationSchema, required = false)]
     destination: DestinationBody,
+    /// In place of `destination`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_with_resource_identity: Option<identity::DeliveryWithIdentity>,
     filter: Option<FilterBody>,
     labels: Option<Vec<String>>,
     /// The input schema of the topic, or `CloudEventSchemaV1_0`.
@@ -101,6 +92,9 @@ pub(in crate::admin) struct SubscriptionBodyProperties {
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_destination: Option<DeadLetterBody>,
+    /// In place of `deadLetterDestination`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_with_resource_identity: Option<identity::DeadLetterWithIdentity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
     #[schema(example = "2040-01-01T00:00:00Z")]
@@ -195,14 +189,17 @@ pub fn put(
     check_name("the subscription's name", name.as_str(), 64)?;
     let mut value = parse(body)?;
     drop_read_only(&mut value, &["id", "type", "systemData"]);
+    let mut identities = ManagedIdentities::default();
     if let Some(mut properties) = take(&mut value, "properties") {
-        refuse_unsupported_properties(&mut properties).map_err(|invalid| invalid.under("properties"))?;
+        let under = |invalid: InvalidRequest| invalid.under("properties");
+        identities = identity::settle(&mut properties, &identities).map_err(under)?;
+        settle(&mut properties).map_err(under)?;
         secrets::restore(properties.get_mut("destination"), existing);
         value["properties"] = properties;
     }
     let SubscriptionBody { name: given, properties } = read(value)?;
     check_same_name(given.as_deref(), name.as_str())?;
-    record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))
+    record(name, topic, ranges, properties, identities).map_err(|invalid| invalid.under("properties"))
 }
 
 /// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a flat body, except for
@@ -216,7 +213,7 @@ pub fn patch(
     if topic.kind() == TopicKind::NamespaceTopic {
         return namespace::patch(existing, topic, ranges, body);
     }
-    let patch = parse(body)?;
+    let mut patch = parse(body)?;
     if patch.get("properties").is_some() {
         return Err(InvalidRequest::new(
             "properties",
@@ -224,12 +221,13 @@ pub fn patch(
              the top",
         ));
     }
+    let identities = identity::settle(&mut patch, &existing.identities)?;
     let mut value = value_of(&settable(existing));
     give_way(&mut value, &patch);
     merge(&mut value, patch);
-    refuse_unsupported_properties(&mut value)?;
+    settle(&mut value)?;
     secrets::restore(value.get_mut("destination"), Some(existing));
-    record(&existing.name, topic, ranges, read(value)?)
+    record(&existing.name, topic, ranges, read(value)?, identities)
 }
 
 /// Removes from the current properties what would contradict a property that `patch` sets.
@@ -249,10 +247,10 @@ fn give_way(value: &mut Value, patch: &Value) {
     }
 }
 
-fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), InvalidRequest> {
+/// Removes read-only properties, and checks the types of both destinations.
+fn settle(properties: &mut Value) -> Result<(), InvalidRequest> {
     drop_read_only(properties, &READ_ONLY);
     canonicalize(properties, &ENUMERATIONS);
-    refuse_unsupported(properties, &UNSUPPORTED)?;
     let at = "deadLetterDestination.endpointType";
     if let Some(given) = text_at(properties, at).filter(|given| *given != STORAGE_BLOB) {
         let problem = format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet");
@@ -266,12 +264,14 @@ fn record(
     topic: &TopicRecord,
     ranges: &EditionRanges,
     properties: SubscriptionBodyProperties,
+    identities: ManagedIdentities,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     let retry = properties.retry_policy.unwrap_or_default();
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
     let (webhook, resource) = properties.destination.read(topic.input_schema, delivery_schema, ranges)?;
     let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
+    identity::check(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
     let record = SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
@@ -296,7 +296,7 @@ fn record(
         order_key,
         order_blocks,
         dead_letter,
-        identities: ManagedIdentities::default(),
+        identities,
         labels: properties.labels.unwrap_or_default(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
@@ -310,11 +310,18 @@ fn record(
 pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
     match topic.kind() {
         TopicKind::NamespaceTopic => namespace::settable(record),
-        TopicKind::Topic | TopicKind::Domain => value_of(&settable(record)),
+        TopicKind::Topic | TopicKind::Domain => identified(record),
     }
 }
 
-/// The settable properties of a record, with the whole endpoint URL.
+/// The settable properties of a record, with its identities.
+fn identified(record: &SubscriptionRecord) -> Value {
+    let mut value = value_of(&settable(record));
+    identity::wrap(&mut value, &record.identities);
+    value
+}
+
+/// The settable properties of a record without its identities, with the whole endpoint URL.
 fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
     let SubscriptionRecord {
         number: _,
@@ -329,7 +336,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         retry,
         retry_schedule,
         dead_letter,
-        // Without a word for them here.
+        // They are added around the destinations.
         identities: _,
         dead_letter_in_probation,
         on_gone,
@@ -342,6 +349,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
     } = record;
     SubscriptionBodyProperties {
         destination: DestinationBody::of(record),
+        delivery_with_resource_identity: None,
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
@@ -359,6 +367,7 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
                 blob_container_name: Some(dead_letter.container.clone()).filter(|container| !container.is_empty()),
             },
         }),
+        dead_letter_with_resource_identity: None,
         // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DeadLetterBody, FilterBody, OrderingBody, RetryBody, destination, namespace, settable};
+use super::{DeadLetterBody, FilterBody, OrderingBody, RetryBody, destination, identity, namespace, settable};
 use crate::{
     admin::model::{drop_read_only, merge, system_data, value_of},
     control::record::{
@@ -50,12 +50,16 @@ struct SubscriptionViewSchema {
     /// Endpoint that receives events until a new endpoint is validated.
     endpoint_in_service: Option<String>,
     /// With `endpointBaseUrl` instead of `endpointUrl`, whose query may be a secret.
-    destination: Value,
+    destination: Option<Value>,
+    /// In place of `destination`
+    delivery_with_resource_identity: Option<Value>,
     filter: FilterBody,
     labels: Vec<String>,
     event_delivery_schema: String,
     retry_policy: RetryBody,
     dead_letter_destination: Option<DeadLetterBody>,
+    /// In place of `deadLetterDestination`
+    dead_letter_with_resource_identity: Option<identity::DeadLetterWithIdentity>,
     ordering: Option<OrderingBody>,
     expiration_time_utc: Option<String>,
 }
@@ -107,6 +111,7 @@ impl SubscriptionView {
 fn settable_json(record: &SubscriptionRecord, topic_id: &str) -> Value {
     let mut properties = value_of(&settable(record));
     destination::view(&mut properties["destination"], record);
+    identity::wrap(&mut properties, &record.identities);
     merge(&mut properties, value_of(&SubscriptionViewProperties { topic: topic_id, provisioning_state: "Succeeded" }));
     properties
 }

@@ -25,8 +25,14 @@ export async function topics(signal) {
   return found.map((one) => ({ ...one, kind: kindOf(one.type) }));
 }
 
+/** The properties of an event subscription with its destinations in one place, also where they have an identity. */
+export function plain({ deliveryWithResourceIdentity: delivery, deadLetterWithResourceIdentity: letters, ...properties }) {
+  return { ...properties, ...(delivery && { destination: delivery.destination }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
+}
+
 /** Where an event subscription delivers to: the address of a webhook, or the kind and the resource of another destination. */
-export function address({ destination, deliveryConfiguration }) {
+export function address(all) {
+  const { destination, deliveryConfiguration } = plain(all);
   const { endpointType, properties } = destination ?? {};
   return properties?.endpointBaseUrl ?? ([endpointType, properties?.resourceId].filter(Boolean).join(' ') || deliveryConfiguration?.deliveryMode || '–');
 }

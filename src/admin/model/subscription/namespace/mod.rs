@@ -10,7 +10,7 @@ use self::body::{DeliveryConfiguration, FiltersConfiguration, PushInfo, QueueInf
 pub(in crate::admin) use self::body::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties};
 use super::{
     DELIVERY_SCHEMAS, DestinationBody, DestinationSchema, FilterBody, STORAGE_BLOB, advanced, attribute, check,
-    destination, secrets, transform,
+    destination, identity, secrets, transform,
 };
 use crate::{
     admin::model::{
@@ -18,7 +18,9 @@ use crate::{
         drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, take, value_of,
     },
     control::record::{
-        subscription::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
+        subscription::{
+            ManagedIdentities, OnGone, QueueSettings, ResourceIdentity, RetryPolicy, SubscriptionRecord, Webhook,
+        },
         topic::TopicRecord,
     },
     deliver::resource::Resource,
@@ -39,35 +41,28 @@ const LOCK_SECONDS: ValueRange = ValueRange {
     default: QueueSettings::LOCK_SECONDS_DEFAULT,
 };
 
-/// Key of a destination with an identity.
-const IDENTIFIED: &str = "deliveryWithResourceIdentity";
-
-const ENUMERATIONS: [Enumeration; 15] = [
+const ENUMERATIONS: [Enumeration; 12] = [
     ("properties.deliveryConfiguration.deliveryMode", &[PUSH, QUEUE]),
     ("properties.deliveryConfiguration.push.destination.endpointType", Resource::ENDPOINT_TYPES),
     (
         "properties.deliveryConfiguration.push.destination.properties.deliveryAttributeMappings.[].type",
         &attribute::TYPES,
     ),
-    (
-        "properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.endpointType",
-        Resource::ENDPOINT_TYPES,
-    ),
-    (
-        "properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.properties.\
-         deliveryAttributeMappings.[].type",
-        &attribute::TYPES,
-    ),
-    ("properties.deliveryConfiguration.push.deliveryWithResourceIdentity.identity.type", &IDENTITY_TYPES),
     ("properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.endpointType", &[STORAGE_BLOB]),
-    ("properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.identity.type", &IDENTITY_TYPES),
+    (
+        "properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.identity.type",
+        &identity::IDENTITY_TYPES,
+    ),
     (
         "properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.deadLetterDestination.\
          endpointType",
         &[STORAGE_BLOB],
     ),
     ("properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.endpointType", &[STORAGE_BLOB]),
-    ("properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.identity.type", &IDENTITY_TYPES),
+    (
+        "properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.identity.type",
+        &identity::IDENTITY_TYPES,
+    ),
     (
         "properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.deadLetterDestination.\
          endpointType",
@@ -77,9 +72,6 @@ const ENUMERATIONS: [Enumeration; 15] = [
     ("properties.eventDeliverySchema", &DELIVERY_SCHEMAS),
     ("properties.ordering.onFailure", &[check::SKIP, check::BLOCK]),
 ];
-
-/// Values of `identity.type` of an event subscription.
-const IDENTITY_TYPES: [&str; 2] = ["SystemAssigned", "UserAssigned"];
 
 /// Read-only keys of `properties`.
 const READ_ONLY: [&str; 2] = ["provisioningState", "endpointInService"];
@@ -93,7 +85,9 @@ pub(super) fn put(
     body: &[u8],
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     check_name("the subscription's name", name.as_str(), 50)?;
-    read_whole(name, topic, existing, ranges, parse(body)?)
+    let mut value = parse(body)?;
+    let identity = settle_identity(&mut value, None)?;
+    read_whole(name, topic, existing, ranges, (value, identity))
 }
 
 /// Reads the body of a PATCH of `existing`, which has a `properties` object as in a PUT.
@@ -103,11 +97,22 @@ pub(super) fn patch(
     ranges: &EditionRanges,
     body: &[u8],
 ) -> Result<SubscriptionRecord, InvalidRequest> {
-    let patch = parse(body)?;
-    let mut value = json!({ "properties": settable(existing) });
+    let mut patch = parse(body)?;
+    let identity = settle_identity(&mut patch, existing.identities.delivery.as_ref())?;
+    let mut value = json!({ "properties": plain(existing) });
     give_way(&mut value, &patch);
     merge(&mut value, patch);
-    read_whole(&existing.name, topic, Some(existing), ranges, value)
+    read_whole(&existing.name, topic, Some(existing), ranges, (value, identity))
+}
+
+/// Moves the destination out of `deliveryWithResourceIdentity`. Returns its identity.
+fn settle_identity(
+    value: &mut Value,
+    existing: Option<&ResourceIdentity>,
+) -> Result<Option<ResourceIdentity>, InvalidRequest> {
+    let push = value.pointer_mut("/properties/deliveryConfiguration/push").filter(|push| push.is_object());
+    let Some(push) = push else { return Ok(existing.cloned()) };
+    identity::DELIVERY.settle(push, existing).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))
 }
 
 /// The `deliveryMode` of an event subscription.
@@ -135,13 +140,8 @@ fn give_way(value: &mut Value, patch: &Value) {
     if !given[dead_letter::KEY]["StorageBlob"].is_null() {
         drop(take(value, &format!("{push}.{}", dead_letter::KEY)));
     }
-    if !given[IDENTIFIED].is_null() {
-        drop(take(value, &format!("{push}.destination")));
-    } else if !given["destination"].is_null()
-        && let Some(Value::Object(mut identified)) = take(value, &format!("{push}.{IDENTIFIED}"))
-    {
-        value["properties"]["deliveryConfiguration"]["push"]["destination"] =
-            identified.remove("destination").unwrap_or_default();
+    if let Some(current) = value.pointer_mut("/properties/deliveryConfiguration/push") {
+        destination::give_way(current, &given["destination"]);
     }
 }
 
@@ -150,52 +150,25 @@ fn read_whole(
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
     ranges: &EditionRanges,
-    mut value: Value,
+    (mut value, identity): (Value, Option<ResourceIdentity>),
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     drop_read_only(&mut value, &["id", "type", "systemData"]);
     canonicalize(&mut value, &ENUMERATIONS);
     let push = value.pointer_mut("/properties/deliveryConfiguration/push");
-    let identity = match push.filter(|push| push.is_object()) {
-        Some(push) => {
-            let identity =
-                settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?;
-            secrets::restore(push.get_mut("destination"), existing);
-            identity
-        }
-        None => None,
-    };
+    if let Some(push) = push.filter(|push| push.is_object()) {
+        settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?;
+        secrets::restore(push.get_mut("destination"), existing);
+    }
     if let Some(properties) = value.get_mut("properties") {
         drop_read_only(properties, &READ_ONLY);
     }
     let NamespaceSubscriptionBody { name: given, properties } = read(value)?;
     check_same_name(given.as_deref(), name.as_str())?;
-    let identity = identity
-        .map(read)
-        .transpose()
-        .map_err(|invalid| invalid.under(&format!("properties.deliveryConfiguration.push.{IDENTIFIED}.identity")))?;
-    let mut read = record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))?;
-    read.identities.delivery = identity;
-    Ok(read)
+    record(name, topic, ranges, properties, identity).map_err(|invalid| invalid.under("properties"))
 }
 
-/// Moves the destination to `destination` and removes its read-only keys. Returns its identity.
-fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest> {
-    let identified = take(push, IDENTIFIED).filter(|identified| !identified.is_null());
-    let identity = match identified {
-        None => None,
-        Some(_) if push.get("destination").is_some_and(|given| !given.is_null()) => {
-            return Err(InvalidRequest::new(IDENTIFIED, "and destination are both given; leave one of them out"));
-        }
-        Some(mut identified) => {
-            push["destination"] = take(&mut identified, "destination").unwrap_or_default();
-            let identity = take(&mut identified, "identity");
-            if let Some(other) = identified.as_object().and_then(|rest| rest.keys().next()) {
-                let at = format!("{IDENTIFIED}.{other}");
-                return Err(InvalidRequest::new(at, "is not known; allowed are identity and destination"));
-            }
-            identity
-        }
-    };
+/// Removes the read-only keys of a destination, and checks its type.
+fn settle_destination(push: &mut Value) -> Result<(), InvalidRequest> {
     drop_read_only(push, &["destination.properties.endpointBaseUrl", "destination.properties.allowedRate"]);
     destination::check_type(push)?;
     // From namespace to namespace, events could go round for ever.
@@ -203,7 +176,7 @@ fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest>
         let problem = "is \"NamespaceTopic\"; allowed are the other kinds, because this is a topic of a namespace";
         return Err(InvalidRequest::new("destination.endpointType", problem));
     }
-    Ok(identity)
+    Ok(())
 }
 
 /// Settings of both delivery modes.
@@ -218,6 +191,7 @@ fn record(
     topic: &TopicRecord,
     ranges: &EditionRanges,
     properties: NamespaceSubscriptionProperties,
+    identity: Option<ResourceIdentity>,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let DeliveryConfiguration { delivery_mode, queue: asked, push } = properties.delivery_configuration;
@@ -230,6 +204,10 @@ fn record(
                 event_time_to_live: push.event_time_to_live,
                 dead_letter: push.dead_letter_destination_with_resource_identity,
             };
+            let destination = destination.and_then(|(webhook, resource)| {
+                identity::check(identity.as_ref(), &webhook, resource.as_ref())?;
+                Ok((webhook, resource))
+            });
             (at, None, destination.map_err(|invalid| invalid.under(at))?, terms)
         }
         (QUEUE, asked, None) => {
@@ -269,7 +247,7 @@ fn record(
         },
         retry_schedule: None,
         dead_letter,
-        identities: ManagedIdentities { delivery: None, dead_letter: of_dead_letters.flatten() },
+        identities: ManagedIdentities { delivery: identity, dead_letter: of_dead_letters.flatten() },
         dead_letter_in_probation: false,
         on_gone: OnGone::default(),
         order_key,
@@ -324,8 +302,21 @@ fn filter(given: FiltersConfiguration, ranges: &EditionRanges) -> Result<Filter,
     })
 }
 
-/// The settable properties of a record, with the whole endpoint URL.
+/// The settable properties of a record, with the identity.
 pub(super) fn settable(record: &SubscriptionRecord) -> Value {
+    let mut properties = plain(record);
+    wrap(&mut properties, record);
+    properties
+}
+
+fn wrap(properties: &mut Value, record: &SubscriptionRecord) {
+    if let Some(push) = properties.pointer_mut("/deliveryConfiguration/push") {
+        identity::DELIVERY.wrap(push, record.identities.delivery.as_ref());
+    }
+}
+
+/// The settable properties of a record without the identity, with the whole endpoint URL.
+fn plain(record: &SubscriptionRecord) -> Value {
     let filters = &record.filter.advanced_filters;
     let properties = NamespaceSubscriptionProperties {
         delivery_configuration: delivery(record),
@@ -339,13 +330,7 @@ pub(super) fn settable(record: &SubscriptionRecord) -> Value {
         ordering: check::ordering_body(record.order_key.as_ref(), record.order_blocks),
         starts_from: record.starts_from.map(|starts| starts.at.to_string()),
     };
-    let mut value = value_of(&properties);
-    if let Some(identity) = &record.identities.delivery {
-        let push = &mut value["deliveryConfiguration"]["push"];
-        let destination = take(push, "destination").unwrap_or_default();
-        push[IDENTIFIED] = json!({ "identity": identity, "destination": destination });
-    }
-    value
+    value_of(&properties)
 }
 
 fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
@@ -381,16 +366,11 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
 
 /// The properties of a view, without the query of the endpoint and without secrets.
 pub(super) fn view_json(record: &SubscriptionRecord) -> Value {
-    let mut properties = settable(record);
+    let mut properties = plain(record);
     properties["provisioningState"] = "Succeeded".into();
-    if record.is_pulled() {
-        return properties;
+    if !record.is_pulled() {
+        destination::view(&mut properties["deliveryConfiguration"]["push"]["destination"], record);
+        wrap(&mut properties, record);
     }
-    let push = &mut properties["deliveryConfiguration"]["push"];
-    let destination = match push.get(IDENTIFIED) {
-        Some(_) => &mut push[IDENTIFIED]["destination"],
-        None => &mut push["destination"],
-    };
-    destination::view(destination, record);
     properties
 }

@@ -4,6 +4,7 @@ import { run } from '../actions.js';
 import { command, duration, shortName, splitId, subscriptionId, topicArgument } from '../format.js';
 import { html, useEffect, useMemo, useRef, useState } from '../html.js';
 import { usePoll } from '../poll.js';
+import { plain } from '../resources.js';
 import { go, link, useParams } from '../state.js';
 import { Command, Diff, Failed, Field, Head, Loaded, Select } from '../ui.js';
 import { Bench } from './filter.js';
@@ -29,7 +30,7 @@ const SERVER_OWNED = ['provisioningState', 'topic', 'endpointInService'];
 
 /** What of a resource may be written. The address is without its query, and secrets are not there: both are kept unless they are given. */
 function editable(data) {
-  const properties = structuredClone(data.properties);
+  const properties = structuredClone(plain(data.properties));
   for (const key of SERVER_OWNED) delete properties[key];
   const webhook = properties.destination?.properties ?? {};
   if (webhook.endpointBaseUrl !== undefined) webhook.endpointUrl = webhook.endpointBaseUrl;

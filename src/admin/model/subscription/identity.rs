@@ -1,0 +1,128 @@
+//! A destination with the identity that it is called with: `deliveryWithResourceIdentity` and
+//! `deadLetterWithResourceIdentity` of Azure.
+//!
+//! Checks and records know the destination alone; the identity is kept beside it. A system-assigned identity is that of the
+//! server (`delivery.identity_…`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::{DeadLetterBody, DestinationBody, DestinationSchema};
+use crate::{
+    admin::model::{InvalidRequest, canonicalize, read, take},
+    control::record::subscription::{ManagedIdentities, ResourceIdentity, ResourceIdentityKind, Webhook},
+    deliver::resource::Resource,
+};
+
+/// Values of `identity.type` of an event subscription.
+pub(super) const IDENTITY_TYPES: [&str; 2] = ["SystemAssigned", "UserAssigned"];
+
+/// A property, and the same with an identity.
+#[derive(Clone, Copy)]
+pub(super) struct Pair {
+    plain: &'static str,
+    identified: &'static str,
+}
+
+/// The destination of events.
+pub(super) const DELIVERY: Pair = Pair { plain: "destination", identified: "deliveryWithResourceIdentity" };
+
+/// The destination of dead letters.
+const DEAD_LETTER: Pair = Pair { plain: "deadLetterDestination", identified: "deadLetterWithResourceIdentity" };
+
+/// Destination of events, with the identity that it is called with
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeliveryWithResourceIdentity)]
+pub(super) struct DeliveryWithIdentity {
+    identity: Option<ResourceIdentity>,
+    #[schema(value_type = DestinationSchema)]
+    destination: DestinationBody,
+}
+
+/// Destination of dead letters, with an identity
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = SubscriptionDeadLetterWithResourceIdentity)]
+pub(super) struct DeadLetterWithIdentity {
+    identity: Option<ResourceIdentity>,
+    dead_letter_destination: DeadLetterBody,
+}
+
+impl Pair {
+    /// Moves the destination out of `value`'s property with an identity, and returns the identity: that of `existing`, if
+    /// `value` has neither that property nor another destination.
+    pub(super) fn settle(
+        self,
+        value: &mut Value,
+        existing: Option<&ResourceIdentity>,
+    ) -> Result<Option<ResourceIdentity>, InvalidRequest> {
+        let Self { plain, identified } = self;
+        let is_given = value.get(plain).is_some_and(|given| !given.is_null());
+        let Some(mut given) = take(value, identified).filter(|given| !given.is_null()) else {
+            let is_replaced = value.get(plain).is_some_and(|given| given["endpointType"].is_string());
+            return Ok(existing.filter(|_| !is_replaced).cloned());
+        };
+        if is_given {
+            let problem = format!("and {plain} are both given; leave one of them out");
+            return Err(InvalidRequest::new(identified, problem));
+        }
+        canonicalize(&mut given, &[("identity.type", &IDENTITY_TYPES)]);
+        if let Some(destination) = take(&mut given, plain) {
+            value[plain] = destination;
+        }
+        let identity = take(&mut given, "identity").unwrap_or_default();
+        if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {
+            let problem = format!("is not known; allowed are identity and {plain}");
+            return Err(InvalidRequest::new(format!("{identified}.{other}"), problem));
+        }
+        read(identity).map_err(|invalid| invalid.under(&format!("{identified}.identity")))
+    }
+
+    /// Moves the destination of `value` into its property with this identity.
+    pub(super) fn wrap(self, value: &mut Value, identity: Option<&ResourceIdentity>) {
+        let Self { plain, identified } = self;
+        if let Some(identity) = identity
+            && let Some(destination) = take(value, plain)
+        {
+            value[identified] = json!({ "identity": identity, plain: destination });
+        }
+    }
+}
+
+/// [`Pair::settle`] for both destinations.
+pub(super) fn settle(value: &mut Value, existing: &ManagedIdentities) -> Result<ManagedIdentities, InvalidRequest> {
+    Ok(ManagedIdentities {
+        delivery: DELIVERY.settle(value, existing.delivery.as_ref())?,
+        dead_letter: DEAD_LETTER.settle(value, existing.dead_letter.as_ref())?,
+    })
+}
+
+/// [`Pair::wrap`] for both destinations.
+pub(super) fn wrap(value: &mut Value, identities: &ManagedIdentities) {
+    DELIVERY.wrap(value, identities.delivery.as_ref());
+    DEAD_LETTER.wrap(value, identities.dead_letter.as_ref());
+}
+
+/// Checks that events can be delivered in the name of `identity`.
+pub(super) fn check(
+    identity: Option<&ResourceIdentity>,
+    webhook: &Webhook,
+    resource: Option<&Resource>,
+) -> Result<(), InvalidRequest> {
+    let at = |below: &str| format!("{}.{below}", DELIVERY.identified);
+    match identity.map(|identity| identity.kind) {
+        Some(ResourceIdentityKind::UserAssigned) => Err(InvalidRequest::new(
+            at("identity.type"),
+            "is \"UserAssigned\", which is not supported: the server has one identity; allowed is SystemAssigned",
+        )),
+        Some(ResourceIdentityKind::SystemAssigned) if resource.is_none() && webhook.token_audience.is_none() => {
+            Err(InvalidRequest::new(
+                at("destination.properties.azureActiveDirectoryApplicationIdOrUri"),
+                "is missing; it is the application that the access tokens of the identity are for",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
