@@ -65,8 +65,22 @@ pub struct IdentityConfig {
     pub token_url: String,
     /// `client_id`.
     pub client_id: String,
-    /// The file of `client_secret`.
-    pub secret_file: PathBuf,
+    /// How the server proves it.
+    pub proof: IdentityProofConfig,
+}
+
+/// How the server proves its identity.
+#[derive(Clone, Debug)]
+pub enum IdentityProofConfig {
+    /// With the secret in this file.
+    Secret(PathBuf),
+    /// With a certificate.
+    Certificate {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of its key.
+        key: PathBuf,
+    },
 }
 
 #[derive(Deserialize)]
@@ -122,24 +136,59 @@ pub(super) struct RawDelivery {
     identity_client_id: Option<String>,
     #[serde(deserialize_with = "read::optional")]
     identity_secret_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    identity_certificate_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    identity_key_file: Option<PathBuf>,
     #[serde(default)]
     resources: BTreeMap<String, RawResource>,
 }
 
-/// The identity, if it is set. All of it or nothing.
-fn identity(
+/// The settings of the identity.
+struct RawIdentity {
     token_url: Option<String>,
     client_id: Option<String>,
     secret_file: Option<PathBuf>,
-    layers: &mut Layers,
-) -> Option<IdentityConfig> {
-    const KEYS: [&str; 3] =
-        ["delivery.identity_token_url", "delivery.identity_client_id", "delivery.identity_secret_file"];
-    let (token_url, client_id, secret_file) = match (token_url, client_id, secret_file) {
-        (None, None, None) => return None,
-        (Some(token_url), Some(client_id), Some(secret_file)) => (token_url, client_id, secret_file),
+    certificate_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+}
+
+/// The identity, if it is set. All of it or nothing.
+fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
+    const KEYS: [&str; 5] = [
+        "delivery.identity_token_url",
+        "delivery.identity_client_id",
+        "delivery.identity_secret_file",
+        "delivery.identity_certificate_file",
+        "delivery.identity_key_file",
+    ];
+    let (token_url, client_id, proof) = match raw {
+        RawIdentity { token_url: None, client_id: None, secret_file: None, certificate_file: None, key_file: None } => {
+            return None;
+        }
+        RawIdentity {
+            token_url: Some(token_url),
+            client_id: Some(client_id),
+            secret_file: Some(file),
+            certificate_file: None,
+            key_file: None,
+        } => {
+            if let Err(error) = fs::read_to_string(&file) {
+                layers.refuse(&KEYS[2..3], format!("a file that can be read: {error}"));
+            }
+            (token_url, client_id, IdentityProofConfig::Secret(file))
+        }
+        RawIdentity {
+            token_url: Some(token_url),
+            client_id: Some(client_id),
+            secret_file: None,
+            certificate_file: Some(certificate),
+            key_file: Some(key),
+        } => (token_url, client_id, IdentityProofConfig::Certificate { certificate, key }),
         _ => {
-            layers.refuse(&KEYS, "all three, or none of them");
+            let allowed =
+                "the URL, the client id, and either the secret or both the certificate and its key; or none of them";
+            layers.refuse(&KEYS, allowed);
             return None;
         }
     };
@@ -150,10 +199,7 @@ fn identity(
         let allowed = "an https URL, or an http URL of loopback; {tenant} may be in its path";
         layers.refuse(&KEYS[..1], allowed);
     }
-    if let Err(error) = fs::read_to_string(&secret_file) {
-        layers.refuse(&KEYS[2..], format!("a file that can be read: {error}"));
-    }
-    Some(IdentityConfig { token_url, client_id, secret_file })
+    Some(IdentityConfig { token_url, client_id, proof })
 }
 
 /// A setting whose default depends on the listening address.
@@ -174,6 +220,13 @@ impl RawDelivery {
                 "the name of a table of delivery.resources with a URL such as proxy://host:3128",
             );
         }
+        let identity_settings = RawIdentity {
+            token_url: self.identity_token_url,
+            client_id: self.identity_client_id,
+            secret_file: self.identity_secret_file,
+            certificate_file: self.identity_certificate_file,
+            key_file: self.identity_key_file,
+        };
         Delivery {
             response_wait: self.response_wait,
             late_wait: self.late_wait,
@@ -208,7 +261,7 @@ impl RawDelivery {
             proxy_bypass: self.proxy_bypass,
             client_certificates_dir: self.client_certificates_dir,
             resources,
-            identity: identity(self.identity_token_url, self.identity_client_id, self.identity_secret_file, layers),
+            identity: identity(identity_settings, layers),
         }
     }
 }

@@ -37,7 +37,7 @@ pub use self::{
     backup::Backup,
     clock::Clock,
     dead_letter::DeadLetter,
-    delivery::{Delivery, IdentityConfig},
+    delivery::{Delivery, IdentityConfig, IdentityProofConfig},
     editions::Editions,
     error::Error,
     layers::{Setting, SettingFlag, SettingOrigin, SettingSources},

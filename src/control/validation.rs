@@ -190,7 +190,7 @@ impl EndpointValidator {
     pub async fn reach(&self, plan: &DeliveryPlan) -> Result<(), String> {
         let wait = self.validation.times.answer;
         let sender = plan.sender(&self.client)?;
-        match tokio::time::timeout(wait, sender.reach()).await {
+        match tokio::time::timeout(wait, sender.reach(self.clock.now())).await {
             Ok(reached) => reached,
             Err(_) => Err(format!("no answer within {wait:?}")),
         }

@@ -4,8 +4,8 @@
 //! - All arbiters share a token. One request at a time fetches it, before the old one expires; if that fails, the old one
 //!   is used until it expires.
 //! - A token that an endpoint refused with 401 is fetched anew once, unless it was fetched for that request.
-//! - The secret is read from its file for each fetch, so that it can be replaced without a restart. No message has it or a
-//!   token; of a refusal only the status and OAuth's error code are shown.
+//! - The secret, or the certificate and its key, are read for each fetch, so that they can be replaced without a restart. No
+//!   message has a secret or a token; of a refusal only the status and OAuth's error code are shown.
 //! - The authority is called under the rules for addresses of the operator: any but the server's own.
 
 use std::{
@@ -22,7 +22,11 @@ use serde_json::Value;
 use tokio::time::timeout;
 use url::form_urlencoded;
 
-use super::{ClientOptions, Destination, OutgoingRequest, WebhookClient, clients};
+use super::{
+    ClientOptions, Destination, OutgoingRequest, WebhookClient,
+    assertion::{ASSERTION_TYPE, IdentityCertificate},
+    clients,
+};
 use crate::event::{Schema, Timestamp};
 
 /// The part of a token URL that is replaced by the tenant.
@@ -51,12 +55,21 @@ pub struct TokenAudience {
     pub application: String,
 }
 
+/// How the server proves its identity to the issuer.
+#[derive(Clone, Debug)]
+pub enum IdentityProof {
+    /// With the secret in this file.
+    Secret(PathBuf),
+    /// With an assertion that is signed with the key of a certificate.
+    Certificate(IdentityCertificate),
+}
+
 /// The identity of the server towards endpoints.
 #[derive(Debug)]
 pub struct ServerIdentity {
     token_url: String,
     client_id: String,
-    secret_file: PathBuf,
+    proof: IdentityProof,
     tokens: Mutex<BTreeMap<TokenAudience, Arc<tokio::sync::Mutex<Option<KeptToken>>>>>,
 }
 
@@ -77,6 +90,12 @@ impl std::fmt::Debug for AccessToken {
 }
 
 impl AccessToken {
+    /// The token.
+    #[cfg(feature = "kafka")]
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+
     /// Adds it to a request, as a header that is not shown.
     pub fn authorize(&self, outgoing: &mut OutgoingRequest) {
         outgoing.properties.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
@@ -85,10 +104,18 @@ impl AccessToken {
 }
 
 impl ServerIdentity {
-    /// An identity with the secret in a file. `token_url` may contain [`TENANT`].
-    pub fn new(token_url: &str, client_id: &str, secret_file: PathBuf) -> Self {
+    /// An identity. `token_url` may contain [`TENANT`].
+    pub fn new(token_url: &str, client_id: &str, proof: IdentityProof) -> Self {
         let (token_url, client_id) = (token_url.to_owned(), client_id.to_owned());
-        Self { token_url, client_id, secret_file, tokens: Mutex::default() }
+        Self { token_url, client_id, proof, tokens: Mutex::default() }
+    }
+
+    /// The files of the certificate that proves the identity, if one does.
+    pub fn certificate(&self) -> Option<&IdentityCertificate> {
+        match &self.proof {
+            IdentityProof::Certificate(certificate) => Some(certificate),
+            IdentityProof::Secret(_) => None,
+        }
     }
 
     /// The URL for tokens of the tenant.
@@ -120,15 +147,21 @@ impl ServerIdentity {
         audience: &TokenAudience,
         now: Timestamp,
     ) -> Result<KeptToken, String> {
-        let secret = fs::read_to_string(&self.secret_file)
-            .map_err(|error| format!("the file of delivery.identity_secret_file cannot be read: {error}"))?;
-        let form = form_urlencoded::Serializer::new(String::new())
-            .append_pair("grant_type", "client_credentials")
-            .append_pair("client_id", &self.client_id)
-            .append_pair("client_secret", secret.trim_end_matches(['\r', '\n']))
-            .append_pair("scope", &format!("{}/.default", audience.application))
-            .finish();
         let url = self.url_for(audience)?;
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", "client_credentials").append_pair("client_id", &self.client_id);
+        match &self.proof {
+            IdentityProof::Secret(file) => {
+                let secret = fs::read_to_string(file)
+                    .map_err(|error| format!("the file of delivery.identity_secret_file cannot be read: {error}"))?;
+                form.append_pair("client_secret", secret.trim_end_matches(['\r', '\n']));
+            }
+            IdentityProof::Certificate(certificate) => {
+                form.append_pair("client_assertion_type", ASSERTION_TYPE)
+                    .append_pair("client_assertion", &certificate.sign(&self.client_id, &url, now)?);
+            }
+        }
+        let form = form.append_pair("scope", &format!("{}/.default", audience.application)).finish();
         let destination = Destination::new(&url, "token", Schema::CloudEvents, Schema::CloudEvents, false)
             .map_err(|error| error.to_string())?;
         let headers =
@@ -211,8 +244,19 @@ impl TokenSource {
         usable.refresh = now.after(PAUSE);
         Ok((Arc::clone(&usable.token), false))
     }
+
+    /// Forgets a token that a service refused: the next request has another one.
+    #[cfg(feature = "kafka")]
+    pub async fn discard(&self, refused: &Arc<AccessToken>, now: Timestamp) {
+        let slot = self.identity.slot(&self.audience, now);
+        let mut kept = slot.lock().await;
+        if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(&kept.token, refused)) {
+            *kept = None;
+        }
+    }
 }
 
 /// What is wrong with a subscription that needs a token of a server without an identity.
 pub const NO_IDENTITY: &str = "the server has no identity; set delivery.identity_token_url, delivery.identity_client_id and \
-                               delivery.identity_secret_file";
+                               delivery.identity_secret_file, or delivery.identity_certificate_file and \
+                               delivery.identity_key_file";

@@ -7,6 +7,7 @@
 //! | [`address`] | addresses that may be called; pure |
 //! | [`handshake`] | endpoint validation and deletion notices |
 //! | [`identity`] | access tokens for endpoints |
+//! | [`assertion`] | the signed assertion for which an issuer gives tokens |
 //! | [`signature`] | signatures of requests |
 //! | [`trust`] | trusted authorities and client certificates |
 //! | [`resolver`] | name resolution with a cache |
@@ -25,6 +26,7 @@
 //! for a request on a stale connection, which is not an attempt.
 
 pub mod address;
+pub mod assertion;
 pub mod call;
 pub mod clients;
 pub mod convert;

@@ -43,7 +43,7 @@ pub trait Sender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
 
     /// Whether the destination can be reached, and if not, why. Sends no event.
-    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>>;
+    fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>>;
 }
 
 /// Turns a batch into a request.
@@ -135,7 +135,7 @@ impl Sender for HttpSender {
         })
     }
 
-    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let destination = &self.target.destination;
             match self.client.reach(destination).await {

@@ -226,7 +226,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let (journal, writer) = startup::start_journal(&config, store, &targets, &clock, &registry_cell)?;
     let _scrub = journal.scrub(config.journal.scrub);
     let client = settings::client(&config, listener.addresses(), &budget)?;
-    let rules = settings::rules(&config, &client.identities, listener.addresses());
+    let rules = settings::rules(&config, &client, listener.addresses());
     let (registry, starts) = Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes)?;
     let registry = Arc::clone(registry_cell.get_or_init(|| Arc::new(registry)));
     let core = Core { config, clock, journal, registry };

@@ -17,7 +17,8 @@ use crate::{
     dead_letter::Sink,
     deliver::{
         self, AddressRules, ClientCertificates, Sockets, TlsTrust,
-        identity::ServerIdentity,
+        assertion::IdentityCertificate,
+        identity::{IdentityProof, ServerIdentity},
         resolver::Resolver,
         resource::{Connection, Connections, Credential},
         trust::{self, MinimumTlsVersion, TrustRoots},
@@ -54,7 +55,7 @@ pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
     }
 }
 
-pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[SocketAddr]) -> RegistryRules {
+pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[SocketAddr]) -> RegistryRules {
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = DeliveryContext {
         addresses: addresses(config, own),
@@ -63,12 +64,12 @@ pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[Soc
         reconnect_wait: config.delivery.reconnect_wait,
         hold_after_failing: config.delivery.hold_after_failing,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
-        client_certificates: identities.clone(),
+        client_certificates: client.identities.clone(),
         places: config.dead_letter.places.clone(),
         leases_max: config.limits.leases_per_subscription,
         ordered_events_max: config.limits.ordered_events_per_subscription,
         waits: Arc::default(),
-        connections: connections(config),
+        connections: client.connections.clone(),
     };
     RegistryRules {
         editions,
@@ -198,7 +199,7 @@ pub(super) fn client(
     let (keep_alive, late_requests_max) = (config.delivery.idle_connection_wait, config.limits.late_requests);
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
-    let connections = connections(config);
+    let connections = connections(config)?;
     let proxy = config.delivery.proxy.as_deref().and_then(|name| connections.proxy(name));
     Ok(deliver::ClientOptions {
         identities,
@@ -213,18 +214,31 @@ pub(super) fn client(
 }
 
 /// The services that event subscriptions deliver to besides webhooks.
-fn connections(config: &Config) -> Connections {
+fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
     let connection = |config::ResourceConfig { name, url, resource_ids, credentials }: &config::ResourceConfig| {
         let credentials = credentials.iter().map(|(name, secret)| (*name, Credential::new(secret.expose())));
         let (name, url, resource_ids) = (name.clone(), url.clone(), resource_ids.clone());
         Connection { name, url, resource_ids, credentials: credentials.collect() }
     };
-    let identity = config.delivery.identity.as_ref();
-    let identity = identity.map(|config::IdentityConfig { token_url, client_id, secret_file }| {
-        ServerIdentity::new(token_url, client_id, secret_file.clone())
-    });
-    let all = config.delivery.resources.iter().map(connection).collect();
-    Connections::new(all, identity, config.delivery.proxy_bypass.clone())
+    let identity = |config::IdentityConfig { token_url, client_id, proof }: &config::IdentityConfig| {
+        let proof = match proof {
+            config::IdentityProofConfig::Secret(file) => IdentityProof::Secret(file.clone()),
+            config::IdentityProofConfig::Certificate { certificate, key } => {
+                let proof = IdentityCertificate { certificate: certificate.clone(), key: key.clone() };
+                proof.end_entity()?;
+                IdentityProof::Certificate(proof)
+            }
+        };
+        Ok::<_, trust::TrustError>(ServerIdentity::new(token_url, client_id, proof))
+    };
+    let all: Vec<Connection> = config.delivery.resources.iter().map(connection).collect();
+    if let Some(proxy) = &config.delivery.proxy {
+        for Connection { name, url, .. } in all.iter().filter(|one| !one.is_proxied()) {
+            tracing::warn!(resource = name, url = %url, proxy, "a service is connected without the proxy");
+        }
+    }
+    let identity = config.delivery.identity.as_ref().map(identity).transpose()?;
+    Ok(Connections::new(all, identity, config.delivery.proxy_bypass.clone()))
 }
 
 /// The metrics endpoint.

@@ -166,10 +166,14 @@ pub(super) fn start_system_topic(
     client: &ClientOptions,
     listener: &HttpListener,
 ) -> Option<Arc<SystemTopic>> {
-    let (identities, shown) = (client.identities.clone(), listener.shown.clone());
+    let (identities, connections, shown) =
+        (client.identities.clone(), client.connections.clone(), listener.shown.clone());
     let certificates = move || {
         let of_server = shown.as_ref().and_then(|shown| shown.end_entity());
-        of_server.into_iter().chain(identities.end_entities()).collect()
+        let of_identity = connections.identity().and_then(|identity| identity.certificate());
+        let of_identity = of_identity.and_then(|certificate| certificate.end_entity().ok());
+        let of_identity = of_identity.map(|found| ("delivery.identity_certificate_file".to_owned(), found));
+        of_server.into_iter().chain(of_identity).chain(identities.end_entities()).collect()
     };
     system_topic::start(core, Box::new(certificates))
 }

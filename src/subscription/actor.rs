@@ -297,10 +297,10 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let sender = self.sender();
+                let (sender, now) = (self.sender(), self.context.clock.now());
                 self.await_report(async move {
                     let reached = match sender {
-                        Ok(sender) => sender.reach().await.is_ok(),
+                        Ok(sender) => sender.reach(now).await.is_ok(),
                         Err(_) => false,
                     };
                     Ok(SharedStateMessage::Input(Input::Connected(reached)))

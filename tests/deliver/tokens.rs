@@ -1,11 +1,13 @@
 //! Access tokens of the server: when they are fetched, on a clock of the test.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use gridhook::{
     deliver::{
         ClientOptions,
-        identity::{ServerIdentity, TokenAudience, TokenSource},
+        assertion::IdentityCertificate,
+        identity::{IdentityProof, ServerIdentity, TokenAudience, TokenSource},
         resource::Connections,
     },
     event::Timestamp,
@@ -14,7 +16,10 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::options;
-use crate::support::endpoint::{Endpoint, Script, answer};
+use crate::support::{
+    certificates::{Authority, IssuedRsa},
+    endpoint::{Endpoint, Received, Script, answer},
+};
 
 /// The start of the test.
 const START: Timestamp = Timestamp(1_000_000_000);
@@ -28,7 +33,11 @@ fn issued(token: &str, seconds: u64) -> Script {
 fn source(issuer: &Endpoint, folder: &TempDir) -> TokenSource {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "s3cret").expect("written");
-    let identity = ServerIdentity::new(&format!("http://{}/token", issuer.address()), "gridhook", secret);
+    source_with(issuer, IdentityProof::Secret(secret))
+}
+
+fn source_with(issuer: &Endpoint, proof: IdentityProof) -> TokenSource {
+    let identity = ServerIdentity::new(&format!("http://{}/token", issuer.address()), "gridhook", proof);
     let connections = Connections::new(Vec::new(), Some(identity), Vec::new());
     let audience = TokenAudience { tenant: None, application: "api://orders".to_owned() };
     TokenSource::new(&ClientOptions { connections, ..options() }, &audience).expect("an identity")
@@ -66,4 +75,42 @@ async fn a_short_token_is_replaced_after_four_fifths_and_none_is_used_beyond_its
     }
     let missing = source.token(None, at(182)).await.expect_err("it ended at 181 s");
     assert_eq!(missing, "no access token for the endpoint: the response is 503 (no error code)");
+}
+
+#[actix_rt::test]
+async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
+    let folder = TempDir::new().expect("a folder");
+    let issuer = Endpoint::start(vec![issued("one", 100), issued("two", 100)]);
+    let path = |name: &str| folder.path().join(name);
+    let files = IdentityCertificate { certificate: path("id.crt"), key: path("id.key") };
+    let authority = Authority::new();
+    let rsa = authority.issue_rsa("gridhook");
+    rsa.write(folder.path(), "id");
+    assert_eq!(files.end_entity().expect("a certificate").as_ref(), rsa.der.as_ref());
+    let source = source_with(&issuer, IdentityProof::Certificate(files.clone()));
+    source.token(None, START).await.expect("a token");
+
+    // Another certificate is used at once; one that does not fit its key is refused by name, and asks nobody.
+    let other = authority.issue_rsa("other");
+    other.write(folder.path(), "id");
+    source.token(None, START.after(Duration::from_secs(81))).await.expect("a token");
+    let prints: Vec<String> = issuer.requests().iter().map(thumbprint).collect();
+    let expected: Vec<String> = [&rsa, &other].map(IssuedRsa::thumbprint).to_vec();
+    assert_eq!(prints, expected);
+    std::fs::write(path("id.crt"), authority.issue("gridhook").pem).expect("written");
+    let problem = source.token(None, START.after(Duration::from_secs(200))).await.expect_err("no token");
+    assert!(problem.contains("id.crt"), "{problem}");
+    authority.issue("gridhook").write(folder.path(), "id");
+    let problem = files.end_entity().expect_err("no RSA key").to_string();
+    assert!(problem.contains("id.key") && problem.contains("is no RSA key"), "{problem}");
+    assert_eq!(issuer.requests().len(), 2);
+}
+
+/// What an assertion says of the certificate.
+fn thumbprint(request: &Received) -> String {
+    let form: BTreeMap<String, String> = url::form_urlencoded::parse(&request.body).into_owned().collect();
+    let head = form["client_assertion"].split('.').next().expect("a head").to_owned();
+    let head = URL_SAFE_NO_PAD.decode(head).expect("base64url");
+    let head: serde_json::Value = serde_json::from_slice(&head).expect("JSON");
+    head["x5t#S256"].as_str().expect("a thumbprint").to_owned()
 }

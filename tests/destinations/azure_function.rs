@@ -1,15 +1,87 @@
 //! Functions: called at the address of their trigger, with the key of their app, and without a handshake.
 
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 
-use super::LONG;
+use super::{LONG, Service, conform};
 use crate::support::{
+    http::header,
+    http_service::HttpService,
     load,
     server::{Server, SubscriptionSpec, wait_for},
     sink::Sink,
 };
 
 const KEY: &str = "function-key-that-nobody-sees";
+
+/// The largest request that the app of the test takes.
+const REQUEST_BYTES_MAX: usize = 256 * 1024;
+
+/// An app with a function, which keeps what it is called with.
+struct App {
+    service: HttpService,
+    events: Arc<Mutex<Vec<Value>>>,
+}
+
+impl App {
+    fn new() -> Self {
+        let events: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let kept = Arc::clone(&events);
+        let service = HttpService::new(Arc::new(move |head, body| {
+            let is_called = head.starts_with("POST /runtime/webhooks/eventgrid?functionName=orders HTTP/1.1\r\n");
+            let status = match serde_json::from_slice::<Vec<Value>>(body) {
+                _ if !is_called => 404,
+                _ if header(head, "x-functions-key") != Some(KEY) => 401,
+                _ if body.len() > REQUEST_BYTES_MAX => 413,
+                Err(_) => 400,
+                Ok(events) => {
+                    kept.lock().expect("no handler panics").extend(events);
+                    200
+                }
+            };
+            (status, "", Vec::new())
+        }));
+        Self { service, events }
+    }
+}
+
+impl Service for App {
+    const KIND: &'static str = "AzureFunction";
+    const SECRET: &'static str = KEY;
+    const ELSEWHERE: &'static str = "elsewhere/functions/orders";
+    const IS_DURABLE: bool = true;
+    const TOO_LARGE: usize = REQUEST_BYTES_MAX;
+
+    fn resume(&mut self) {
+        self.service.resume();
+    }
+
+    fn stop(&mut self) {
+        self.service.stop();
+    }
+
+    fn create(&mut self, _: &str) {}
+
+    fn settings(&self) -> Vec<(String, String)> {
+        [("URL", format!("http://{}", self.service.at())), ("FUNCTION_KEY", KEY.to_owned())]
+            .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
+            .to_vec()
+    }
+
+    fn properties(&self, name: &str) -> Value {
+        json!({"resourceId": format!("service/functions/{name}"), "maxEventsPerBatch": 10})
+    }
+
+    fn receive(&mut self, _: &str) -> Vec<Value> {
+        std::mem::take(&mut self.events.lock().expect("no handler panics"))
+    }
+}
+
+#[test]
+fn a_function_keeps_what_every_destination_promises() {
+    conform(App::new());
+}
 
 /// The destination with another value of its property.
 fn change(destination: &Value) -> Value {

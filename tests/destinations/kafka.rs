@@ -1,15 +1,26 @@
 //! Kafka, and event hubs, which speak its protocol: a real broker in KRaft mode.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
+use gridhook::clock::Clock;
 use serde_json::{Value, json};
 
-use super::{LONG, Service, conform, start_server};
-use crate::support::{
-    certificates::Authority,
-    kafka::{Kafka, MESSAGE_BYTES_MAX, PASSWORD},
-    load, needs,
-    server::{Server, SubscriptionSpec, wait_for},
+use super::{LONG, Service, conform, outcomes, start_server};
+use crate::{
+    server::wait_until_settled,
+    support::{
+        certificates::Authority,
+        http_service::HttpService,
+        kafka::{Kafka, MESSAGE_BYTES_MAX, PASSWORD},
+        load::{self, Load, Rate},
+        needs,
+        server::{Server, SubscriptionSpec, wait_for},
+    },
 };
 
 const PARTITIONS: i32 = 3;
@@ -195,4 +206,67 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
         assert!(!refused.text().contains(password) && !server.logs().contains(password), "{}", refused.text());
     }
     assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
+}
+
+/// Seconds for which a token is valid. It is replaced after four fifths of them.
+const TOKEN_SECONDS: u64 = 15;
+
+/// An access token that the broker takes until `expires`, in seconds since 1970.
+fn unsigned(expires: u64) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    format!("{}.{}.", part(&json!({"alg": "none"})), part(&json!({"sub": "gridhook", "exp": expires})))
+}
+
+#[test]
+fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the_old_ones() {
+    if !needs::java() {
+        return;
+    }
+    let mut cluster = Cluster::new();
+    cluster.resume();
+    cluster.create("orders");
+    let now = || Clock::system().now().0 / 1_000_000;
+    let fetched: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let times = Arc::clone(&fetched);
+    // The broker refuses the first token.
+    let mut issuer = HttpService::new(Arc::new(move |_, _| {
+        let mut times = times.lock().expect("a list");
+        let expires = if times.is_empty() { now() - 60 } else { now() + TOKEN_SECONDS };
+        times.push(now());
+        let body = json!({"token_type": "Bearer", "expires_in": TOKEN_SECONDS, "access_token": unsigned(expires)});
+        (200, "content-type: application/json\r\n", body.to_string().into_bytes())
+    }));
+    issuer.resume();
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "s3cret").expect("written");
+    let server = Server::start(&[
+        ("DELIVERY__IDENTITY_TOKEN_URL", &format!("http://{}/token", issuer.at())),
+        ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
+        ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
+        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("kafka://{}", cluster.kafka.address())),
+        ("DELIVERY__RESOURCES__SERVICE__TOKEN_AUDIENCE", "https://eventhubs.azure.net"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
+    let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
+    let refused = server.ask_for("orders", "queue", &spec);
+    assert!(refused.status == 400 && refused.text().contains("cannot be reached"), "{}", refused.text());
+    server.subscribe("orders", "queue", &spec);
+
+    let pause = Duration::from_millis(25);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 1, pause };
+    let load = Load::start(server.at(), &rate);
+    let first = fetched.lock().expect("a list")[1];
+    wait_for("the end of the first good token", LONG, || now() > first + TOKEN_SECONDS + 1);
+    let acknowledged = load.stop();
+    wait_until_settled(&server, "orders", "queue");
+    let found: BTreeSet<String> =
+        cluster.receive("orders").iter().map(|event| event["id"].as_str().expect("an id").to_owned()).collect();
+    assert!(acknowledged.iter().all(|id| found.contains(id)), "{} of {}", found.len(), acknowledged.len());
+    let fetched = fetched.lock().expect("a list").clone();
+    assert!(fetched.len() >= 3 && fetched[2] < first + TOKEN_SECONDS, "{fetched:?}");
+    let ledger = outcomes(&server, "queue");
+    assert!(!ledger.contains("401"), "{ledger}");
+    assert!(!server.logs().contains(&unsigned(first + TOKEN_SECONDS)));
 }

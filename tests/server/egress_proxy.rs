@@ -17,7 +17,7 @@ use crate::support::{
     endpoint::{Endpoint, answer},
     http::read_head,
     load,
-    server::{Server, SubscriptionSpec, subscription, wait_for},
+    server::{SCOPE, Server, SubscriptionSpec, operator, subscription, wait_for},
 };
 
 /// `gridhook` and this password log in.
@@ -123,7 +123,14 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
     let mut settings = settings(&proxy, &password(&folder));
     settings.push(("DELIVERY__PROXY", "egress".to_owned()));
     settings.push(("DELIVERY__TLS_ROOTS", roots.display().to_string()));
+    settings.push(("DELIVERY__RESOURCES__CLUSTER__URL", "kafka://127.0.0.1:9092".to_owned()));
     let server = start(&settings);
+    let logs = server.logs();
+    let told: Vec<&str> = logs.lines().filter(|line| line.contains("connected without the proxy")).collect();
+    assert!(
+        matches!(told[..], [line] if line.contains("cluster") && line.contains("kafka://127.0.0.1:9092")),
+        "{told:?}"
+    );
     let script = || vec![answer(200, "webhook-allowed-origin: *\r\n", "")];
     let plain = Endpoint::start(script());
     let secure = Endpoint::start_tls(script(), authority.endpoint("localhost", rustls::ALL_VERSIONS));
@@ -133,7 +140,9 @@ fn a_proxy_of_the_server_gets_checked_addresses_for_http_and_https() {
     server.subscribe("orders", "secure", &cloud(&format!("https://localhost:{}/hook", secure.address().port())));
     server.subscribe("orders", "plain", &cloud(&plain.url()));
     let through = proxy.heads().len();
-    server.subscribe("orders", "direct", &cloud(&direct.url()).webhook("proxy", json!("none")));
+    let topic = format!("{SCOPE}/orders");
+    let create = ["subscriptions", "create", &topic, "direct", "--endpoint", &direct.url(), "--proxy", "none"];
+    operator(&server, &[&create[..], &["--delivery-schema", "CloudEventSchemaV1_0"]].concat()).expect("it is made");
     assert_eq!(proxy.heads().len(), through, "a subscription may connect directly");
     server.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
     for name in ["secure", "plain", "direct"] {

@@ -1,14 +1,22 @@
 //! Access tokens of the server for endpoints that demand one, from an issuer of the test that signs them.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{LONG, wait_until_settled};
 use crate::support::{
+    certificates::{Authority, IssuedRsa},
     endpoint::{Endpoint, Received, Script, answer},
+    http::header,
+    http_service::HttpService,
     load,
-    server::{Server, SubscriptionSpec, subscription, wait_for},
+    server::{SCOPE, Server, SubscriptionSpec, operator, subscription, wait_for},
 };
 
 const SECRET: &str = "s3cret of the server";
@@ -169,4 +177,146 @@ fn a_server_without_an_identity_refuses_a_subscription_that_needs_one() {
         refused.text()
     );
     assert!(hook.requests().is_empty());
+}
+
+/// An issuer that gives tokens, which expire at once, for an assertion that it can verify, and for each assertion one.
+fn asserting(certificate: &IssuedRsa) -> HttpService {
+    let (public, print) = (certificate.public(), certificate.thumbprint());
+    let used: Mutex<BTreeSet<String>> = Mutex::default();
+    let mut issuer = HttpService::new(Arc::new(move |head, body| {
+        let form: BTreeMap<String, String> = url::form_urlencoded::parse(body).into_owned().collect();
+        let text = |key: &str| form.get(key).map(String::as_str).unwrap_or_default();
+        let host = header(head, "host").unwrap_or_default();
+        let mut expected = Validation::new(Algorithm::PS256);
+        expected.set_audience(&[format!("http://{host}/contoso.example/oauth2/v2.0/token")]);
+        expected.set_issuer(&["gridhook"]);
+        expected.sub = Some("gridhook".to_owned());
+        expected.validate_nbf = true;
+        expected.set_required_spec_claims(&["aud", "exp", "iss", "nbf", "sub"]);
+        let key = DecodingKey::from_rsa_raw_components(&public.n, &public.e);
+        let is_good = jsonwebtoken::decode::<Value>(text("client_assertion"), &key, &expected).is_ok_and(|assertion| {
+            let (claims, id) = (&assertion.claims, assertion.claims["jti"].as_str().unwrap_or_default());
+            let lasts = claims["exp"].as_u64().zip(claims["iat"].as_u64()).map(|(end, start)| end - start);
+            assertion.header.x5t_s256.as_deref() == Some(print.as_str())
+                && lasts.is_some_and(|seconds| seconds <= 600)
+                && !id.is_empty()
+                && used.lock().expect("a set").insert(id.to_owned())
+        });
+        let is_form = text("grant_type") == "client_credentials"
+            && text("client_assertion_type") == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+            && text("client_id") == "gridhook"
+            && text("scope") == "api://orders/.default"
+            && !form.contains_key("client_secret");
+        let json = "content-type: application/json\r\n";
+        if !(is_good && is_form) {
+            return (401, json, br#"{"error": "invalid_client"}"#.to_vec());
+        }
+        let body = json!({"token_type": "Bearer", "expires_in": 0, "access_token": token("asserted")});
+        (200, json, body.to_string().into_bytes())
+    }));
+    issuer.resume();
+    issuer
+}
+
+#[test]
+fn a_certificate_proves_the_identity_to_an_issuer_that_checks_each_assertion() {
+    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let known = authority.issue_rsa("gridhook");
+    known.write(folder.path(), "identity");
+    let issuer = asserting(&known);
+    let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (certificate, private) = (path("identity.crt"), path("identity.key"));
+    let url = format!("http://{}/{{tenant}}/oauth2/v2.0/token", issuer.at());
+    let settings = [
+        ("DELIVERY__IDENTITY_TOKEN_URL", url.as_str()),
+        ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
+        ("DELIVERY__IDENTITY_CERTIFICATE_FILE", &certificate),
+        ("DELIVERY__IDENTITY_KEY_FILE", &private),
+        ("LOG__FILTER", "debug"),
+    ];
+    let server = Server::start(&settings);
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &spec(&hook));
+    let publish = |id: &str, delivered: u64| {
+        server.publish("orders", &key, &load::body(&[id.to_owned()], "/a"));
+        wait_for("the event", LONG, || server.counter("orders", "hook", "delivered") == delivered);
+    };
+    publish("a", 1);
+    publish("b", 2);
+    assert_eq!(server.counter("orders", "hook", "requestsFailed"), 0);
+    assert!(hook.requests().iter().all(|request| bearer(request) == "asserted"));
+    // The files are read for each token: one that the issuer does not know is refused, and the known one is good again.
+    authority.issue_rsa("stranger").write(folder.path(), "identity");
+    server.publish("orders", &key, &load::body(&["c".to_owned()], "/a"));
+    wait_for("the refusal", LONG, || server.counter("orders", "hook", "requestsFailed") > 0);
+    known.write(folder.path(), "identity");
+    wait_for("the event", LONG, || server.counter("orders", "hook", "delivered") == 3);
+    let path = format!("{}/ledger", subscription("orders", "hook"));
+    let ledger = server.command("GET", &path, &Value::Null).text();
+    assert!(ledger.contains("the response is 401 (invalid_client)"), "{ledger}");
+    assert!(!ledger.contains("eyJ") && !server.logs().contains("eyJ"), "no assertion and no token is shown");
+
+    // A key that is not that of the certificate stops the start, and so does a certificate without a key.
+    authority.issue("gridhook").write(folder.path(), "other");
+    let other = folder.path().join("other.key").display().to_string();
+    for (private, problem) in [(other.as_str(), "identity.crt"), ("", "either the secret or both the certificate")] {
+        let mut settings = settings;
+        settings[3].1 = private;
+        let refused = Server::on(&folder.path().join("data"), &settings).try_restart();
+        let (status, log) = refused.expect_err("it does not start");
+        assert!(!status.success() && log.contains(problem), "{log}");
+    }
+}
+
+#[test]
+fn services_that_take_tokens_are_called_in_the_name_of_the_system_assigned_identity() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, SECRET).expect("written");
+    let issuer = Endpoint::start(vec![issued("one", &json!(3600))]);
+    let service = Endpoint::start(vec![answer(201, "", "")]);
+    let (token_url, url) = (format!("http://{}/token", issuer.address()), format!("http://{}", service.address()));
+    let server = Server::start(&[
+        ("DELIVERY__IDENTITY_TOKEN_URL", token_url.as_str()),
+        ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
+        ("DELIVERY__IDENTITY_SECRET_FILE", file.to_str().expect("UTF-8")),
+        ("DELIVERY__RESOURCES__CLOUD__URL", &url),
+        ("DELIVERY__RESOURCES__CLOUD__TOKEN_AUDIENCE", "api://orders"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let destinations = [
+        (
+            "queue",
+            json!({"endpointType": "StorageQueue", "properties": {"resourceId": "cloud", "queueName": "orders"}}),
+        ),
+        ("bus", json!({"endpointType": "ServiceBusQueue", "properties": {"resourceId": "cloud/queues/orders"}})),
+    ];
+    for (name, destination) in &destinations {
+        let identified = json!({"identity": {"type": "SystemAssigned"}, "destination": destination});
+        let body = json!({"properties": {"deliveryWithResourceIdentity": identified}});
+        let made = server.command("PUT", &subscription("orders", name), &body);
+        assert_eq!(made.status, 201, "{}", made.text());
+        let shown = &server.get_subscription("orders", name).json()["properties"]["deliveryWithResourceIdentity"];
+        assert_eq!(shown["identity"]["type"], "SystemAssigned");
+        assert_eq!(shown["destination"]["endpointType"], destination["endpointType"]);
+        server.publish("orders", &key, &load::body(&[(*name).to_owned()], "/a"));
+        wait_for("the event", LONG, || server.counter("orders", name, "delivered") > 0);
+    }
+    assert!(service.requests().len() >= 3);
+    assert!(service.requests().iter().all(|request| bearer(request) == "one"));
+    let shown =
+        operator(&server, &["subscriptions", "show", &format!("{SCOPE}/orders"), "queue"]).expect("it is shown");
+    assert!(shown.contains("StorageQueue") && shown.contains("cloud"), "{shown}");
+    // Also for a topic of a namespace.
+    let namespace = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant";
+    server.command("PUT", namespace, &json!({"location": "local"}));
+    server.command("PUT", &format!("{namespace}/topics/heat"), &json!({}));
+    let push = json!({"deliveryWithResourceIdentity": {"identity": {"type": "SystemAssigned"},
+        "destination": destinations[0].1}});
+    let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": push}}});
+    let made = server.command("PUT", &format!("{namespace}/topics/heat/eventSubscriptions/queue"), &body);
+    assert_eq!(made.status, 201, "{}", made.text());
+    let push = &made.json()["properties"]["deliveryConfiguration"]["push"];
+    assert_eq!(push["deliveryWithResourceIdentity"]["identity"]["type"], "SystemAssigned");
 }

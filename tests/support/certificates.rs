@@ -1,8 +1,23 @@
 //! Certificates of the tests' own: an authority, and what it vouches for.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use base64::{
+    Engine,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_RSA_SHA256, PublicKeyData,
+    SignatureAlgorithm,
+};
+use ring::{
+    digest::{SHA256, digest},
+    rsa::PublicKeyComponents,
+    signature::{KeyPair as _, RsaKeyPair},
+};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
     client::Resumption,
@@ -19,6 +34,52 @@ pub(crate) struct Issued {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) pem: String,
     pub(crate) key: KeyPair,
+}
+
+/// An RSA key of the tests, and of nobody else.
+const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
+
+/// The same as a key pair.
+pub(crate) static RSA_KEY: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::from_der(RSA).expect("a key"));
+
+/// The public half of it.
+struct RsaPublicKey;
+
+impl PublicKeyData for RsaPublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        RSA_KEY.public_key().as_ref()
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_RSA_SHA256
+    }
+}
+
+/// A certificate of [`RSA_KEY`].
+pub(crate) struct IssuedRsa {
+    pub(crate) der: CertificateDer<'static>,
+    pem: String,
+}
+
+impl IssuedRsa {
+    /// Writes it and its key as `NAME.crt` and `NAME.key`.
+    pub(crate) fn write(&self, folder: &Path, name: &str) {
+        let key = BASE64_STANDARD.encode(RSA);
+        let lines: Vec<&str> = key.as_bytes().chunks(64).map(|line| str::from_utf8(line).expect("base64")).collect();
+        let key = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n", lines.join("\n"));
+        std::fs::write(folder.join(format!("{name}.crt")), &self.pem).expect("written");
+        std::fs::write(folder.join(format!("{name}.key")), key).expect("written");
+    }
+
+    /// Its `x5t#S256`.
+    pub(crate) fn thumbprint(&self) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, &self.der))
+    }
+
+    /// Modulus and exponent of its key.
+    pub(crate) fn public(&self) -> PublicKeyComponents<Vec<u8>> {
+        RSA_KEY.public().into()
+    }
 }
 
 impl Authority {
@@ -38,6 +99,13 @@ impl Authority {
     /// A certificate for a name or an address.
     pub(crate) fn issue(&self, name: &str) -> Issued {
         self.sign(CertificateParams::new(vec![name.to_owned()]).expect("a name"))
+    }
+
+    /// A certificate of the RSA key of the tests.
+    pub(crate) fn issue_rsa(&self, name: &str) -> IssuedRsa {
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let certificate = params.signed_by(&RsaPublicKey, &self.0).expect("signed");
+        IssuedRsa { der: certificate.der().clone(), pem: certificate.pem() }
     }
 
     /// One that ended with the year 2019.

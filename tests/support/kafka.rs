@@ -1,4 +1,5 @@
-//! Kafka's own broker, a cluster of one in KRaft mode, from the artifacts that Maven has. Clients log in with a password.
+//! Kafka's own broker, a cluster of one in KRaft mode, from the artifacts that Maven has. Clients log in with a password, or
+//! with a token that nobody signed.
 
 use std::{
     fs::{self, File},
@@ -41,15 +42,20 @@ pub(crate) struct Kafka {
 impl Kafka {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
-        Self::with(None)
+        Self::with(None, MESSAGE_BYTES_MAX)
+    }
+
+    /// One that takes what brokers take by default.
+    pub(crate) fn usual() -> Self {
+        Self::with(None, 1024 * 1024)
     }
 
     /// One with TLS and a certificate of this authority.
     pub(crate) fn secure(authority: &Authority) -> Self {
-        Self::with(Some(authority))
+        Self::with(Some(authority), MESSAGE_BYTES_MAX)
     }
 
-    fn with(authority: Option<&Authority>) -> Self {
+    fn with(authority: Option<&Authority>, message_bytes_max: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let ports = [(), ()].map(|()| ReservedPort::new());
         let (folder, tls) = (tempfile::tempdir().expect("a folder"), authority.map(Authority::client));
@@ -60,7 +66,7 @@ impl Kafka {
             fs::write(kafka.folder.path().join("broker.pem"), pem).expect("written");
             fs::write(kafka.folder.path().join("ca.pem"), authority.pem()).expect("written");
         }
-        fs::write(kafka.settings(), kafka.properties()).expect("settings");
+        fs::write(kafka.settings(), kafka.properties(message_bytes_max)).expect("settings");
         let mut format = kafka.java("kafka.tools.StorageTool");
         format.args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"]).arg(kafka.settings());
         let output = format.output().expect("java starts");
@@ -145,7 +151,7 @@ impl Kafka {
         command
     }
 
-    fn properties(&self) -> String {
+    fn properties(&self, message_bytes_max: usize) -> String {
         let [folder, pem, ca] = ["data", "broker.pem", "ca.pem"].map(|name| self.folder.path().join(name));
         let (protocol, tls) = match &self.tls {
             None => ("SASL_PLAINTEXT", String::new()),
@@ -163,6 +169,8 @@ impl Kafka {
             "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"gridhook\" \
              password=\"{PASSWORD}\" user_gridhook=\"{PASSWORD}\";"
         );
+        let bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+                      unsecuredLoginStringClaim_sub=\"broker\";";
         format!(
             "process.roles=broker,controller\nnode.id=1\n\
              controller.quorum.voters=1@{controller}\n\
@@ -170,10 +178,11 @@ impl Kafka {
              advertised.listeners=CLIENTS://{clients}\n\
              listener.security.protocol.map=CLIENTS:{protocol},CONTROLLER:PLAINTEXT\n\
              controller.listener.names=CONTROLLER\ninter.broker.listener.name=CLIENTS\n\
-             sasl.enabled.mechanisms=PLAIN\nsasl.mechanism.inter.broker.protocol=PLAIN\n\
+             sasl.enabled.mechanisms=PLAIN,OAUTHBEARER\nsasl.mechanism.inter.broker.protocol=PLAIN\n\
              listener.name.clients.plain.sasl.jaas.config={login}\n\
+             listener.name.clients.oauthbearer.sasl.jaas.config={bearer}\n\
              log.dirs={}\noffsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
-             transaction.state.log.min.isr=1\nauto.create.topics.enable=false\nmessage.max.bytes={MESSAGE_BYTES_MAX}\n{tls}",
+             transaction.state.log.min.isr=1\nauto.create.topics.enable=false\nmessage.max.bytes={message_bytes_max}\n{tls}",
             folder.display()
         )
     }

@@ -11,9 +11,7 @@ use super::{BatchMaxima, InvalidProperty, Kind, Opening};
 use crate::{
     deliver::{
         Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
-        identity::{TokenAudience, TokenSource},
-        request::RequestError,
-        sender::Encode,
+        request::RequestError, sender::Encode,
     },
     policy::outcome::{Failure, RequestResult},
 };
@@ -68,11 +66,7 @@ impl Kind for AzureFunction {
         let key = service.credential("function_key").map(str::to_owned);
         let encoding = Box::new(Invocation { webhook: WebhookEncoding::default(), key });
         let target = Arc::new(HttpTarget { destination, encoding });
-        let audience = service.credential("token_audience").map(|application| TokenAudience {
-            tenant: service.credential("token_tenant").map(str::to_owned),
-            application: application.to_owned(),
-        });
-        let tokens = audience.map(|audience| TokenSource::new(at.options, &audience)).transpose()?;
+        let tokens = at.tokens()?;
         Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
     }
 }

@@ -52,6 +52,11 @@ impl Connection {
         self.credentials.get(name).map(Credential::expose)
     }
 
+    /// Whether an egress proxy is used for it: it is called by HTTP, or is a proxy itself.
+    pub fn is_proxied(&self) -> bool {
+        matches!(self.url.scheme(), "http" | "https" | proxy::SCHEME)
+    }
+
     /// Whether `resource_id` is this service or below it.
     fn stands_for(&self, resource_id: &str) -> bool {
         let id = resource_id.trim_start_matches('/');

@@ -56,7 +56,14 @@ pub use self::{
     connection::{Connection, Connections, Credential},
     namespace_topic::{LocalTopics, PublishFailure},
 };
-use super::{Batch, ClientOptions, Sender, convert::delivered, failure::failure, request::RequestError, signature};
+use super::{
+    Batch, ClientOptions, Sender,
+    convert::delivered,
+    failure::failure,
+    identity::{TokenAudience, TokenSource},
+    request::RequestError,
+    signature,
+};
 use crate::{
     event::{Event, Schema},
     policy::{
@@ -117,6 +124,16 @@ impl Opening<'_> {
     /// The configured service of a kind that needs one.
     fn service(&self) -> &Connection {
         self.connection.expect("a kind with schemes has a connection")
+    }
+
+    /// The access tokens of the server's identity for the service, if it is configured to take them.
+    fn tokens(&self) -> Result<Option<TokenSource>, String> {
+        let service = self.service();
+        let audience = service.credential("token_audience").map(|application| TokenAudience {
+            tenant: service.credential("token_tenant").map(str::to_owned),
+            application: application.to_owned(),
+        });
+        audience.map(|audience| TokenSource::new(self.options, &audience)).transpose()
     }
 }
 

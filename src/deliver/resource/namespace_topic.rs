@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
 use crate::{
     deliver::{Batch, Sender, Sent},
-    event::Schema,
+    event::{Schema, Timestamp},
 };
 
 /// The topics of namespaces, as a destination.
@@ -99,7 +99,7 @@ impl Sender for Publishing {
         })
     }
 
-    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         let id = self.target.resource.resource_id();
         Box::pin(async move { if self.topics.has(id) { Ok(()) } else { Err(format!("there is no topic {id}")) } })
     }

@@ -3,7 +3,7 @@
 //! A request has the messages of a batch, an event each. Delivery properties that are named like a broker property
 //! (`SessionId`, `ScheduledEnqueueTimeUtc`) are broker properties, the others are user properties. Events of a request have
 //! the same properties, because a batch must not have several sessions. Requests are signed with a key of a shared access
-//! policy, or carry a shared access signature.
+//! policy, or carry a shared access signature or an access token.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -120,16 +120,18 @@ fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
     // A tilde stands for the slash of a name, as in Azure's resource ids.
     let address = format!("{}/{}", service.url.as_str().trim_end_matches('/'), entity.replace('~', "/"));
     let given = |name| service.credential(name);
-    let authorization = match (given("access_key_name"), given("access_key"), given("sas_token")) {
-        (Some(name), Some(key), None) => Authorization::Key {
+    let tokens = at.tokens()?;
+    let authorization = match (given("access_key_name"), given("access_key"), given("sas_token"), &tokens) {
+        (Some(name), Some(key), None, None) => Authorization::Key {
             resource: utf8_percent_encode(&address.to_ascii_lowercase(), NON_ALPHANUMERIC).to_string(),
             name: name.to_owned(),
             key: hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()),
         },
-        (None, None, Some(token)) => Authorization::Token(token.to_owned()),
+        (None, None, Some(token), None) => Authorization::Signature(token.to_owned()),
+        (None, None, None, Some(_)) => Authorization::Token,
         _ => {
             return Err(format!(
-                "delivery.resources.{} needs access_key_name and access_key, or sas_token",
+                "delivery.resources.{} needs access_key_name and access_key, or sas_token, or token_audience",
                 service.name
             ));
         }
@@ -137,20 +139,23 @@ fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
     let destination = at.destination(&format!("{address}/messages"))?;
     let encoding = Box::new(Messages { target: at.target.clone(), authorization });
     let target = Arc::new(HttpTarget { destination, encoding });
-    Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens: None }))
+    Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
 }
 
 enum Authorization {
+    /// An access token, which the sender adds.
+    Token,
     /// A shared access signature.
-    Token(String),
+    Signature(String),
     /// The key of a shared access policy.
     Key { resource: String, name: String, key: hmac::Key },
 }
 
 impl Authorization {
-    fn at(&self, now: Timestamp) -> String {
-        match self {
-            Self::Token(token) => token.clone(),
+    fn at(&self, now: Timestamp) -> Option<String> {
+        Some(match self {
+            Self::Token => return None,
+            Self::Signature(signature) => signature.clone(),
             Self::Key { resource, name, key } => {
                 let until = now.after(SIGNATURE_AGE).since(Timestamp::default()).as_secs();
                 let signature = BASE64_STANDARD.encode(hmac::sign(key, format!("{resource}\n{until}").as_bytes()));
@@ -158,7 +163,7 @@ impl Authorization {
                     [&*signature, &**name].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string());
                 format!("SharedAccessSignature sr={resource}&sig={signature}&se={until}&skn={name}")
             }
-        }
+        })
     }
 }
 
@@ -204,7 +209,12 @@ impl Encode for Messages {
         Ok(OutgoingRequest {
             headers: vec![("content-type", "application/vnd.microsoft.servicebus.json".into())],
             // Like a delivery property: sent as a sensitive header and never shown.
-            properties: vec![("authorization".to_owned(), self.authorization.at(batch.now))],
+            properties: self
+                .authorization
+                .at(batch.now)
+                .map(|text| ("authorization".to_owned(), text))
+                .into_iter()
+                .collect(),
             body: Value::Array(messages?).to_string().into(),
             ..OutgoingRequest::default()
         })

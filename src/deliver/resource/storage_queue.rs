@@ -1,6 +1,6 @@
 //! `StorageQueue`: a queue of an Azure storage account. Each event is one message, base64-encoded, as Event Grid's is.
 //!
-//! Requests are signed with the account's key, or carry a shared access signature.
+//! Requests are signed with the account's key, or carry a shared access signature or an access token.
 
 use std::{fmt::Write as _, rc::Rc, sync::Arc, time::SystemTime};
 
@@ -78,13 +78,20 @@ impl Kind for StorageQueue {
         if let Some(seconds) = self.queue_message_time_to_live_in_seconds {
             parameters.push(format!("messagettl={seconds}"));
         }
-        let authorization = match (service.credential("access_key"), service.credential("sas_token")) {
-            (Some(key), _) => Some(SharedKey::of(&service.url, key)?),
-            (None, Some(token)) => {
+        let tokens = at.tokens()?;
+        let authorization = match (service.credential("access_key"), service.credential("sas_token"), &tokens) {
+            (Some(key), None, None) => Some(SharedKey::of(&service.url, key)?),
+            (None, Some(token), None) => {
                 parameters.push(token.trim_start_matches('?').to_owned());
                 None
             }
-            (None, None) => return Err(format!("delivery.resources.{} has no access_key or sas_token", service.name)),
+            (None, None, Some(_)) => None,
+            _ => {
+                return Err(format!(
+                    "delivery.resources.{} needs one of access_key, sas_token and token_audience",
+                    service.name
+                ));
+            }
         };
         for (index, parameter) in parameters.iter().enumerate() {
             write!(url, "{}{parameter}", if index == 0 { '?' } else { '&' }).expect("a string takes everything");
@@ -92,7 +99,7 @@ impl Kind for StorageQueue {
         let destination = at.destination(&url)?;
         let encoding = Box::new(Messages { target: at.target.clone(), authorization, queue: self.clone() });
         let target = Arc::new(HttpTarget { destination, encoding });
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens: None }))
+        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
     }
 }
 

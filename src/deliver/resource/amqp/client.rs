@@ -229,7 +229,7 @@ impl Sender for Publisher {
         })
     }
 
-    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async { self.find().await.map_err(|error| self.link.result(&error).detail) })
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! It retries by itself for at most [`RETRIES_MAX`]; then the request fails, and the subscription decides. After a failure
 //! the connections are made anew.
+//!
+//! It does not authenticate again on an open connection (KIP-368), and a broker closes connections whose token has expired.
+//! So new connections are made with each new access token of the server's identity, which is fetched ahead of that time.
 
 use std::{
     cell::Cell,
@@ -31,10 +34,11 @@ use crate::{
     deliver::{
         Batch, Sender, Sent,
         failure::failure,
+        identity::{AccessToken, TokenSource},
         request::RequestError,
-        resource::{Connection, Opening, ResourceTarget, content_type, result_of, unreached, within},
+        resource::{Opening, ResourceTarget, content_type, result_of, unreached, within},
     },
-    event::{Event, Schema},
+    event::{Event, Schema, Timestamp},
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -57,7 +61,7 @@ pub(super) fn connect(at: &Opening<'_>, topic: &str, mode: ContentMode) -> Resul
     Ok(Rc::new(Producer {
         broker: format!("{host}:{port}"),
         tls: (service.url.scheme() == "kafkas").then(|| at.options.trust.config()),
-        sasl: sasl(service)?,
+        login: login(at)?,
         backoff,
         topic: topic.to_owned(),
         mode,
@@ -67,25 +71,38 @@ pub(super) fn connect(at: &Opening<'_>, topic: &str, mode: ContentMode) -> Resul
     }))
 }
 
-/// How the client authenticates: with a token, with a user name and a password, or not at all.
-fn sasl(service: &Connection) -> Result<Option<SaslConfig>, String> {
+/// How the client authenticates.
+enum Login {
+    /// With what the settings have; [`None`]: not at all.
+    Fixed(Option<SaslConfig>),
+    /// With access tokens of the server's identity.
+    Tokens(TokenSource),
+}
+
+fn login(at: &Opening<'_>) -> Result<Login, String> {
+    let service = at.service();
     let credential = |name| service.credential(name).map(str::to_owned);
-    match (credential("token"), credential("username"), credential("password")) {
-        (Some(token), None, None) => {
-            let callback = Arc::new(move || -> rskafka_token::Answer {
-                let token = token.clone();
-                Box::pin(async move { Ok(token) })
-            });
-            Ok(Some(SaslConfig::Oauthbearer(OauthBearerCredentials {
-                callback,
-                authz_id: None,
-                bearer_kvs: Vec::new(),
-            })))
+    match (at.tokens()?, credential("token"), credential("username"), credential("password")) {
+        (Some(tokens), None, None, None) => Ok(Login::Tokens(tokens)),
+        (None, Some(token), None, None) => Ok(Login::Fixed(Some(bearer(token)))),
+        (None, None, Some(username), Some(password)) => {
+            Ok(Login::Fixed(Some(SaslConfig::Plain(Credentials::new(username, password)))))
         }
-        (None, Some(username), Some(password)) => Ok(Some(SaslConfig::Plain(Credentials::new(username, password)))),
-        (None, None, None) => Ok(None),
-        _ => Err(format!("delivery.resources.{} needs username and password, or a token, or neither", service.name)),
+        (None, None, None, None) => Ok(Login::Fixed(None)),
+        _ => Err(format!(
+            "delivery.resources.{} needs username and password, or token, or token_audience, or none of them",
+            service.name
+        )),
     }
+}
+
+/// OAUTHBEARER with this token.
+fn bearer(token: String) -> SaslConfig {
+    let callback = Arc::new(move || -> rskafka_token::Answer {
+        let token = token.clone();
+        Box::pin(async move { Ok(token) })
+    });
+    SaslConfig::Oauthbearer(OauthBearerCredentials { callback, authz_id: None, bearer_kvs: Vec::new() })
 }
 
 mod rskafka_token {
@@ -98,7 +115,7 @@ mod rskafka_token {
 struct Producer {
     broker: String,
     tls: Option<Arc<rustls::ClientConfig>>,
-    sasl: Option<SaslConfig>,
+    login: Login,
     backoff: BackoffConfig,
     topic: String,
     mode: ContentMode,
@@ -111,24 +128,58 @@ struct Producer {
 /// Connections to the brokers of a topic. Each is made when it is needed.
 struct OpenTopic {
     client: Client,
+    /// The access token that they were made with.
+    token: Option<Arc<AccessToken>>,
     partitions: Vec<(i32, OnceCell<PartitionClient>)>,
 }
 
 impl Producer {
-    /// The connections, made if there are none.
-    async fn opened(&self) -> Result<Rc<OpenTopic>, Error> {
+    /// The connections, made if there are none, or if there is a new access token.
+    async fn opened(&self, now: Timestamp) -> Result<Rc<OpenTopic>, RequestResult> {
         let mut open = self.open.lock().await;
-        if let Some(open) = &*open {
+        let token = match &self.login {
+            Login::Fixed(_) => None,
+            Login::Tokens(tokens) => {
+                let token = tokens.token(None, now).await;
+                Some(token.map_err(|problem| failure(Failure::GenericError, problem))?.0)
+            }
+        };
+        let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
+            (Some(there), Some(token)) => Arc::ptr_eq(there, token),
+            (there, token) => there.is_none() && token.is_none(),
+        };
+        if let Some(open) = open.as_ref().filter(is_same) {
             return Ok(Rc::clone(open));
         }
+        match self.connect(token.clone()).await {
+            Ok(opened) => {
+                let opened = Rc::new(opened);
+                *open = Some(Rc::clone(&opened));
+                Ok(opened)
+            }
+            Err(error) => {
+                let result = self.result(&error);
+                if let (Login::Tokens(tokens), Some(token), Some(401)) = (&self.login, &token, result.status) {
+                    tokens.discard(token, now).await;
+                }
+                Err(result)
+            }
+        }
+    }
+
+    async fn connect(&self, token: Option<Arc<AccessToken>>) -> Result<OpenTopic, Error> {
         let builder = ClientBuilder::new(vec![self.broker.clone()]).client_id("gridhook");
         let builder = builder.backoff_config(self.backoff.clone());
         let builder = match &self.tls {
             Some(tls) => builder.tls_config(Arc::clone(tls)),
             None => builder,
         };
-        let builder = match &self.sasl {
-            Some(sasl) => builder.sasl_config(sasl.clone()),
+        let sasl = match (&self.login, &token) {
+            (Login::Fixed(sasl), _) => sasl.clone(),
+            (Login::Tokens(_), token) => token.as_ref().map(|token| bearer(token.expose().to_owned())),
+        };
+        let builder = match sasl {
+            Some(sasl) => builder.sasl_config(sasl),
             None => builder,
         };
         let client = builder.build().await?;
@@ -137,13 +188,11 @@ impl Producer {
         let mut partitions: Vec<i32> = found.map(|topic| topic.partitions.into_iter().collect()).unwrap_or_default();
         partitions.sort_unstable();
         let partitions = partitions.into_iter().map(|partition| (partition, OnceCell::new())).collect();
-        let opened = Rc::new(OpenTopic { client, partitions });
-        *open = Some(Rc::clone(&opened));
-        Ok(opened)
+        Ok(OpenTopic { client, token, partitions })
     }
 
-    async fn produce(&self, records: Vec<Record>) -> Result<(), RequestResult> {
-        let open = self.opened().await.map_err(|error| self.result(&error))?;
+    async fn produce(&self, records: Vec<Record>, now: Timestamp) -> Result<(), RequestResult> {
+        let open = self.opened(now).await?;
         let count = open.partitions.len();
         if count == 0 {
             return Err(result_of(404, format!("the topic {} does not exist", self.topic)));
@@ -185,7 +234,7 @@ impl Producer {
                 Some(wire.to_vec())
             }
         };
-        let time = SystemTime::UNIX_EPOCH + batch.now.since(crate::event::Timestamp(0));
+        let time = SystemTime::UNIX_EPOCH + batch.now.since(Timestamp(0));
         Ok(Record { key, value, headers, timestamp: time.into() })
     }
 
@@ -217,10 +266,10 @@ impl Producer {
 
 impl Sender for Producer {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let (records, wait) = (self.records(&batch), batch.wait);
+        let (records, wait, now) = (self.records(&batch), batch.wait, batch.now);
         drop(batch);
         Box::pin(async move {
-            let result = within(wait, &self.broker, records, async |records| self.produce(records).await).await;
+            let result = within(wait, &self.broker, records, async |records| self.produce(records, now).await).await;
             if result.status != Some(200) && result.status != Some(413) {
                 // Other connections, and the partitions as they are then.
                 self.open.lock().await.take();
@@ -229,9 +278,9 @@ impl Sender for Producer {
         })
     }
 
-    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
-        Box::pin(async {
-            let open = self.opened().await.map_err(|error| self.result(&error).detail)?;
+    fn reach(&self, now: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let open = self.opened(now).await.map_err(|result| result.detail)?;
             if open.partitions.is_empty() {
                 self.open.lock().await.take();
                 return Err(format!("the topic {} does not exist", self.topic));

@@ -21,6 +21,7 @@ use crate::{
         request::RequestError,
         resource::{Connection, Opening, ResourceTarget, content_type, result_of, shared::Shared, unreached, within},
     },
+    event::Timestamp,
     policy::outcome::{Failure, RequestResult},
 };
 
@@ -180,7 +181,7 @@ impl Sender for Publisher {
         })
     }
 
-    fn reach(&self) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let context = self.link.context().await.map_err(|result| result.detail)?;
             match context.stream_by_subject(&*self.subject).await {

@@ -1,0 +1,70 @@
+//! The signed assertion with which the server proves its identity to an issuer of tokens, in place of a secret: RFC 7523 with
+//! a certificate, as Entra ID expects it (PS256, `x5t#S256`).
+//!
+//! Certificate and key are read for each assertion, so that they can be replaced without a restart.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use ring::rand::{SystemRandom, generate};
+use rustls::{SignatureScheme, crypto::ring::default_provider, pki_types::CertificateDer, sign::CertifiedKey};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::trust::{TrustError, identity};
+use crate::event::Timestamp;
+
+/// `client_assertion_type`.
+pub(super) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// How long an assertion is valid. It is used once, at once.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+
+/// The files of a certificate and of its RSA key.
+#[derive(Clone, Debug)]
+pub struct IdentityCertificate {
+    /// The certificate, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+}
+
+impl IdentityCertificate {
+    /// The certificate without its chain.
+    ///
+    /// # Errors
+    /// If a file cannot be used, the key is not that of the certificate, or it is not an RSA key.
+    pub fn end_entity(&self) -> Result<CertificateDer<'static>, TrustError> {
+        Ok(self.load()?.0)
+    }
+
+    fn load(&self) -> Result<(CertificateDer<'static>, Box<dyn rustls::sign::Signer>), TrustError> {
+        let wrong = |path: &Path, detail: String| TrustError::File { path: path.to_owned(), detail };
+        let (chain, key) = identity(&self.certificate, &self.key)?;
+        let certified = CertifiedKey::from_der(chain, key, &default_provider())
+            .map_err(|error| wrong(&self.certificate, error.to_string()))?;
+        let signer = certified.key.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]);
+        let signer = signer.ok_or_else(|| wrong(&self.key, "is no RSA key; issuers of tokens need one".to_owned()))?;
+        Ok((certified.cert[0].clone().into_owned(), signer))
+    }
+
+    /// An assertion of `client_id` for `audience`, the URL of tokens.
+    pub(super) fn sign(&self, client_id: &str, audience: &str, now: Timestamp) -> Result<String, String> {
+        let (certificate, signer) = self.load().map_err(|error| error.to_string())?;
+        let id: [u8; 16] = generate(&SystemRandom::new()).map_err(|_| "no random number".to_owned())?.expose();
+        let seconds = now.since(Timestamp::default()).as_secs();
+        let text = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        let part = |value: &Value| text(value.to_string().as_bytes());
+        let header = json!({"alg": "PS256", "typ": "JWT", "x5t#S256": text(&Sha256::digest(&certificate))});
+        let claims = json!({
+            "aud": audience, "iss": client_id, "sub": client_id, "jti": text(&id),
+            "iat": seconds, "nbf": seconds, "exp": seconds + LIFETIME.as_secs(),
+        });
+        let signed = format!("{}.{}", part(&header), part(&claims));
+        let signature = signer.sign(signed.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(format!("{signed}.{}", text(&signature)))
+    }
+}
