@@ -6,11 +6,23 @@ mod harness;
 #[path = "../tests/support"]
 #[expect(dead_code, reason = "tests need more of it")]
 mod support {
+    pub(crate) mod azurite;
+    pub(crate) mod certificates;
     pub(crate) mod edition;
     pub(crate) mod http;
+    pub(crate) mod kafka;
+    pub(crate) mod needs;
+    pub(crate) mod port;
     pub(crate) mod process;
     pub(crate) mod server;
     mod turn;
+}
+
+/// The services that events are delivered to.
+#[path = "../tests/sdk"]
+#[expect(dead_code, reason = "tests need more of it")]
+mod sdk {
+    pub(crate) mod packages;
 }
 
 use std::process::{Command, ExitCode};

@@ -3,6 +3,7 @@
 //!
 //! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no filter, no retry.
 //! - The *caller* is awc alone, as many requests at a time as a publisher has connections.
+//! - The [`client`] of another destination alone.
 
 use std::{
     cell::Cell,
@@ -16,7 +17,10 @@ use std::{
 use actix_web::{App, HttpResponse, HttpServer, web};
 use bytes::Bytes;
 
-use super::load::{Shape, Target, body};
+use super::{
+    client,
+    load::{Shape, Target, body},
+};
 
 /// What a process is to be, where it is one of these.
 pub(crate) const ROLE: &str = "BENCH_ROLE";
@@ -37,6 +41,16 @@ impl Floor {
         let mut floor = Self::start(again, &format!("relay {url}"));
         let at = floor.hear().parse().expect("an address");
         (floor, Target { at, path: "/".to_owned(), key: String::new() })
+    }
+
+    /// Sends to the topic of a broker when told to.
+    pub(crate) fn kafka(again: fn() -> Command, address: &str, topic: &str) -> Self {
+        Self::start(again, &format!("kafka {address} {topic}"))
+    }
+
+    /// Adds messages to a queue when told to.
+    pub(crate) fn queue(again: fn() -> Command, base: &str, name: &str, at_a_time: usize) -> Self {
+        Self::start(again, &format!("queue {base} {name} {at_a_time}"))
     }
 
     /// Posts to `url` when told to.
@@ -94,6 +108,11 @@ pub(crate) fn is_one() -> bool {
             let at_a_time = at_a_time.parse().expect("a number");
             actix_rt::System::new().block_on(caller(url.to_owned(), at_a_time));
         }
+        ["kafka", address, topic] => actix_rt::System::new().block_on(client::kafka(address, topic)),
+        ["queue", base, name, at_a_time] => {
+            let at_a_time = at_a_time.parse().expect("a number");
+            actix_rt::System::new().block_on(client::queue(base, name, at_a_time));
+        }
         _ => panic!("{ROLE} is {role:?}"),
     }
     true
@@ -104,7 +123,7 @@ fn say(what: &str) {
 }
 
 /// As little as awc can be told to do: nothing is timed, nothing is followed.
-fn client() -> awc::Client {
+pub(super) fn awc_client() -> awc::Client {
     awc::Client::builder()
         .connector(awc::Connector::new().limit(0))
         .disable_timeout()
@@ -122,7 +141,7 @@ async fn post(client: &awc::Client, url: &str, body: Bytes) {
 
 async fn relay(url: String) {
     let app = move || {
-        let (client, url) = (Rc::new(client()), url.clone());
+        let (client, url) = (Rc::new(awc_client()), url.clone());
         let hand_on = web::to(move |body: Bytes| {
             let (client, url) = (Rc::clone(&client), url.clone());
             async move {
@@ -144,11 +163,9 @@ async fn relay(url: String) {
 }
 
 async fn caller(url: String, at_a_time: usize) {
-    let (client, body) = (client(), Bytes::from(body(Shape::ONE)));
-    let mut line = String::new();
-    while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
-        let left = Rc::new(Cell::new(line.trim().parse::<u64>().expect("a number")));
-        line.clear();
+    let (client, body) = (awc_client(), Bytes::from(body(Shape::ONE)));
+    serve(async |requests| {
+        let left = Rc::new(Cell::new(requests));
         let callers = (0..at_a_time).map(|_| {
             let (client, url, body, left) = (client.clone(), url.clone(), body.clone(), Rc::clone(&left));
             actix_rt::spawn(async move {
@@ -161,6 +178,17 @@ async fn caller(url: String, at_a_time: usize) {
         for caller in callers.collect::<Vec<_>>() {
             caller.await.expect("a caller does not panic");
         }
+    })
+    .await;
+}
+
+/// Works as much as each line says, and answers when it is done.
+pub(super) async fn serve(mut work: impl AsyncFnMut(u64)) {
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
+        let amount = line.trim().parse().expect("a number");
+        line.clear();
+        work(amount).await;
         say("done");
     }
 }

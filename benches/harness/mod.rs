@@ -1,6 +1,6 @@
 //! What the server costs, beside what the parts that it is made of cost in the same run.
 //!
-//! The server is the real binary in a process of its own, with real sockets and a real disk; a floor (a bare relay, awc
+//! The server is the real binary in a process of its own, with real sockets and a real disk; a floor (a bare relay, a client
 //! alone, a sync) is measured beside it, in turn, as often, because figures of one machine and one hour say little on
 //! another, and their ratio says the same. Processor time is what the system charged to the process that is measured, and
 //! not to those who publish to it and are called by it. Latencies begin when a request was to leave, not when it did.
@@ -8,6 +8,7 @@
 //! A budget is missed where the median of the runs is behind it by more than the runs differ. Sizes are in [`Scale`]; the
 //! smallest has every bench do everything it does, for a test that asks for no figures.
 
+mod client;
 mod disk;
 mod endpoint;
 mod floor;
@@ -38,7 +39,7 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 10] = [
+pub(crate) const BENCHES: [(&str, Run); 11] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
@@ -47,6 +48,7 @@ pub(crate) const BENCHES: [(&str, Run); 10] = [
     ("width", rows::width::run),
     ("many", rows::many::run),
     ("pull", rows::pull::run),
+    ("destinations", rows::destinations::run),
     ("backlog", rows::backlog::run),
     ("growth", growth::run),
 ];

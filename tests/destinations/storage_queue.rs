@@ -4,10 +4,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::{Service, conform};
-use crate::support::{
-    azurite::{ACCOUNT, Azurite, KEY, sign},
-    http::{Answer, Client},
-};
+use crate::support::azurite::{ACCOUNT, Azurite, KEY, ask, create_queue};
 
 /// Azurite's queues, with the account's key.
 struct Queues {
@@ -17,12 +14,6 @@ struct Queues {
 impl Queues {
     fn new() -> Self {
         Self { azurite: Azurite::new("queue") }
-    }
-
-    fn ask(&self, method: &str, path: &str, query: &[(&str, &str)]) -> Answer {
-        let (target, headers) = sign(method, path, query);
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        Client::new(self.azurite.at()).ask(method, &target, &headers, b"").expect("an answer")
     }
 }
 
@@ -41,8 +32,7 @@ impl Service for Queues {
     }
 
     fn create(&mut self, name: &str) {
-        let answer = self.ask("PUT", name, &[]);
-        assert_eq!(answer.status, 201, "{}", answer.text());
+        create_queue(self.azurite.at(), name);
     }
 
     fn settings(&self) -> Vec<(String, String)> {
@@ -68,7 +58,7 @@ impl Service for Queues {
         let mut events = Vec::new();
         loop {
             let query = [("numofmessages", "32"), ("visibilitytimeout", "86400")];
-            let answer = self.ask("GET", &format!("{name}/messages"), &query);
+            let answer = ask(self.azurite.at(), "GET", &format!("{name}/messages"), &query);
             assert_eq!(answer.status, 200, "{}", answer.text());
             let text = answer.text();
             let messages = text.split("<MessageText>").skip(1).map(|rest| rest.split('<').next().expect("a part"));

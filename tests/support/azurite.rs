@@ -9,7 +9,11 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{http::Client, port::ReservedPort, server::wait_for};
+use super::{
+    http::{Answer, Client},
+    port::ReservedPort,
+    server::wait_for,
+};
 use crate::sdk::packages::azurite;
 
 /// The account and the key that everybody's Azurite has.
@@ -92,13 +96,40 @@ pub(crate) fn sign(method: &str, path: &str, query: &[(&str, &str)]) -> (String,
         "{method}{}x-ms-date:{date}\nx-ms-version:{VERSION}\n/{ACCOUNT}/{ACCOUNT}/{path}{canonical}",
         "\n".repeat(12)
     );
-    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &BASE64_STANDARD.decode(KEY).expect("a key"));
-    let signature = BASE64_STANDARD.encode(ring::hmac::sign(&key, text.as_bytes()));
     let query: Vec<String> = sorted.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let target = match query.is_empty() {
         true => format!("/{ACCOUNT}/{path}"),
         false => format!("/{ACCOUNT}/{path}?{}", query.join("&")),
     };
-    let authorization = format!("SharedKey {ACCOUNT}:{signature}");
+    let authorization = authorization(&text);
     (target, vec![("x-ms-date", date), ("x-ms-version", VERSION.to_owned()), ("authorization", authorization)])
+}
+
+/// The headers of a request that adds a message to a queue with a body of this length, signed with the account's key. The
+/// HTTP clients send `date` in any case.
+pub(crate) fn sign_post(path: &str, length: usize) -> Vec<(&'static str, String)> {
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    let text = format!(
+        "POST\n\n\n{length}\n\napplication/xml\n{date}\n\n\n\n\n\nx-ms-version:{VERSION}\n/{ACCOUNT}/{ACCOUNT}/{path}"
+    );
+    vec![("date", date), ("x-ms-version", VERSION.to_owned()), ("authorization", authorization(&text))]
+}
+
+/// The value of `authorization` for a text to sign.
+fn authorization(text: &str) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &BASE64_STANDARD.decode(KEY).expect("a key"));
+    format!("SharedKey {ACCOUNT}:{}", BASE64_STANDARD.encode(ring::hmac::sign(&key, text.as_bytes())))
+}
+
+/// Sends a request without a body, signed with the account's key, to the service at `at`.
+pub(crate) fn ask(at: SocketAddr, method: &str, path: &str, query: &[(&str, &str)]) -> Answer {
+    let (target, headers) = sign(method, path, query);
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    Client::new(at).ask(method, &target, &headers, b"").expect("an answer")
+}
+
+/// Makes a queue.
+pub(crate) fn create_queue(at: SocketAddr, name: &str) {
+    let answer = ask(at, "PUT", name, &[]);
+    assert_eq!(answer.status, 201, "{}", answer.text());
 }

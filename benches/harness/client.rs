@@ -1,0 +1,82 @@
+//! The clients that destinations other than webhooks are made of, alone: each sends to the same service what the server
+//! sends, in requests of the same size.
+
+use std::rc::Rc;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rskafka::{
+    client::{
+        ClientBuilder, Credentials, SaslConfig,
+        partition::{Compression, UnknownTopicHandling},
+    },
+    record::Record,
+};
+
+use super::{
+    floor::{awc_client, serve},
+    load::{Shape, body},
+};
+use crate::support::{azurite, kafka::PASSWORD};
+
+/// Records of a request, as many as the server sends.
+pub(crate) const KAFKA_BATCH: usize = 500;
+
+/// An event as it is delivered: a body of one, without the brackets of the array.
+fn event() -> String {
+    body(Shape::ONE).trim_start_matches('[').trim_end_matches(']').to_owned()
+}
+
+/// rskafka alone.
+pub(super) async fn kafka(address: &str, topic: &str) {
+    let login = SaslConfig::Plain(Credentials::new("gridhook".to_owned(), PASSWORD.to_owned()));
+    let client = ClientBuilder::new(vec![address.to_owned()]).sasl_config(login).build().await.expect("a client");
+    let partition = client.partition_client(topic, 0, UnknownTopicHandling::Retry).await.expect("a partition");
+    let event = event();
+    serve(async |events| {
+        let mut left = events as usize;
+        while left > 0 {
+            let count = left.min(KAFKA_BATCH);
+            let record = || Record {
+                key: None,
+                value: Some(event.clone().into_bytes()),
+                headers: [("content-type".to_owned(), b"application/json; charset=utf-8".to_vec())].into(),
+                timestamp: std::time::SystemTime::UNIX_EPOCH.into(),
+            };
+            let records = (0..count).map(|_| record()).collect();
+            partition.produce(records, Compression::NoCompression).await.expect("a broker that answers");
+            left -= count;
+        }
+    })
+    .await;
+}
+
+/// awc and the signature of each request.
+pub(super) async fn queue(base: &str, name: &str, at_a_time: usize) {
+    let (client, event) = (awc_client(), event());
+    let url = Rc::new(format!("{base}/{name}/messages"));
+    serve(async |events| {
+        let each = events.div_ceil(at_a_time as u64);
+        let senders = (0..at_a_time as u64).map(|sender| {
+            let (client, url, event) = (client.clone(), Rc::clone(&url), event.clone());
+            let count = events.saturating_sub(sender * each).min(each);
+            let path = format!("{name}/messages");
+            actix_rt::spawn(async move {
+                for _ in 0..count {
+                    let text = BASE64_STANDARD.encode(&event);
+                    let body = format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>");
+                    let mut request = client.post(&*url).insert_header(("content-type", "application/xml"));
+                    for header in azurite::sign_post(&path, body.len()) {
+                        request = request.insert_header(header);
+                    }
+                    let mut answer = request.send_body(body).await.expect("a service that answers");
+                    assert_eq!(answer.status().as_u16(), 201);
+                    answer.body().await.expect("an answer's end");
+                }
+            })
+        });
+        for sender in senders.collect::<Vec<_>>() {
+            sender.await.expect("a sender does not panic");
+        }
+    })
+    .await;
+}
