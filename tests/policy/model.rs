@@ -49,7 +49,7 @@ use super::{
     sabotage::{Bug, Saboteur},
     sealed,
 };
-use crate::{journal::writer::wait_for_looks, server::many, support::memory_store::MemoryStore};
+use crate::{journal::writer::wait_for_looks, support::memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(7);
 const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
@@ -1085,7 +1085,7 @@ fn every_event_ends_exactly_once_whatever_happens() {
     }
     let mut lanes: BTreeMap<Lane, u32> = BTreeMap::new();
     let mut hurried = 0;
-    for seed in 0..many(250, 5000) as u64 {
+    for seed in 0..250 {
         match std::panic::catch_unwind(|| tell(seed, 400)) {
             Ok((seen, commanded)) => {
                 hurried += commanded;

@@ -156,7 +156,7 @@ fn events_of_a_key_arrive_in_order_whatever_happens() {
     if let Some(seed) = std::env::var("STORY").ok().and_then(|seed| seed.parse().ok()) {
         return tell_ordered(seed, 400, &Arc::default());
     }
-    for seed in 0..many(250, 5000) as u64 {
+    for seed in 0..250 {
         if let Err(panic) = std::panic::catch_unwind(|| tell_ordered(seed, 400, &Arc::default())) {
             println!("STORY={seed} tells this one alone");
             std::panic::resume_unwind(panic);
