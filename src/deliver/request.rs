@@ -78,7 +78,7 @@ const URL_BYTES_MAX: usize = 8_192;
 const VALUE_BYTES_MAX: usize = 2_048;
 
 /// The most headers of a request without delivery properties.
-const HEADERS_MAX: usize = 8;
+const USUAL_HEADERS: usize = 8;
 
 /// `WebHook-Request-Origin`: Azure's own, so that an endpoint that allows Event Grid allows gridhook.
 pub const ORIGIN: &str = "eventgrid.azure.net";
@@ -272,7 +272,7 @@ pub fn build(
         Schema::CloudEvents => "application/cloudevents-batch+json; charset=utf-8",
     };
     let delivery_count = if attempts_before == 0 { "0".into() } else { attempts_before.to_string().into() };
-    let mut headers = Vec::with_capacity(HEADERS_MAX);
+    let mut headers = Vec::with_capacity(USUAL_HEADERS);
     headers.extend([
         ("content-type", content_type.into()),
         ("aeg-event-type", "Notification".into()),

@@ -25,8 +25,14 @@ export async function topics(signal) {
   return found.map((one) => ({ ...one, kind: kindOf(one.type) }));
 }
 
-/** The properties of an event subscription with its destinations in one place, also where they have an identity. */
-export function plain({ deliveryWithResourceIdentity: delivery, deadLetterWithResourceIdentity: letters, ...properties }) {
+/**
+ * The properties of an event subscription with its destinations in one place, also where they have an identity.
+ * @template T
+ * @param {T} all
+ * @returns {T}
+ */
+export function plain(all) {
+  const { deliveryWithResourceIdentity: delivery, deadLetterWithResourceIdentity: letters, ...properties } = /** @type {any} */ (all);
   return { ...properties, ...(delivery && { destination: delivery.destination }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
 }
 
