@@ -2,75 +2,36 @@
 //! beside each other.
 
 use std::{
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,
 };
 
-/// The beginnings of the names of tests that measure. A test that only waits for something needs no line.
-const MEASURE: [&str; 14] = [
-    "abuse::neighbours::",
-    "abuse::overload::",
-    "abuse::slow::",
-    "abuse::failed_auth::",
-    "server::backlog::",
-    "server::chaos::",
-    "server::fan_out::",
-    "server::faults::",
-    "server::late::",
-    "server::memory::",
-    "server::pull::thousands_that_wait_cost_little",
-    "server::recovery::",
-    "server::replay_beside::",
-    "server::stop::",
-];
+/// The beginnings of the names of tests that measure, a line each. A test that only waits for something needs no line.
+/// Where all tests run, `.ci/account` runs these after the others, so that nobody waits for them.
+const MEASURE: &str = include_str!("alone.txt");
 
-/// The tests that run now. A test that runs alone waits until no other runs and lets others in while it waits: the longest
-/// test would otherwise stop all of them.
-static RUNNING: Mutex<Running> = Mutex::new(Running { beside: 0, alone: false });
-
-static ENDED: Condvar = Condvar::new();
-
-struct Running {
-    beside: usize,
-    alone: bool,
-}
+static TURNS: RwLock<()> = RwLock::new(());
 
 /// A server's turn: it runs as long as this is held. A test has one server at a time.
-pub(crate) struct Turn {
-    alone: bool,
+#[expect(dead_code, reason = "the guards are held, not read")]
+pub(crate) enum Turn {
+    Beside(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
 }
 
 impl Turn {
     /// Waits for the turn of the test that runs in this thread, which has the test's name.
     pub(crate) fn take() -> Self {
-        let alone = measures(thread::current().name().unwrap_or_default());
-        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut running = ENDED
-            .wait_while(running, |running| running.alone || (alone && running.beside > 0))
-            .unwrap_or_else(PoisonError::into_inner);
-        if alone {
-            running.alone = true;
+        if measures(thread::current().name().unwrap_or_default()) {
+            Self::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner))
         } else {
-            running.beside += 1;
+            Self::Beside(TURNS.read().unwrap_or_else(PoisonError::into_inner))
         }
-        Self { alone }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.alone {
-            running.alone = false;
-        } else {
-            running.beside -= 1;
-        }
-        ENDED.notify_all();
     }
 }
 
 fn measures(test: &str) -> bool {
-    MEASURE.iter().any(|name| test.starts_with(name))
+    MEASURE.lines().any(|name| test.starts_with(name))
 }
 
 #[test]
@@ -82,7 +43,7 @@ fn a_test_that_measures_is_known_by_its_name() {
 #[test]
 fn every_line_names_tests_that_are_there() {
     let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    for name in MEASURE {
+    for name in MEASURE.lines() {
         let (module, function) = name.rsplit_once("::").expect("a module and a function");
         let path = tests.join(module.replace("::", "/")).with_extension("rs");
         let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
