@@ -113,9 +113,9 @@ impl PaceView {
 impl OrderStatusView {
     fn new(order: OrderView) -> Self {
         Self {
-            blocked_keys: order.keys,
-            stopped_keys: order.blocked,
-            first_stopping_sequence: order.first_blocking.map(|seq| seq.0),
+            holding_keys: order.keys,
+            blocked_keys: order.blocked,
+            first_blocking_sequence: order.first_blocking.map(|seq| seq.0),
             held_back_events: order.events,
             ordered_events: order.tracked,
             ordered_events_max: order.tracked_max,

@@ -76,11 +76,11 @@ pub struct UnblockBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = OrderStatus)]
 pub struct OrderStatusView {
-    pub blocked_keys: usize,
+    pub holding_keys: usize,
     #[serde(default)]
-    pub stopped_keys: usize,
+    pub blocked_keys: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_stopping_sequence: Option<u64>,
+    pub first_blocking_sequence: Option<u64>,
     pub held_back_events: usize,
     pub ordered_events: usize,
     pub ordered_events_max: usize,

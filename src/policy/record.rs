@@ -22,5 +22,7 @@ pub use self::{
     cursor::{Counters, Cursor, FilteredOut, LaneCursor},
     endpoint::{EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},
     ledger::{Excerpt, ExcerptKey, LEDGER_BLOCK, LedgerEntry, LedgerEvent, LedgerLine},
-    pending::{ASKED, BLOCKING, DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic},
+    pending::{
+        ASKED, BLOCKING, DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic, is_exempt,
+    },
 };

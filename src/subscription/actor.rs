@@ -148,7 +148,7 @@ impl SubscriptionActor {
             let (jitter, now) = (Jitter(fastrand::f64()), self.context.clock.now());
             self.core.hold_expiry(self.context.clock.holds_expiry());
             self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
-            self.core.hold_back(self.plan.requested_wait(), now);
+            self.hold_back(now);
             let CoreStep { write, effects } = self.core.absorb(input, now, jitter);
             if let (Some(wait), Some(until)) = (&self.plan.endpoint_wait, self.core.take_requested_wait()) {
                 wait.extend(until);
@@ -168,8 +168,8 @@ impl SubscriptionActor {
     }
 
     /// Passes on the wait that the endpoint requested of another subscription.
-    fn hold_back(&mut self) {
-        self.core.hold_back(self.plan.requested_wait(), self.context.clock.now());
+    fn hold_back(&mut self, now: Timestamp) {
+        self.core.hold_back(self.plan.requested_wait(), now);
     }
 
     /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free place on
@@ -197,7 +197,7 @@ impl SubscriptionActor {
         if self.shared.is_closing() {
             self.core.close();
         }
-        self.hold_back();
+        self.hold_back(self.context.clock.now());
         if written && self.core.waits_for_write() {
             self.absorb(Input::Durable);
         } else if written {
@@ -297,7 +297,7 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (sender, now) = (self.sender(), self.context.clock.now());
+                let sender = self.sender();
                 self.await_report(async move {
                     let reached = match sender {
                         Ok(sender) => sender.reach(now).await.is_ok(),

@@ -281,7 +281,7 @@ fn outcomes_behind_a_publish_are_written_although_they_wake_nobody() {
         queue.publish(1);
         let answers = owners.map(|owner| queue.append(owner, vec![cursor(round)], false));
         for answer in answers {
-            answer.recv().expect("an answer").expect("written");
+            answer.recv_timeout(Duration::from_secs(60)).expect("an answer").expect("written");
         }
     }
     queue.stop();

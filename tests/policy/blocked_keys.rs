@@ -9,6 +9,7 @@ use gridhook::{
         filter::key::FilterKey,
         order::{OrderHash, OrderSettings},
         record::{BLOCKING, Command, CommandRefused, OrderView},
+        retry::Jitter,
     },
 };
 
@@ -131,6 +132,61 @@ fn a_late_success_lifts_it_and_skip_lifts_all() {
     driver.run();
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.dead_lettered, counters.pending), (2, 0), "each is attempted once more and given up");
+}
+
+#[test]
+fn without_an_order_what_blocked_is_attempted_once_more_whatever_its_age() {
+    let mut driver = refusing(&[1]);
+    driver.publish(&[("yes-a", 1), ("yes-b", 1)]);
+    driver.run_for(Duration::from_secs(90 * 24 * 3600));
+    driver.restart(SubscriptionSettings { order: None, ..blocking(100) });
+    driver.run();
+    assert_eq!(sent(&driver), [1, 2, 1]);
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (2, 0, 0));
+}
+
+#[test]
+fn what_blocks_no_longer_is_attempted_once_more_in_bounded_writes() {
+    const EVENTS: u64 = 3000;
+    for (key, blocks) in [("subject", false), ("data.nowhere", true)] {
+        let mut refused = 0;
+        let endpoint = move |_: &_| {
+            refused += 1;
+            Some((Duration::ZERO, status(if refused <= EVENTS { 400 } else { 200 })))
+        };
+        let mut driver = Driver::new(blocking(10_000), Box::new(endpoint));
+        driver.is_large();
+        publish(&mut driver, 0..EVENTS as usize, 1);
+        assert_eq!(order(&driver).blocked, EVENTS as usize);
+        let order = OrderSettings { key: FilterKey::from(key.to_owned()), tracked_max: 10_000, blocks };
+        driver.settings.order = Some(Arc::new(order));
+        driver.largest_write = 0;
+        driver.revive();
+        // A late success while earlier events are rescheduled.
+        driver.late(EVENTS);
+        driver.run();
+        let counters = driver.disk.cursor.counters;
+        assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (EVENTS, 0, 0), "{key}");
+        assert_eq!((sent(&driver).len() as u64, driver.disk.pending.len()), (2 * EVENTS - 1, 0), "{key}");
+        assert_eq!(driver.commanded, 0, "no command decided");
+        assert!(driver.largest_write < 2048, "{key}: {} changes in one write", driver.largest_write);
+    }
+}
+
+#[test]
+fn a_decision_is_not_carried_out_before_a_write_contains_it() {
+    let mut driver = refusing(&[1]);
+    driver.publish(&[("yes-a", 1), ("yes-a", 1)]);
+    driver.run();
+    let mut absorb = |input| {
+        let step = driver.core.absorb(input, driver.now, Jitter(0.0));
+        (step.write.map(|write| write.commanded), driver.core.is_deciding())
+    };
+    assert_eq!(absorb(Input::Command(Command::Hold)), (Some(Some(0)), false));
+    // The write of the first command is in progress.
+    assert_eq!(absorb(Input::Command(Command::Unblock { key: None, retry: true })), (None, true));
+    assert_eq!(absorb(Input::Durable), (Some(Some(1)), false));
 }
 
 /// The first event of a key is in flight for the second time, for a minute, after its first attempt timed out.

@@ -13,7 +13,8 @@ use gridhook::{
         filter::Filter,
         outcome::{Outcome, RequestResult},
         record::{
-            Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic,
+            BLOCKING, Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange,
+            Traffic,
         },
         retry::Jitter,
         retry_window,
@@ -32,7 +33,7 @@ pub(super) type Endpoint = Box<dyn FnMut(&OutgoingBatch) -> Option<(Duration, Re
 
 pub(super) struct Driver {
     pub(super) core: Subscription,
-    settings: SubscriptionSettings,
+    pub(super) settings: SubscriptionSettings,
     pub(super) now: Timestamp,
     pub(super) disk: SimulatedStore,
     /// What happened, each with its time.
@@ -327,7 +328,7 @@ impl Driver {
                 return self.inputs.push_back(Input::Connected((self.reach)()));
             }
             Effect::Send { request, events } => {
-                let may_leave = |due| due <= self.now || due == HELD_BACK;
+                let may_leave = |due| due <= self.now || due == HELD_BACK || due == BLOCKING;
                 assert!(request.items.iter().all(|item| item.due.is_none_or(may_leave)), "early");
                 assert_eq!(request.items.len(), events.len());
                 self.order.extend(request.items.iter().map(SendItem::key));

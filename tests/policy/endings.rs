@@ -193,10 +193,10 @@ fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
 #[test]
 fn nothing_waits_for_the_write_of_a_success_but_a_retry_does() {
     let mut driver = Driver::new(plain(), answers(vec![status(200), status(200), status(503), status(200)]));
-    for awaited in [0, 0] {
+    for _ in 0..2 {
         driver.publish(&[("yes", 1)]);
         driver.run_until(driver.now);
-        assert_eq!(driver.awaited, awaited, "{:?}", driver.lines);
+        assert_eq!(driver.awaited, 0, "{:?}", driver.lines);
     }
     driver.publish(&[("yes", 1)]);
     driver.run_until(driver.now.after(Duration::from_secs(60)));

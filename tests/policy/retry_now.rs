@@ -119,6 +119,25 @@ fn a_decision_that_overtakes_the_disk_wins() {
 }
 
 #[test]
+fn a_probation_that_began_while_the_disk_was_read_costs_no_event() {
+    let settings =
+        SubscriptionSettings { dead_letter: true, dead_letter_in_probation: true, suspend_after: 4, ..plain() };
+    let mut driver = pending(settings, answers(vec![status(503), status(503), status(503), status(404)]));
+    driver.held_back = Some(VecDeque::new());
+    driver.absorb(retry(&[1, 2, 3]));
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::ZERO);
+    assert_eq!(driver.core.refuses_retry(driver.now), Some(CommandRefused::DeadLettering));
+    for answer in driver.held_back.take().into_iter().flatten() {
+        driver.absorb(answer);
+    }
+    driver.run_for(Duration::ZERO);
+    assert_eq!(driver.commanded, 0);
+    let pending: Vec<u64> = driver.disk.pending.keys().map(|(_, seq)| seq.0).collect();
+    assert!(pending.starts_with(&[1, 2, 3]), "{pending:?}");
+}
+
+#[test]
 fn events_that_are_held_back_follow_the_first_of_their_key() {
     let order = OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false };
     let settings = SubscriptionSettings { order: Some(Arc::new(order)), ..patient() };

@@ -68,7 +68,7 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
     }
     let order = &server.status("orders", "alone")["order"];
     assert_eq!(
-        (&order["blockedKeys"], &order["heldBackEvents"], &order["orderedEvents"]),
+        (&order["holdingKeys"], &order["heldBackEvents"], &order["orderedEvents"]),
         (&json!(0), &json!(0), &json!(0))
     );
     server.terminate();
@@ -91,13 +91,13 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     };
     let arrived = |id: &str| sink.look("/hook", |ledger| ledger.contains_key(id));
     let order = |server: &Server| server.status("orders", "hook")["order"].clone();
-    let stopped = |server: &Server| order(server)["stoppedKeys"] == 1;
+    let is_blocked = |server: &Server| order(server)["blockedKeys"] == 1;
     let says = |server: &Server, arguments: &[&str]| {
         server::operator(server, arguments).unwrap_or_else(|refusal| panic!("{arguments:?}: {refusal}"))
     };
     sink.set("/hook", Behavior::Answer(400));
     publish(&server, &["a1"]);
-    wait_for("the key to be blocked", LONG, || stopped(&server));
+    wait_for("the key to be blocked", LONG, || is_blocked(&server));
     sink.set("/hook", Behavior::Answer(200));
     publish(&server, &["a2", "b1", "a3", "b2"]);
     for _ in 0..many(2, 20) {
@@ -105,15 +105,15 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
         server.kill_9();
         server.assert_sound();
         server.restart();
-        wait_for("the key to be blocked again", LONG, || stopped(&server) && order(&server)["heldBackEvents"] == 2);
+        wait_for("the key to be blocked again", LONG, || is_blocked(&server) && order(&server)["heldBackEvents"] == 2);
     }
     assert!(!arrived("a2") && !arrived("a3"));
     assert_eq!(server.counter("orders", "hook", "deadLettered"), 0);
-    assert_eq!(order(&server)["firstStoppingSequence"], 1);
+    assert_eq!(order(&server)["firstBlockingSequence"], 1);
     let explained = says(&server, &["explain", topic, "hook", "1", "--sequence"]);
     assert!(explained.contains("blocks its order key after BadRequest"), "{explained}");
     let metrics = server.admin("GET", "/metrics", &json!(null)).text();
-    assert!(metrics.contains("gridhook_subscription_stopped_keys{") && metrics.contains("\"} 1"), "{metrics}");
+    assert!(metrics.contains("gridhook_subscription_blocked_keys{") && metrics.contains("\"} 1"), "{metrics}");
 
     let refusal = server::operator(&server, &["subscriptions", "unblock", topic, "hook", "b"]).expect_err("b goes on");
     assert!(refusal.contains("no event blocks this key"), "{refusal}");
@@ -121,12 +121,12 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     wait_until_settled(&server, "orders", "hook");
     assert!(arrived("a2") && arrived("a3"));
     assert_eq!(server.counter("orders", "hook", "deadLettered"), 1, "the event that blocked");
-    assert_eq!(order(&server)["stoppedKeys"], 0);
+    assert_eq!(order(&server)["blockedKeys"], 0);
 
     // With another attempt instead, nothing is given up.
     sink.set("/hook", Behavior::Answer(400));
     publish(&server, &["c1"]);
-    wait_for("the key to be blocked", LONG, || stopped(&server));
+    wait_for("the key to be blocked", LONG, || is_blocked(&server));
     publish(&server, &["c2"]);
     // The decision is durable once it is answered, also if its attempt has no outcome.
     sink.set("/hook", Behavior::Hang);

@@ -119,9 +119,9 @@ pub(super) struct SubscriptionGauges {
     pub(super) time_to_live: Option<Duration>,
     pub(super) pending: u64,
     pub(super) next_due: Option<Timestamp>,
-    pub(super) blocked_keys: u64,
+    pub(super) holding_keys: u64,
     pub(super) held_back: u64,
-    pub(super) stopped_keys: u64,
+    pub(super) blocked_keys: u64,
     pub(super) waiting: u64,
     pub(super) in_flight: u64,
     pub(super) late_requests: u64,
@@ -152,9 +152,9 @@ impl SubscriptionFigures {
             time_to_live: Some(counted.time_to_live),
             pending: cursor.counters.pending + cursor.replayed.pending,
             next_due: cursor.next_retry(),
-            blocked_keys: counted.endpoint.order.map_or(0, |order| order.keys as u64),
+            holding_keys: counted.endpoint.order.map_or(0, |order| order.keys as u64),
             held_back: counted.endpoint.order.map_or(0, |order| order.events as u64),
-            stopped_keys: counted.endpoint.order.map_or(0, |order| order.blocked as u64),
+            blocked_keys: counted.endpoint.order.map_or(0, |order| order.blocked as u64),
             // Totals are written after the cursor and read before it, so the difference is never negative.
             waiting: dead_lettered.saturating_sub(account.dealt_with().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
@@ -224,9 +224,9 @@ impl SubscriptionGauges {
         self.time_to_live = self.time_to_live.into_iter().chain(other.time_to_live).min();
         self.pending += other.pending;
         self.next_due = earlier(self.next_due, other.next_due);
-        self.blocked_keys += other.blocked_keys;
+        self.holding_keys += other.holding_keys;
         self.held_back += other.held_back;
-        self.stopped_keys += other.stopped_keys;
+        self.blocked_keys += other.blocked_keys;
         self.waiting += other.waiting;
         self.in_flight += other.in_flight;
         self.late_requests += other.late_requests;

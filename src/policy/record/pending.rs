@@ -33,6 +33,12 @@ pub const ASKED: Timestamp = Timestamp(0);
 /// [`HELD_BACK`] are later than any other.
 pub const BLOCKING: Timestamp = Timestamp(u64::MAX - 2);
 
+/// Whether age and the maximum number of attempts do not apply to a delivery that is due at this time. A blocking one is
+/// attempted only if the subscription has no order any more: then it is attempted once, like one with [`ASKED`].
+pub fn is_exempt(due: Option<Timestamp>) -> bool {
+    due == Some(ASKED) || due == Some(BLOCKING)
+}
+
 /// The pending record: an event that failed and will be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDelivery {

@@ -34,14 +34,23 @@ pub(super) struct BlockingEvent {
     pub(super) pending: PendingDelivery,
 }
 
+/// A decision about an event that blocks its key.
+#[derive(Clone, Copy, Debug)]
+struct Decision {
+    seq: Seq,
+    /// Whether the event is attempted once more.
+    retry: bool,
+    /// Whether a command decided it, and not a change of the settings.
+    commanded: bool,
+}
+
 /// The events that block their key.
 #[derive(Debug)]
 pub(super) struct BlockedKeys {
     /// Whether events that would be given up block their key.
     enabled: bool,
     events: BTreeMap<Seq, BlockingEvent>,
-    /// Those about which an operator decided, and whether they are attempted once more.
-    decided: VecDeque<(Seq, bool)>,
+    decided: VecDeque<Decision>,
 }
 
 impl BlockedKeys {
@@ -72,6 +81,11 @@ impl BlockedKeys {
     pub(super) fn remove(&mut self, seq: Seq) {
         self.events.remove(&seq);
     }
+
+    /// Has an event attempted once more, because it no longer blocks a key.
+    pub(super) fn retry(&mut self, seq: Seq) {
+        self.decided.push_back(Decision { seq, retry: true, commanded: false });
+    }
 }
 
 impl Subscription {
@@ -82,7 +96,7 @@ impl Subscription {
         let may_block = match reason {
             Reason::Missing | Reason::Quarantined => false,
             Reason::TimeToLiveExceeded => item.attempts > 0,
-            _ => !item.lane.is_job(),
+            _ => true,
         };
         let ordering = self.ordering.as_ref().filter(|ordering| may_block && ordering.blocking.is_enabled());
         ordering.is_some_and(|ordering| !item.lane.is_job() && ordering.key_of(item.seq).is_some())
@@ -107,7 +121,7 @@ impl Subscription {
     pub(super) fn unblock(&mut self, key: Option<OrderHash>, retry: bool) {
         let events = self.blocking_events(key);
         if let Some(ordering) = &mut self.ordering {
-            ordering.blocking.decided.extend(events.into_iter().map(|seq| (seq, retry)));
+            ordering.blocking.decided.extend(events.into_iter().map(|seq| Decision { seq, retry, commanded: true }));
         }
     }
 
@@ -120,12 +134,12 @@ impl Subscription {
     pub(super) fn carry_out_decisions(&mut self, now: Timestamp) {
         while self.pending_write.may_give_up() > 0 {
             let Some(blocking) = self.ordering.as_mut().map(|ordering| &mut ordering.blocking) else { return };
-            let Some((seq, retry)) = blocking.decided.pop_front() else { return };
+            let Some(Decision { seq, retry, commanded }) = blocking.decided.pop_front() else { return };
             self.pending_write.cursor_now();
             // A late success may have ended it meanwhile.
             let Some(event) = blocking.events.get(&seq).cloned() else { continue };
             self.pending_write.spend(1);
-            self.commanded += 1;
+            self.commanded += u64::from(commanded);
             if retry {
                 blocking.remove(seq);
                 // A client's lock has its full time again.

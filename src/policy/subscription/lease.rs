@@ -34,7 +34,7 @@ use crate::{
         lane::LaneReader,
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
-            ASKED, DueKey, LedgerEntry, LedgerEvent, PendingDelivery,
+            DueKey, LedgerEntry, LedgerEvent, PendingDelivery, is_exempt,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
         },
         retry_window::WindowEntry,
@@ -220,7 +220,7 @@ impl Subscription {
 
     /// Keeps the key of an event that no client waits for.
     fn park(&mut self, SendItem { lane, seq, appended, due, .. }: SendItem) {
-        let expires = if due == Some(ASKED) { Timestamp::NEVER } else { self.settings.expires(appended) };
+        let expires = if is_exempt(due) { Timestamp::NEVER } else { self.settings.expires(appended) };
         if let Some(due) = due {
             self.own.keep_idle(DueKey { due, lane, seq }, expires);
         }
@@ -252,7 +252,7 @@ impl Subscription {
             self.counts.fail(Failure::TimedOut.into());
         }
         // An operator may have an event that blocked its key received once more.
-        if item.attempts >= self.settings.attempts_max && item.due != Some(ASKED) {
+        if item.attempts >= self.settings.attempts_max && !is_exempt(item.due) {
             return self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
         }
         let ready = ReadyEvent { last, ..ready };

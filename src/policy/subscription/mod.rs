@@ -367,8 +367,13 @@ impl Subscription {
         }
     }
 
-    /// Whether a command is not carried out completely. The next one waits.
+    /// Whether a command is not carried out completely, or no write contains what it moved. The next one waits, so that
+    /// each is answered with its own number of deliveries.
     pub fn is_deciding(&self) -> bool {
+        self.is_carrying_out() || self.commanded > 0
+    }
+
+    fn is_carrying_out(&self) -> bool {
         self.is_unblocking() || self.is_retrying()
     }
 
@@ -429,7 +434,7 @@ impl Subscription {
         }
         self.jobs.written();
         self.leases.written();
-        let commanded = (!self.is_deciding()).then(|| std::mem::take(&mut self.commanded));
+        let commanded = (!self.is_carrying_out()).then(|| std::mem::take(&mut self.commanded));
         Some(self.pending_write.take(cursor, commanded, now))
     }
 }

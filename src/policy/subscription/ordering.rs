@@ -32,9 +32,7 @@ use crate::{
         lane::LaneReader,
         order::{OrderHash, OrderSettings},
         outcome::Outcome,
-        record::{
-            ASKED, BLOCKING, DueKey, FetchedPending, HELD_BACK, OrderView, PendingDelivery, RecordChange, Traffic,
-        },
+        record::{BLOCKING, DueKey, FetchedPending, HELD_BACK, OrderView, PendingDelivery, RecordChange, Traffic},
     },
 };
 
@@ -208,10 +206,11 @@ impl Ordering {
 
     /// An event has ended. Returns the event that is released and durable.
     pub(super) fn end(&mut self, seq: Seq) -> Option<(Lane, Seq, Option<Timestamp>)> {
+        // It may have no key any more.
+        self.blocking.remove(seq);
         let key = self.tracked.remove(&seq)?;
         let state = self.keys.get_mut(&key)?;
         state.going.remove(&seq);
-        self.blocking.remove(seq);
         if state.held.remove(&seq).is_some() {
             self.held -= 1;
             self.holding -= usize::from(state.held.is_empty());
@@ -242,10 +241,10 @@ impl Ordering {
 
     /// The due time of an event that is held back or blocking, or released and not durable.
     pub(super) fn due_of(&self, seq: Seq) -> Option<Timestamp> {
-        let key = self.tracked.get(&seq)?;
         if self.blocking.has(seq) {
             return Some(BLOCKING);
         }
+        let key = self.tracked.get(&seq)?;
         let held = self.keys.get(key).and_then(|state| state.held.get(&seq));
         let released = || self.released.iter().find(|(released, _)| *released == seq).map(|(_, held)| held);
         held.or_else(released)?.due
@@ -386,7 +385,6 @@ impl Subscription {
                 ordering.begin(*seq, key);
             }
         }
-        let mut asked = Vec::new();
         for (seq, FoundPending { lane, key, appended, pending }) in found {
             let is_lost = self.own.is_lost((lane, seq));
             let due = pending.as_ref().map(|pending| pending.due);
@@ -399,8 +397,11 @@ impl Subscription {
                 if held {
                     self.own.release((lane, seq, due));
                 }
-                // It no longer has an order.
-                asked.extend(blocking.map(|pending| (lane, seq, pending)));
+                if let Some(pending) = blocking {
+                    // It no longer has an order.
+                    ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
+                    ordering.blocking.retry(seq);
+                }
                 continue;
             };
             let state = ordering.keys.entry(key).or_default();
@@ -408,10 +409,12 @@ impl Subscription {
             if state.going.is_empty() {
                 ordering.begin(seq, key);
                 match blocking {
-                    Some(pending) if ordering.blocking.is_enabled() => {
+                    Some(pending) => {
                         ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
+                        if !ordering.blocking.is_enabled() {
+                            ordering.blocking.retry(seq);
+                        }
                     }
-                    Some(pending) => asked.push((lane, seq, pending)),
                     None if held => self.own.release((lane, seq, due)),
                     None => {}
                 }
@@ -439,9 +442,6 @@ impl Subscription {
         if !ordering.tracked.is_empty() {
             // What is held back is seen in the state that a write publishes.
             self.pending_write.cursor_now();
-        }
-        for (lane, seq, pending) in asked {
-            self.reschedule(lane, seq, pending, ASKED);
         }
     }
 }

@@ -60,7 +60,8 @@ impl Subscription {
         }
     }
 
-    /// Asks the disk once it has all that was decided, and nobody else asks it for pending records.
+    /// Asks the disk once no write is in progress and nobody else asks it for pending records. Memory tells what is decided
+    /// and not written.
     pub(super) fn ask_for_retry(&mut self) -> Option<Effect> {
         if self.pending_write.is_writing() || self.late.lookup().is_open() || self.leases.lookup().is_open() {
             return None;
@@ -96,12 +97,14 @@ impl Subscription {
         self.pending_write.cursor_now();
         let engaged: HashSet<(Lane, Seq)> =
             self.requests.items().map(SendItem::key).chain(self.own.engaged()).collect();
+        // A probation may have begun meanwhile in which due events become dead letters.
+        let is_refused = self.refuses_retry(now).is_some();
         for (lane, seq, pending) in found {
             let (lane, seq) = (*lane, *seq);
             let may_move = |pending: &&PendingDelivery| {
                 let key = DueKey { due: pending.due, lane, seq };
                 // Neither held back nor blocking, and not attempted since the operator asked.
-                let waits = now < pending.due && pending.due < BLOCKING && pending.tried < tried_before;
+                let waits = !is_refused && now < pending.due && pending.due < BLOCKING && pending.tried < tried_before;
                 waits && !lane.is_job() && !engaged.contains(&(lane, seq)) && !self.own.due.has_left(key)
             };
             if let Some(pending) = pending.as_ref().filter(may_move) {

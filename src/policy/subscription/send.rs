@@ -24,7 +24,7 @@ use crate::{
         lane::LaneReader,
         outcome::Reason,
         property::PropertyGroup,
-        record::{ASKED, BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, Traffic},
+        record::{BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, Traffic, is_exempt},
         retry_window::WindowEntry,
         runs::SeqRuns,
     },
@@ -185,7 +185,7 @@ impl Subscription {
     pub(super) fn is_expired(&self, ready: &ReadyEvent, now: Timestamp) -> bool {
         let SendItem { lane, appended, since, due, .. } = ready.item;
         match (since, lane.is_job()) {
-            _ if self.expiry_held || due == Some(ASKED) => false,
+            _ if self.expiry_held || is_exempt(due) => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // Its time to live starts when a job sends it.
             (None, true) => false,

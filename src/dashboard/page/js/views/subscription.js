@@ -77,14 +77,14 @@ function State({ id, data, resource }) {
     ${health.state !== 'healthy' && html`<p class="notice bad">${health.cause} since <${Time} at=${health.since} />, ${num(health.consecutiveSuspensions)} suspensions in a row${health.nextProbe ? html`; next probe <${Time} at=${health.nextProbe} />` : ''}. ${nextStep(health.cause)}</p>`}
     ${health.state === 'healthy' && health.failures > 0 && html`<p class="notice warn">The last ${num(health.failures)} requests failed. The endpoint is suspended if this goes on.</p>`}
     ${data.heldBy && html`<p class="notice warn">Held by ${data.heldBy}: nothing is sent until it is resumed.</p>`}
-    ${order?.stoppedKeys > 0 && html`<p class="notice bad">${num(order.stoppedKeys)} keys are blocked, the first by <a href=${link('event', { topic: splitId(id).topic, sequence: order.firstStoppingSequence })}>event ${num(order.firstStoppingSequence)}</a>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
+    ${order?.blockedKeys > 0 && html`<p class="notice bad">${num(order.blockedKeys)} keys are blocked, the first by <a href=${link('event', { topic: splitId(id).topic, sequence: order.firstBlockingSequence })}>event ${num(order.firstBlockingSequence)}</a>. ${may('operate') && [['Attempt again', true], ['Give up', false]].map(([name, retry]) => html`<button type="button" class="small" onClick=${() => unblock(id, retry)}>${name}</button> `)}</p>`}
     ${provisioning === 'AwaitingManualAction' && html`<p class="notice warn">The endpoint has to be validated: somebody with access to it opens the validation URL that it received, within ten minutes.</p>`}
     <${Facts} rows=${[
       ['Endpoint', resource && html`<code>${address(resource.properties)}</code>`],
       ['Pace', `${endpoint.rate ? rate(endpoint.rate) : 'not limited'}; ${num(data.inFlight)} of ${num(endpoint.concurrency)} requests in flight; ${num(endpoint.eventsPerRequest)} events a request${endpoint.healthyRate ? `; ${rate(endpoint.healthyRate)} when it was healthy` : ''}`],
       ['Backlog', html`${num(data.backlog)} events${data.oldestUnreadAgeSeconds ? `, the oldest waits for ${duration(data.oldestUnreadAgeSeconds)}` : ''}`],
       ['Next attempt of a pending event', data.nextDue && html`<${Time} at=${data.nextDue} />`],
-      order && ['Order by key', `${num(order.heldBackEvents)} events wait behind others of ${num(order.blockedKeys)} keys`],
+      order && ['Order by key', `${num(order.heldBackEvents)} events wait behind others of ${num(order.holdingKeys)} keys`],
       data.lateRequests > 0 && ['Late requests', `${num(data.lateRequests)} whose answer may still come`],
     ]} />
   </section>`;
