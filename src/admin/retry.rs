@@ -11,14 +11,11 @@ use super::{
     model::{InvalidRequest, parse, read},
 };
 use crate::{
-    api::retry::{RetriedView, RetryBody},
+    api::retry::{DELIVERIES_MAX, RetriedView, RetryBody},
     control::registry::{self, SubscriptionStatus},
     event::{Lane, Seq, Timestamp},
     policy::record::{BLOCKING, DueKey, Health, RetryRequest},
 };
-
-/// Maximum deliveries of one request.
-const DELIVERIES_MAX: usize = 1_000;
 
 /// `POST …/retry`.
 pub(super) async fn retry(
@@ -49,8 +46,10 @@ pub(super) async fn retry(
             (RetryRequest { keys, tried_before: Timestamp::NEVER }, None)
         }
         _ => {
-            let problem =
-                format!("selects nothing; allowed are \"all\": true, or \"sequences\" of 1 to {DELIVERIES_MAX} events");
+            let problem = format!(
+                "is not a selection; allowed is either \"all\": true, with or without \"after\", or 1 to {DELIVERIES_MAX} \
+                 \"sequences\""
+            );
             return Err(InvalidRequest::new("the body", problem).into());
         }
     };

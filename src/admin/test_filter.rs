@@ -4,7 +4,7 @@
 //! Each is that of the event subscription or a draft; a draft filter needs no event subscription. The events are in the
 //! request, in the topic's input schema, or are the newest of the log.
 
-use actix_web::HttpResponse;
+use actix_web::{HttpRequest, HttpResponse};
 use serde_json::value::RawValue;
 
 use super::{
@@ -17,6 +17,7 @@ use super::{
             transform::program,
         },
     },
+    permissions::Permissions,
 };
 use crate::{
     api::{
@@ -72,6 +73,7 @@ impl TransformTestReport {
 /// `POST …/testFilter`.
 pub(super) async fn test_filter(
     control: &Control,
+    request: &HttpRequest,
     path: &TopicPath,
     name: Option<&str>,
     body: &[u8],
@@ -90,13 +92,14 @@ pub(super) async fn test_filter(
         || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
     let filter = draft.as_ref().or(stored).ok_or_else(missing)?;
     let mut report = FilterTestReport::default();
-    each(&topic, sample, &mut |event| report.add(filter, &event)).await?;
+    each(&topic, request, sample, &mut |event| report.add(filter, &event)).await?;
     Ok(HttpResponse::Ok().json(report))
 }
 
 /// `POST …/testTransform`.
 pub(super) async fn test_transform(
     control: &Control,
+    request: &HttpRequest,
     path: &TopicPath,
     name: &str,
     body: &[u8],
@@ -108,14 +111,23 @@ pub(super) async fn test_transform(
     let transform = draft.as_ref().or(record.transform.as_ref()).ok_or_else(missing)?;
     let program = program(transform, &record)?;
     let mut report = TransformTestReport::default();
-    each(&topic, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;
+    each(&topic, request, sample, &mut |event| report.add(&program, &event, record.delivery_schema)).await?;
     Ok(HttpResponse::Ok().json(report))
 }
 
 /// Calls `see` with each event of the sample.
-async fn each(topic: &TopicHandle, sample: TestEvents, see: &mut dyn FnMut(Event)) -> Result<(), AdminError> {
+async fn each(
+    topic: &TopicHandle,
+    request: &HttpRequest,
+    sample: TestEvents,
+    see: &mut dyn FnMut(Event),
+) -> Result<(), AdminError> {
     match sample {
         TestEvents::Given(events) => given(&topic.record(), &events)?.into_iter().for_each(see),
+        TestEvents::Newest(_) if Permissions::of(request)?.is_by_portal() => {
+            let why = "the newest events of a topic are not for one event subscription only; give events to test";
+            return Err(AdminError::PortalLink(why));
+        }
         TestEvents::Newest(count) => topic.each_newest(count, see).await.map_err(unreadable)?,
     }
     Ok(())

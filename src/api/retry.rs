@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Maximum deliveries of one request.
+pub const DELIVERIES_MAX: usize = 1_000;
+
 /// Selection of pending deliveries.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -38,7 +38,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc, Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -173,6 +173,8 @@ pub struct Backups {
     destination: Option<BackupDestination>,
     figures: BackupFigures,
     is_stopping: AtomicBool,
+    /// Held while the id of the server is read or made: the first use may be two at once.
+    server_id: Mutex<()>,
 }
 
 /// A permit for a check or a backup. There is only one at a time.
@@ -217,6 +219,7 @@ impl Backups {
             destination: None,
             figures: BackupFigures::default(),
             is_stopping: AtomicBool::default(),
+            server_id: Mutex::default(),
         }
     }
 
@@ -378,6 +381,7 @@ impl Backups {
 
     /// The id of this server at destinations. It is no part of a backup: a restored store is another server.
     fn server_id(&self) -> Result<String, BackupError> {
+        let _guard = self.server_id.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.data_dir.join(SERVER_ID);
         match fs::read_to_string(&path) {
             Ok(id) => return Ok(id.trim().to_owned()),

@@ -37,7 +37,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/model/topic/ingress.rs", "RULES_MAX", "128 `inboundIpRules`"),
     ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of `inputSchemaMapping`"),
     ("admin/replay.rs", "RATE_MAX", "1,000,000 events a second of a job"),
-    ("admin/retry.rs", "DELIVERIES_MAX", "1000 retries brought forward in a request"),
+    ("api/retry.rs", "DELIVERIES_MAX", "1000 retries brought forward in a request"),
     ("admin/simulate.rs", "BATCH_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),
     ("admin/simulate.rs", "DAYS_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),
     ("admin/simulate.rs", "DELIVERIES_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),

@@ -344,6 +344,8 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(named),
         grid(with("colour", json!("red"))),
         grid(with("deliveryWithResourceIdentity", json!({}))),
+        grid(with("deadLetterWithResourceIdentity", json!("x"))),
+        grid(with("deadLetterWithResourceIdentity", json!({"identity": {"type": "SystemAssigned"}}))),
         grid(identified("UserAssigned", true)),
         grid(identified("SystemAssigned", false)),
         grid(identified("Nobody", true)),
@@ -385,6 +387,8 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         name is "other"; allowed is the name in the path, "to-shop"
         properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `deliveryWithResourceIdentity`, `filter`, `labels`, `eventDeliverySchema`, `transform`, `retryPolicy`, `deadLetterDestination`, `deadLetterWithResourceIdentity`, `expirationTimeUtc`, `deadLetterInProbation`, `onGone`, `ordering`, `startsFrom`
         properties.deliveryWithResourceIdentity and destination are both given; leave one of them out
+        properties.deadLetterWithResourceIdentity is not an object; allowed is an object with identity and deadLetterDestination
+        properties.deadLetterWithResourceIdentity.deadLetterDestination is missing; an identity is allowed only with a destination
         properties.deliveryWithResourceIdentity.identity.type is "UserAssigned", which is not supported: the server has one identity; allowed is SystemAssigned
         properties.deliveryWithResourceIdentity.destination.properties.azureActiveDirectoryApplicationIdOrUri is missing; it is the application that the access tokens of the identity are for
         properties.deliveryWithResourceIdentity.identity.type cannot be read: unknown variant `Nobody`, expected `SystemAssigned` or `UserAssigned`
@@ -471,11 +475,29 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     let again = put(&Name::new("to-shop"), &topic, Some(&record), &ranges(), body.as_bytes()).expect("it is taken");
     assert_eq!(pretty(&again), pretty(&record));
 
-    let patched = |body: Value| patch(&record, &topic, &ranges(), body.to_string().as_bytes()).expect("it is taken");
+    let try_patch = |body: Value| patch(&record, &topic, &ranges(), body.to_string().as_bytes());
+    let patched = |body: Value| try_patch(body).expect("it is taken");
+    for (body, problem) in [
+        (json!({"deliveryWithResourceIdentity": "x"}), "is not an object"),
+        (json!({"deliveryWithResourceIdentity": null}), "destination"),
+        (
+            json!({"deadLetterWithResourceIdentity": {"deadLetterDestination": null}}),
+            "deadLetterDestination is missing",
+        ),
+    ] {
+        let error = try_patch(body.clone()).expect_err("refused").to_string();
+        assert!(error.contains(problem), "{body}: {error}");
+    }
+    for removed in ["deadLetterWithResourceIdentity", "deadLetterDestination"] {
+        let changed = patched(json!({removed: null}));
+        assert!(changed.dead_letter.is_none() && changed.identities.dead_letter.is_none(), "{removed}");
+        assert_eq!(changed.identities.delivery, record.identities.delivery, "{removed}");
+    }
     let plain = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/other"}});
     for (body, has_identity) in [
         (json!({"labels": ["x"]}), true),
         (json!({"destination": {"properties": {"maxEventsPerBatch": 7}}}), true),
+        (json!({"deliveryWithResourceIdentity": {"destination": {"properties": {"maxEventsPerBatch": 7}}}}), true),
         (json!({"deliveryWithResourceIdentity": {"identity": {"type": "SystemAssigned"}, "destination": plain}}), true),
         (json!({"destination": plain}), false),
     ] {

@@ -15,7 +15,10 @@ use gridhook::{
     dead_letter::Sink,
     policy::backup::BackupRetention,
     repair::{
-        backup::{self, BackupDestination, BackupError, BackupMade, BackupProgress, Backups, Repository, SealKey},
+        backup::{
+            self, BackupDestination, BackupError, BackupMade, BackupObserver, BackupProgress, Backups, Repository,
+            SealKey,
+        },
         fsck::CheckStop,
     },
     store::{
@@ -236,6 +239,28 @@ fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
         fs::write(&manifest, whole).expect("written");
         fs::remove_dir_all(fixture.path("destination")).expect("removed");
     }
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 20);
+    let destination = fixture.destination(ALL, None);
+    fixture.back_up(&destination);
+    let repository = Repository::open(&destination, false).expect("it is there");
+    let stored = repository.find(None).expect("the newest");
+    let file = stored.manifest.files.iter().find(|file| file.pieces.len() == 1).expect("a file with one piece");
+    let hash = &file.pieces[0];
+    let piece = fixture.path("destination").join(format!("pieces/{}/{hash}", &hash[..2]));
+    fs::remove_file(&piece).expect("removed");
+    let salvage = |copy: &Path, _: &mut BackupObserver<'_>| {
+        assert_eq!(copy.parent(), Some(&*fixture.path("")));
+        let copied = fs::read(copy.join(&file.path)).expect("bytes");
+        assert_eq!((copied.len() as u64, copied.iter().all(|byte| *byte == 0)), (file.bytes, true));
+        Ok(())
+    };
+    let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
+    backup::with_readable_copy((&repository, &stored), &fixture.path("restored/"), watch, salvage).expect("copied");
 }
 
 #[test]

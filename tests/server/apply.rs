@@ -188,6 +188,12 @@ fn namespaces_are_applied_with_their_topics() {
     file.write("[namespaces.shop]\ntags = { team = \"shop\" }\n");
     let pruned = applied(&server, &file, &["--yes", "--prune"]);
     assert!(pruned.starts_with("- namespaces/shop/topics/orders\n") && pruned.ends_with("delete 1"), "{pruned}");
+    // A resource group may have the name of a resource type.
+    let flags = ["--yes", "--prune", "--subscription-id", "s", "--resource-group", "topics"];
+    file.write("[namespaces.plant.topics.heat]\n");
+    assert!(applied(&server, &file, &flags).ends_with("done: create 2, change 0, delete 0"));
+    file.write("[namespaces.plant]\n");
+    assert!(applied(&server, &file, &flags).ends_with("done: create 0, change 0, delete 1"));
 }
 
 #[test]

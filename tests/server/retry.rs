@@ -251,11 +251,17 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     for (body, text) in [
         (json!({}), "sequences"),
         (json!({"sequences": []}), "1 to 1000"),
+        (json!({"sequences": vec![2; 1001]}), "1 to 1000"),
+        (json!({"all": true, "sequences": [2]}), "either"),
+        (json!({"sequences": [2], "after": "x"}), "with or without"),
         (json!({"all": true, "after": "x"}), "next"),
     ] {
         let refused = server.admin("POST", &path, &body);
         assert!(refused.status == 400 && refused.text().contains(text), "{body}: {}", refused.text());
     }
+    let many = [&["subscriptions", "retry", topic, "hook"][..], &["--sequence", "2"].repeat(1001)].concat();
+    let printed = operator(&server, &many).expect("more than one request");
+    assert!(printed.contains("0 pending deliveries"), "{printed}");
     server.operate("orders", "hook", "hold");
     let refused = server.admin("POST", &path, &json!({"all": true}));
     assert!(refused.status == 409 && refused.text().contains("resume it first"), "{}", refused.text());

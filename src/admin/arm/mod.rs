@@ -108,8 +108,8 @@ pub(super) async fn answer(
     if let Some(key) = lock_key(&path).filter(|_| is_change) {
         turn.begin(control.turn(&key).await);
     }
-    if Permissions::of(&request)?.is_by_portal() {
-        portal::check(&control, &path, &operation.method, &body)?;
+    if operation.method == Method::PATCH && Permissions::of(&request)?.is_by_portal() {
+        portal::check_change(&control, &path, &body)?;
     }
     let conditions = if is_change { Preconditions::of(&request) } else { Preconditions::default() };
     let is_conditional = !conditions.is_empty();

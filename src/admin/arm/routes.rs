@@ -112,7 +112,7 @@ static TOPIC_ACTIONS: [(&str, &[Operation]); 8] = [
     ("/events", &[get(on_topic!(c, topic => events::list(c.control, topic, c.request.query_string()).await), events_doc::list)]),
     ("/events/{sequence}", &[get(on_topic!(c, topic => events::get(c.control, topic, c.path.name("sequence")?).await), events_doc::get)]),
     ("/publish", &[post(Access::OPERATE, on_topic!(c, topic => events::publish(c.control, c.request, topic, c.body).await), events_doc::publish)]),
-    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c.control, topic, None, c.body).await), subscriptions_doc::test_filter)]),
+    ("/testFilter", &[post(Access::READ, on_topic!(c, topic => test_filter::test_filter(c.control, c.request, topic, None, c.body).await), subscriptions_doc::test_filter)]),
 ];
 
 /// The event types of every topic.
@@ -209,7 +209,7 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
         |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
         namespaces_doc::put_subscription,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription).or_portal(),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 
@@ -217,8 +217,8 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
 static SUBSCRIPTION_ACTIONS: [(&str, &[Operation]); 23] = [
     ("/getFullUrl", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::full_url(c.control, topic, name)), subscriptions_doc::full_url)]),
     ("/getDeliveryAttributes", &[post(Access::ADMIN, on_subscription!(c, topic, name => subscriptions::delivery_attributes(c.control, topic, name)), subscriptions_doc::delivery_attributes)]),
-    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, topic, Some(name), c.body).await), subscriptions_doc::test_filter).or_portal()]),
-    ("/testTransform", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_transform(c.control, topic, name, c.body).await), subscriptions_doc::test_transform).or_portal()]),
+    ("/testFilter", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_filter(c.control, c.request, topic, Some(name), c.body).await), subscriptions_doc::test_filter).or_portal()]),
+    ("/testTransform", &[post(Access::READ, on_subscription!(c, topic, name => test_filter::test_transform(c.control, c.request, topic, name, c.body).await), subscriptions_doc::test_transform).or_portal()]),
     ("/status", &[get(on_subscription!(c, topic, name => operate::status(c.control, topic, name).await), subscriptions_doc::status).or_portal()]),
     ("/metrics", &[get(on_subscription!(c, topic, name => metrics::subscription(c.control, c.request, topic, name).await), subscriptions_doc::metrics)]),
     ("/explain", &[get(on_subscription!(c, topic, name => explain::explain(c.control, topic, name, c.request.query_string()).await), subscriptions_doc::explain)]),

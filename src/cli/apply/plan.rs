@@ -108,10 +108,10 @@ impl ApplyPlan {
                     } else {
                         list::ids(session, &format!("{path}/topics")).await?
                     };
-                    sources.push(path);
+                    sources.push(path.clone());
                     for source in sources {
                         // In a namespace, only topics have event subscriptions.
-                        if kind != "namespaces" || source.contains("/topics/") {
+                        if kind != "namespaces" || source != path {
                             deleted.extend(list::ids(session, &format!("{source}/eventSubscriptions")).await?);
                         }
                         deleted.push(source);

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     api::{
         resource::{EventSubscription, FullUrl, NamedResource},
-        retry::RetriedView,
+        retry::{DELIVERIES_MAX, RetriedView},
         status::UnblockBody,
     },
     clock::Clock,
@@ -301,14 +301,16 @@ impl SubscriptionArgs {
     /// Walks all parts, because the server limits the deliveries of one request.
     async fn retry(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
-        let mut body = if sequences.is_empty() { json!({"all": true}) } else { json!({"sequences": sequences}) };
+        let mut rest = sequences.chunks(DELIVERIES_MAX).map(|part| json!({"sequences": part}));
+        let mut body = rest.next().unwrap_or_else(|| json!({"all": true}));
         let mut events = 0;
         let waits_until = loop {
             let part: RetriedView = session.fetch(Method::POST, &self.path("/retry"), Some(&body)).await?;
             events += part.events;
-            match part.next {
-                Some(next) => body["after"] = next.into(),
-                None => break part.waits_until,
+            match (part.next, rest.next()) {
+                (Some(next), _) => body["after"] = next.into(),
+                (None, Some(sequences)) => body = sequences,
+                (None, None) => break part.waits_until,
             }
         };
         let wait = waits_until.as_ref().map(|until| format!("; the endpoint is not called until {until}"));

@@ -109,7 +109,8 @@ pub fn with_readable_copy<T>(
 ) -> Result<T, BackupError> {
     let source = StoredSource { repository, backup, accepts_loss: true };
     check_paths(source.at(), &backup.manifest)?;
-    let mut name = data_dir.as_os_str().to_owned();
+    // Without a trailing slash, which would put the copy inside of the folder.
+    let mut name = data_dir.components().as_path().as_os_str().to_owned();
     name.push(format!("-damaged-{}", std::process::id()));
     let folder = Path::new(&name);
     folders::new_folder(folder).map_err(of_io(folder))?;

@@ -60,23 +60,39 @@ impl Pair {
     ) -> Result<Option<ResourceIdentity>, InvalidRequest> {
         let Self { plain, identified } = self;
         let is_given = value.get(plain).is_some_and(|given| !given.is_null());
-        let Some(mut given) = take(value, identified).filter(|given| !given.is_null()) else {
-            let is_replaced = value.get(plain).is_some_and(|given| given["endpointType"].is_string());
-            return Ok(existing.filter(|_| !is_replaced).cloned());
+        let Some(mut given) = take(value, identified) else {
+            let is_replaced = |given: &Value| given.is_null() || given["endpointType"].is_string();
+            return Ok(existing.filter(|_| !value.get(plain).is_some_and(is_replaced)).cloned());
         };
+        if given.is_null() {
+            if existing.is_some() && !is_given {
+                value[plain] = Value::Null;
+            }
+            return Ok(None);
+        }
+        if !given.is_object() {
+            let problem = format!("is not an object; allowed is an object with identity and {plain}");
+            return Err(InvalidRequest::new(identified, problem));
+        }
         if is_given {
             let problem = format!("and {plain} are both given; leave one of them out");
             return Err(InvalidRequest::new(identified, problem));
         }
         canonicalize(&mut given, &[("identity.type", &IDENTITY_TYPES)]);
-        if let Some(destination) = take(&mut given, plain) {
-            value[plain] = destination;
-        }
-        let identity = take(&mut given, "identity").unwrap_or_default();
+        let (destination, identity) = (take(&mut given, plain), take(&mut given, "identity"));
         if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {
             let problem = format!("is not known; allowed are identity and {plain}");
             return Err(InvalidRequest::new(format!("{identified}.{other}"), problem));
         }
+        match destination {
+            Some(destination) if !destination.is_null() => value[plain] = destination,
+            None if existing.is_some() => {}
+            Some(_) | None => {
+                let problem = "is missing; an identity is allowed only with a destination";
+                return Err(InvalidRequest::new(format!("{identified}.{plain}"), problem));
+            }
+        }
+        let Some(identity) = identity else { return Ok(existing.cloned()) };
         read(identity).map_err(|invalid| invalid.under(&format!("{identified}.identity")))
     }
 

@@ -166,7 +166,8 @@ function App() {
 }
 
 listen();
-(linkToken ? openLink(linkToken).catch(() => farewell.set('This link is no longer valid. Ask for a new one.')) : borrow()).then(() => {
+const refused = (error) => farewell.set([401, 403].includes(error.status) ? 'This link is no longer valid. Ask for a new one.' : `The link could not be opened: ${error.message}`);
+(linkToken ? openLink(linkToken).catch(refused) : borrow()).then(() => {
   const place = document.getElementById('app');
   place.textContent = '';
   render(html`<${App} />`, place);

@@ -29,7 +29,7 @@ function Change({ id, resource }) {
     event.preventDefault();
     busy(true);
     fail(null);
-    const body = { destination: { endpointType: 'WebHook', properties: { endpointUrl: url } } };
+    const body = { destination: { properties: { endpointUrl: url } } };
     const keep = (problem) => {
       fail(problem);
       throw problem;
