@@ -3,10 +3,7 @@
 //!
 //! Certificate and key are read for each assertion, so that they can be replaced without a restart.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ring::rand::{SystemRandom, generate};
@@ -14,7 +11,7 @@ use rustls::{SignatureScheme, crypto::ring::default_provider, pki_types::Certifi
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::trust::{TrustError, identity};
+use super::trust::{TrustError, identity, wrong};
 use crate::event::Timestamp;
 
 /// `client_assertion_type`.
@@ -42,12 +39,12 @@ impl IdentityCertificate {
     }
 
     fn load(&self) -> Result<(CertificateDer<'static>, Box<dyn rustls::sign::Signer>), TrustError> {
-        let wrong = |path: &Path, detail: String| TrustError::File { path: path.to_owned(), detail };
         let (chain, key) = identity(&self.certificate, &self.key)?;
-        let certified = CertifiedKey::from_der(chain, key, &default_provider())
-            .map_err(|error| wrong(&self.certificate, error.to_string()))?;
+        let certified =
+            CertifiedKey::from_der(chain, key, &default_provider()).map_err(|error| wrong(&self.certificate, error))?;
         let signer = certified.key.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]);
-        let signer = signer.ok_or_else(|| wrong(&self.key, "is no RSA key; issuers of tokens need one".to_owned()))?;
+        let signer =
+            signer.ok_or_else(|| wrong(&self.key, "the key is not an RSA key, which issuers of tokens need"))?;
         Ok((certified.cert[0].clone().into_owned(), signer))
     }
 

@@ -35,7 +35,7 @@ pub const TENANT: &str = "{tenant}";
 /// Time limit for a token.
 const FETCH_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause after a failed refresh, while the old token is used.
+/// The pause after the start of a refresh that failed or was given up, while the old token is used.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// A token is replaced this long before it expires, or after four fifths of a shorter lifetime.
@@ -43,6 +43,9 @@ const AHEAD: Duration = Duration::from_secs(5 * 60);
 
 /// The lifetime of a token whose issuer does not tell it.
 const LIFETIME_DEFAULT: u64 = 5 * 60;
+
+/// What readers of attempts see if no assertion can be made.
+const UNUSABLE_CERTIFICATE: &str = "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
 
 /// For whom a token is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -157,8 +160,12 @@ impl ServerIdentity {
                 form.append_pair("client_secret", secret.trim_end_matches(['\r', '\n']));
             }
             IdentityProof::Certificate(certificate) => {
-                form.append_pair("client_assertion_type", ASSERTION_TYPE)
-                    .append_pair("client_assertion", &certificate.sign(&self.client_id, &url, now)?);
+                // The problem has paths of the server, which readers of attempts must not see.
+                let assertion = certificate.sign(&self.client_id, &url, now).map_err(|problem| {
+                    tracing::warn!(problem, "no assertion of the server's identity");
+                    UNUSABLE_CERTIFICATE
+                })?;
+                form.append_pair("client_assertion_type", ASSERTION_TYPE).append_pair("client_assertion", &assertion);
             }
         }
         let form = form.append_pair("scope", &format!("{}/.default", audience.application)).finish();
@@ -227,9 +234,13 @@ impl TokenSource {
         let is_usable = |kept: &&mut KeptToken| {
             now < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
         };
-        let usable = kept.as_mut().filter(is_usable);
-        if let Some(usable) = usable.as_ref().filter(|usable| now < usable.refresh) {
-            return Ok((Arc::clone(&usable.token), false));
+        let mut usable = kept.as_mut().filter(is_usable);
+        if let Some(usable) = &mut usable {
+            if now < usable.refresh {
+                return Ok((Arc::clone(&usable.token), false));
+            }
+            // Before the fetch, because the caller may give it up: the next call then uses the old token.
+            usable.refresh = now.after(PAUSE);
         }
         let problem = match self.identity.fetch(&self.client, &self.audience, now).await {
             Ok(fetched) => {
@@ -241,7 +252,6 @@ impl TokenSource {
         };
         let Some(usable) = usable else { return Err(format!("no access token for the endpoint: {problem}")) };
         tracing::warn!(problem, "access token not refreshed; the old one stays in use");
-        usable.refresh = now.after(PAUSE);
         Ok((Arc::clone(&usable.token), false))
     }
 

@@ -310,7 +310,8 @@ enum ResponseStart {
     Unknown,
 }
 
-/// Whether a status line of the final response is at the beginning. False does not say that there is none.
+/// Whether a status line of the final response is at the beginning. False may also mean that too few bytes
+/// have arrived.
 fn is_final(bytes: &[u8]) -> bool {
     matches!(bytes, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'2'..=b'5', _, _, ..])
 }

@@ -172,7 +172,7 @@ fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     Ok(store)
 }
 
-fn wrong(path: &Path, detail: impl ToString) -> TrustError {
+pub(super) fn wrong(path: &Path, detail: impl ToString) -> TrustError {
     TrustError::File { path: path.to_owned(), detail: detail.to_string() }
 }
 

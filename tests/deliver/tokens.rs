@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures_util::FutureExt;
 use gridhook::{
     deliver::{
         ClientOptions,
@@ -64,6 +65,21 @@ async fn a_token_is_replaced_ahead_of_its_end_and_kept_while_the_issuer_is_down(
 }
 
 #[actix_rt::test]
+async fn a_refresh_that_its_caller_gives_up_leaves_the_old_token_in_use() {
+    let folder = TempDir::new().expect("a folder");
+    let issuer = Endpoint::start(vec![issued("one", 3600), issued("two", 3600)]);
+    let source = source(&issuer, &folder);
+    let at = |seconds| START.after(Duration::from_secs(seconds));
+    let (first, _) = source.token(None, START).await.expect("a token");
+    // Polled once: the request to the issuer has begun, and cannot have ended.
+    assert!(source.token(None, at(3301)).now_or_never().is_none(), "it waits for the issuer");
+    let (token, is_new) = source.token(None, at(3302)).await.expect("a token");
+    assert!(Arc::ptr_eq(&token, &first) && !is_new, "no second try within 30 s");
+    let (token, is_new) = source.token(None, at(3332)).await.expect("a token");
+    assert!(is_new && !Arc::ptr_eq(&token, &first));
+}
+
+#[actix_rt::test]
 async fn a_short_token_is_replaced_after_four_fifths_and_none_is_used_beyond_its_end() {
     let folder = TempDir::new().expect("a folder");
     let issuer = Endpoint::start(vec![issued("one", 100), issued("two", 100), answer(503, "", "")]);
@@ -90,7 +106,8 @@ async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
     let source = source_with(&issuer, IdentityProof::Certificate(files.clone()));
     source.token(None, START).await.expect("a token");
 
-    // Another certificate is used at once; one that does not fit its key is refused by name, and asks nobody.
+    // Another certificate is used at once; one that does not fit its key is refused without a request. Paths are
+    // shown to the operator, not to readers of attempts.
     let other = authority.issue_rsa("other");
     other.write(folder.path(), "id");
     source.token(None, START.after(Duration::from_secs(81))).await.expect("a token");
@@ -99,10 +116,15 @@ async fn a_certificate_is_read_for_each_token_and_must_fit_its_key() {
     assert_eq!(prints, expected);
     std::fs::write(path("id.crt"), authority.issue("gridhook").pem).expect("written");
     let problem = source.token(None, START.after(Duration::from_secs(200))).await.expect_err("no token");
+    assert_eq!(
+        problem,
+        "no access token for the endpoint: delivery.identity_certificate_file or delivery.identity_key_file cannot be used"
+    );
+    let problem = files.end_entity().expect_err("no pair").to_string();
     assert!(problem.contains("id.crt"), "{problem}");
     authority.issue("gridhook").write(folder.path(), "id");
     let problem = files.end_entity().expect_err("no RSA key").to_string();
-    assert!(problem.contains("id.key") && problem.contains("is no RSA key"), "{problem}");
+    assert!(problem.ends_with("id.key: the key is not an RSA key, which issuers of tokens need"), "{problem}");
     assert_eq!(issuer.requests().len(), 2);
 }
 

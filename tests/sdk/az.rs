@@ -23,5 +23,5 @@ fn az_registers_the_server_as_a_cloud_signs_in_and_manages_event_grid() {
         .env("AZURE_CORE_COLLECT_TELEMETRY", "no")
         .env("AZURE_CORE_INSTANCE_DISCOVERY", "false")
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    stage.tell(program);
+    stage.run(program);
 }

@@ -59,7 +59,7 @@ fn no_answer_is_other_than_described() {
         return;
     }
     let stage = Stage::http_with(&SETTINGS);
-    stage.tell_within(RUN, schemathesis(&stage, false));
+    stage.run_within(RUN, schemathesis(&stage, false));
     let make = |resource: &str, body: &Value| {
         stage.server.command("PUT", &format!("{PROVIDER}/{resource}"), body);
     };
@@ -68,5 +68,5 @@ fn no_answer_is_other_than_described() {
         make(resource, &json!({}));
         make(&format!("{resource}/eventSubscriptions/billing"), &subscription);
     }
-    stage.tell_within(RUN, schemathesis(&stage, true));
+    stage.run_within(RUN, schemathesis(&stage, true));
 }

@@ -1,5 +1,5 @@
 //! The official clients, as they are in the registries of their languages, against the real binary: nothing of theirs is
-//! changed, and they are told nothing but addresses and how to sign in.
+//! changed, and they get nothing but addresses and credentials.
 //!
 //! The scenarios are in a folder for each language; each is a program that ends with status 0 or says what was wrong.
 
@@ -10,11 +10,13 @@ mod token_service;
 
 use std::{
     fs::{self, File},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
+    thread,
     time::Duration,
 };
 
+use gridhook::clock::Clock;
 use tempfile::TempDir;
 
 use self::token_service::TokenService;
@@ -22,16 +24,19 @@ use crate::support::{
     certificates::Authority,
     endpoint::{Endpoint, answer},
     needs,
-    server::{Server, wait_for},
+    server::Server,
 };
 
 /// What a topic takes in a second: so little that clients receive 429.
 const SLOW: (&str, &str) = ("PUBLISH__EVENTS_PER_SECOND", "200");
 
-/// No story takes longer.
-const STORY: Duration = Duration::from_secs(120);
+/// The longest time that a scenario may take.
+const SCENARIO: Duration = Duration::from_secs(120);
 
-/// A server that tells its clients to wait now and then; over https if asked, with the file of the authority to believe.
+/// A server that limits its publishers; over https if asked, with the file of the authority to trust.
+///
+/// It is made before a scenario is compiled or its packages are installed: both load the processors, and the server has the
+/// turn that keeps tests apart that measure.
 struct Stage {
     server: Server,
     url: String,
@@ -82,13 +87,21 @@ impl Stage {
         token.trim().to_owned()
     }
 
-    /// Tells a story, to its end.
-    fn tell(&self, program: Command) {
-        self.tell_within(STORY, program);
+    /// Runs a scenario to its end.
+    fn run(&self, program: Command) {
+        self.run_within(SCENARIO, program);
     }
 
-    /// The same, for a story of another length. What it leaves behind stays in the folder.
-    fn tell_within(&self, most: Duration, mut program: Command) {
+    /// Runs a scenario in JavaScript to its end.
+    fn run_javascript(&self, scenario: &str) {
+        let folder = packages::javascript_stage();
+        let mut program = Command::new("node");
+        program.arg(folder.path().join(scenario));
+        self.run(program);
+    }
+
+    /// The same as [`Self::run`], with a time limit of its own. The files that it writes stay in the folder.
+    fn run_within(&self, most: Duration, mut program: Command) {
         program
             .current_dir(self.folder.path())
             .env("GRIDHOOK_URL", &self.url)
@@ -105,36 +118,39 @@ impl Stage {
         }
         let log = |name: &str| self.folder.path().join(name);
         let file = |name: &str| File::create(log(name)).expect("a log");
-        let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the story begins");
-        let mut ended = None;
-        wait_for("the story to end", most, || {
-            ended = child.try_wait().expect("a child is waited for");
-            ended.is_some()
-        });
+        let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the scenario starts");
+        let clock = Clock::system();
+        let end = clock.now().after(most);
+        let mut status = child.try_wait().expect("a child is waited for");
+        while status.is_none() && clock.now() < end {
+            thread::sleep(Duration::from_millis(10));
+            status = child.try_wait().expect("a child is waited for");
+        }
+        if status.is_none() {
+            child.kill().expect("a scenario is killed");
+            child.wait().expect("a child is waited for");
+        }
         let read = |name: &str| fs::read_to_string(log(name)).unwrap_or_default();
-        let ended = ended.expect("it was waited for");
-        assert!(ended.success(), "{program:?} ended with {ended}\n{}{}", read("out"), read("err"));
+        let ended =
+            status.map_or_else(|| format!("was killed after {most:?}"), |status| format!("ended with {status}"));
+        let is_good = status.is_some_and(|status| status.success());
+        assert!(is_good, "{program:?} {ended}\n{}{}", read("out"), read("err"));
     }
 }
 
-fn python(story: &str) -> Command {
+fn python(scenario: &str) -> Command {
     let mut program = Command::new(&*packages::PYTHON);
-    program.arg(packages::sources("python").join(story)).env("PYTHONDONTWRITEBYTECODE", "1");
-    program
-}
-
-fn javascript(folder: &Path, story: &str) -> Command {
-    let mut program = Command::new("node");
-    program.arg(folder.join(story));
+    program.arg(packages::sources("python").join(scenario)).env("PYTHONDONTWRITEBYTECODE", "1");
     program
 }
 
 /// Runs a scenario of the clients in Go, signed in as an application.
 fn go(scenario: &str) {
     if needs::go() {
+        let stage = Stage::signed_in();
         let mut program = Command::new(&*packages::GO);
         program.arg(scenario);
-        Stage::signed_in().tell(program);
+        stage.run(program);
     }
 }
 
@@ -160,14 +176,15 @@ fn the_cloudevents_sdk_for_go_publishes_in_every_mode_and_answers_the_handshake(
 
 #[test]
 fn the_java_sdk_and_that_of_cloudevents_publish_and_read() {
-    if !needs::java() || !needs::can_run("java", Command::new("javac").arg("-version")) {
+    if !needs::java() {
         return;
     }
+    let stage = Stage::https();
     let mut program = Command::new("java");
     // One processor's worth of threads, and a compiler that stops early: the program runs for seconds.
     program.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp"]);
     program.arg(format!("{0}:{0}/*", packages::JAVA.display())).arg("Scenarios");
-    Stage::https().tell(program);
+    stage.run(program);
 }
 
 #[test]
@@ -175,8 +192,8 @@ fn the_python_sdk_publishes_every_schema_with_every_credential() {
     if !needs::python() {
         return;
     }
-    Stage::http().tell(python("publish.py"));
-    Stage::https().tell(python("publish.py"));
+    Stage::http().run(python("publish.py"));
+    Stage::https().run(python("publish.py"));
 }
 
 #[test]
@@ -185,8 +202,8 @@ fn the_python_sdk_manages_topics_domains_and_subscriptions() {
     if !needs::python() {
         return;
     }
-    Stage::http().tell(python("manage.py"));
-    Stage::https().tell(python("manage.py"));
+    Stage::http().run(python("manage.py"));
+    Stage::https().run(python("manage.py"));
 }
 
 #[test]
@@ -205,7 +222,7 @@ fn the_python_sdk_delivers_in_the_name_of_an_identity() {
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
         ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
     ]);
-    stage.tell(python("identity.py"));
+    stage.run(python("identity.py"));
 }
 
 #[test]
@@ -213,8 +230,8 @@ fn the_python_sdk_manages_namespaces_and_publishes_to_their_topics() {
     if !needs::python() {
         return;
     }
-    Stage::http().tell(python("namespaces.py"));
-    Stage::https().tell(python("namespaces.py"));
+    Stage::http().run(python("namespaces.py"));
+    Stage::https().run(python("namespaces.py"));
 }
 
 #[test]
@@ -222,8 +239,8 @@ fn the_python_sdk_consumes_what_is_pulled_from_a_namespace() {
     if !needs::python() {
         return;
     }
-    Stage::http().tell(python("consume.py"));
-    Stage::https().tell(python("consume.py"));
+    Stage::http().run(python("consume.py"));
+    Stage::https().run(python("consume.py"));
 }
 
 #[test]
@@ -231,7 +248,7 @@ fn the_python_sdk_raises_its_own_errors_and_waits_when_it_is_told_to() {
     if !needs::python() {
         return;
     }
-    Stage::http().tell(python("errors.py"));
+    Stage::http().run(python("errors.py"));
 }
 
 #[test]
@@ -239,7 +256,7 @@ fn the_cloudevents_sdk_reads_what_is_delivered() {
     if !needs::python() {
         return;
     }
-    Stage::http().tell(python("readers.py"));
+    Stage::http().run(python("readers.py"));
 }
 
 #[test]
@@ -247,8 +264,7 @@ fn the_javascript_sdk_manages_topics_domains_and_subscriptions() {
     if !needs::node() {
         return;
     }
-    let folder = packages::javascript_stage();
-    Stage::signed_in().tell(javascript(folder.path(), "manage.mjs"));
+    Stage::signed_in().run_javascript("manage.mjs");
 }
 
 #[test]
@@ -256,9 +272,8 @@ fn the_javascript_sdk_publishes_to_a_namespace_and_consumes_from_it() {
     if !needs::node() {
         return;
     }
-    let folder = packages::javascript_stage();
-    Stage::http().tell(javascript(folder.path(), "consume.mjs"));
-    Stage::https().tell(javascript(folder.path(), "consume.mjs"));
+    Stage::http().run_javascript("consume.mjs");
+    Stage::https().run_javascript("consume.mjs");
 }
 
 #[test]
@@ -266,7 +281,6 @@ fn the_javascript_sdk_publishes_reads_and_waits_when_it_is_told_to() {
     if !needs::node() {
         return;
     }
-    let folder = packages::javascript_stage();
-    Stage::http().tell(javascript(folder.path(), "publish.mjs"));
-    Stage::https().tell(javascript(folder.path(), "publish.mjs"));
+    Stage::http().run_javascript("publish.mjs");
+    Stage::https().run_javascript("publish.mjs");
 }

@@ -86,7 +86,7 @@ fn modules(language: &str) -> PathBuf {
     })
 }
 
-/// A folder in which a story in JavaScript finds its packages: they are looked for beside the file.
+/// A folder in which a scenario in JavaScript finds its packages: they are looked for beside the file.
 pub(super) fn javascript_stage() -> tempfile::TempDir {
     stage("javascript")
 }
@@ -95,17 +95,17 @@ pub(super) fn javascript_stage() -> tempfile::TempDir {
 pub(crate) fn stage(language: &str) -> tempfile::TempDir {
     let stage = tempfile::tempdir().expect("a folder");
     symlink(modules(language).join("node_modules"), stage.path().join("node_modules")).expect("a link to the packages");
-    for entry in fs::read_dir(sources(language)).expect("a folder of stories") {
+    for entry in fs::read_dir(sources(language)).expect("a folder of scenarios") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|extension| extension == "mjs") {
             let name = path.file_name().expect("a file's name");
-            fs::copy(&path, stage.path().join(name)).expect("a story is copied");
+            fs::copy(&path, stage.path().join(name)).expect("a scenario is copied");
         }
     }
     stage
 }
 
-/// Where the stories of a language are.
+/// Where the scenarios of a language are.
 pub(super) fn sources(language: &str) -> PathBuf {
     let parent = if language == "browser" { "tests/dashboard" } else { "tests/sdk" };
     Path::new(env!("CARGO_MANIFEST_DIR")).join(parent).join(language)
@@ -145,7 +145,7 @@ fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path))
 
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // Maven tells its errors on standard output.
-    let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {told}{errors}");
+    // Maven writes its errors to standard output.
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {out}{errors}");
 }

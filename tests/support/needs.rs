@@ -80,9 +80,9 @@ pub(crate) fn go() -> bool {
     can_run("go", Command::new("go").arg("version"))
 }
 
-/// A Java virtual machine, and Maven.
+/// A Java virtual machine, Java's compiler, and Maven.
 pub(crate) fn java() -> bool {
-    can_run("java", Command::new("java").arg("-version")) && can_run("java", Command::new("mvn").arg("-version"))
+    ["java", "javac", "mvn"].into_iter().all(|program| can_run("java", Command::new(program).arg("-version")))
 }
 
 /// Node and npm.

@@ -46,7 +46,7 @@ public final class Scenarios {
             errors();
             cloudEventsSdk();
             status = 0;
-        } catch (Exception | AssertionError error) {
+        } catch (Throwable error) {
             error.printStackTrace();
         }
         // The client keeps threads that are no daemons.

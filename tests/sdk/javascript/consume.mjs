@@ -29,7 +29,7 @@ async function receive(receiver, count) {
   return found;
 }
 
-async function story(endpoint, credential, options) {
+async function scenario(endpoint, credential, options) {
   const sender = new EventGridSenderClient(endpoint, credential, TOPIC, options);
   const receiver = new EventGridReceiverClient(endpoint, credential, TOPIC, "work", options);
   const event = (id) => ({ id, type: "Heat.Measured", source: "/oven", specversion: "1.0", data: { degrees: 81.5 } });
@@ -55,5 +55,5 @@ async function story(endpoint, credential, options) {
 }
 
 const { endpoint, key } = await setup();
-await story(endpoint, new AzureKeyCredential(key), plain);
-if (endpoint.startsWith("https:")) await story(endpoint, bearer, plain);
+await scenario(endpoint, new AzureKeyCredential(key), plain);
+if (endpoint.startsWith("https:")) await scenario(endpoint, bearer, plain);

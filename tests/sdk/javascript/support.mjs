@@ -1,4 +1,4 @@
-// What the stories share: a webhook that keeps what it got, and the control plane by plain requests.
+// What the scenarios share: a webhook that keeps what it got, and the control plane by plain requests.
 
 import assert from "node:assert/strict";
 import http from "node:http";

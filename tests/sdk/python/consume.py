@@ -36,7 +36,7 @@ def receive(consumer, count, **options):
     return found
 
 
-def story(endpoint, credential, options):
+def scenario(endpoint, credential, options):
     publisher = EventGridPublisherClient(endpoint, credential, namespace_topic="heat")
     consumer = EventGridConsumerClient(endpoint, credential, namespace_topic="heat", subscription="work")
     data = [{"degrees": 81.5}, b"\x00bytes\xff", "text", None]
@@ -68,8 +68,8 @@ def story(endpoint, credential, options):
 def main():
     client = management()
     endpoint, key = setup(client)
-    story(endpoint, AzureKeyCredential(key), {})
-    story(endpoint, Token(), PLAIN)
+    scenario(endpoint, AzureKeyCredential(key), {})
+    scenario(endpoint, Token(), PLAIN)
     nobody = EventGridConsumerClient(
         endpoint, AzureKeyCredential(key), namespace_topic="heat", subscription="nobody"
     )

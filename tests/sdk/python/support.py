@@ -1,4 +1,4 @@
-"""What the stories share: a webhook that keeps what it got, and clients that talk to the server under test."""
+"""What the scenarios share: a webhook that keeps what it got, and clients that talk to the server under test."""
 
 import datetime
 import json

@@ -73,7 +73,7 @@ pub(super) fn connect(at: &Opening<'_>, topic: &str, mode: ContentMode) -> Resul
 
 /// How the client authenticates.
 enum Login {
-    /// With what the settings have; [`None`]: not at all.
+    /// Credentials of the settings; [`None`]: no authentication.
     Fixed(Option<SaslConfig>),
     /// With access tokens of the server's identity.
     Tokens(TokenSource),
@@ -157,14 +157,17 @@ impl Producer {
                 *open = Some(Rc::clone(&opened));
                 Ok(opened)
             }
-            Err(error) => {
-                let result = self.result(&error);
-                if let (Login::Tokens(tokens), Some(token), Some(401)) = (&self.login, &token, result.status) {
-                    tokens.discard(token, now).await;
-                }
-                Err(result)
-            }
+            Err(error) => Err(self.failed(&error, token.as_ref(), now).await),
         }
+    }
+
+    /// The result for an error of connections that were made with `token`. A token that the broker refused is discarded.
+    async fn failed(&self, error: &Error, token: Option<&Arc<AccessToken>>, now: Timestamp) -> RequestResult {
+        let result = self.result(error);
+        if let (Login::Tokens(tokens), Some(token), Some(401)) = (&self.login, token, result.status) {
+            tokens.discard(token, now).await;
+        }
+        result
     }
 
     async fn connect(&self, token: Option<Arc<AccessToken>>) -> Result<OpenTopic, Error> {
@@ -210,7 +213,10 @@ impl Producer {
                 client.get_or_try_init(make).await?.produce(records, Compression::NoCompression).await
             }
         });
-        try_join_all(writes).await.map(|_| ()).map_err(|error| self.result(&error))
+        match try_join_all(writes).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.failed(&error, open.token.as_ref(), now).await),
+        }
     }
 
     fn records(&self, batch: &Batch) -> Result<Vec<Record>, RequestError> {
