@@ -98,12 +98,20 @@ impl RabbitMq {
         child.wait().expect("it has ended");
     }
 
-    /// Makes a durable queue.
+    /// Makes a durable queue. It is on disk then: RabbitMQ confirms it up to two seconds earlier, and a kill would lose it.
     pub(crate) fn create(&self, name: &str) {
         self.runtime.block_on(async {
             let (_connection, channel) = self.channel().await.expect("a channel");
             let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
             channel.queue_declare(name.into(), options, FieldTable::default()).await.expect("a queue is made");
+        });
+        let data = self.folder.path().join("data/gridhook@localhost");
+        wait_for("the queue to be on disk", START, || {
+            let files = fs::read_dir(&data).expect("a folder").map(|entry| entry.expect("an entry").path());
+            // Files that the node replaces may be gone.
+            files
+                .filter_map(|file| fs::read(file).ok())
+                .any(|file| memchr::memmem::find(&file, name.as_bytes()).is_some())
         });
     }
 
