@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use super::rows::USUAL;
+
 /// What a figure is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Against {
@@ -61,6 +63,29 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Processor time beside that of a floor, with what is usually on.
+    pub(crate) fn of_processor(
+        number: &'static str,
+        what: &'static str,
+        floor_is: &'static str,
+        (budget, stretch): (f64, f64),
+        (floors, figures): (Vec<f64>, Vec<f64>),
+    ) -> Self {
+        Self {
+            number,
+            what,
+            on: USUAL.to_owned(),
+            unit: "µs",
+            floor_is,
+            against: Against::Floor,
+            budget,
+            stretch,
+            figures,
+            floors,
+            beside: Vec::new(),
+        }
+    }
+
     /// What is held against the budget, of each run.
     fn values(&self) -> Vec<f64> {
         match self.against {

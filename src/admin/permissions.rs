@@ -83,22 +83,26 @@ impl Permissions {
     }
 
     /// What of the permissions is for an operation on a target.
-    pub(super) fn narrowed(self, access: Access, target: &Target) -> Result<Self, AdminError> {
+    pub(super) fn narrowed(mut self, access: Access, target: &Target) -> Result<Self, AdminError> {
         let Some(needed) = access.role else { return Ok(self) };
-        let (roles, scopes): (Vec<&str>, Vec<_>) =
-            self.grants.iter().map(|grant| (grant.role.name(), grant.scopes.iter().map(ToString::to_string))).unzip();
-        let (roles, scopes) = (roles.join(", "), scopes.into_iter().flatten().collect::<Vec<_>>().join(", "));
-        let mut grants = self.grants;
-        grants.retain(|grant| access.admits(Role::of(grant.role)));
-        if grants.is_empty() {
-            return Err(if roles.is_empty() { AdminError::NoRole } else { AdminError::WeakRole { roles, needed } });
-        }
-        grants.retain(|grant| match target {
+        let admits = |grant: &Grant| access.admits(Role::of(grant.role));
+        let covers = |grant: &Grant| match target {
             Target::Caller | Target::Listed => true,
             Target::Server => grant.covers(None),
             Target::Resource(resource) => grant.covers(Some(resource)),
-        });
-        if grants.is_empty() { Err(AdminError::OutOfScope(scopes)) } else { Ok(Self { grants, ..self }) }
+        };
+        if !self.grants.iter().any(admits) {
+            let roles: Vec<&str> = self.grants.iter().map(|grant| grant.role.name()).collect();
+            let roles = roles.join(", ");
+            return Err(if roles.is_empty() { AdminError::NoRole } else { AdminError::WeakRole { roles, needed } });
+        }
+        if !self.grants.iter().any(|grant| admits(grant) && covers(grant)) {
+            let scopes: Vec<String> =
+                self.grants.iter().flat_map(|grant| &grant.scopes).map(ToString::to_string).collect();
+            return Err(AdminError::OutOfScope(scopes.join(", ")));
+        }
+        self.grants.retain(|grant| admits(grant) && covers(grant));
+        Ok(self)
     }
 }
 

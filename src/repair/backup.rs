@@ -161,6 +161,10 @@ fn of_io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
     |source| BackupError::Io { path, source }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Checks and backups of a running server's store.
 #[derive(Debug)]
 pub struct Backups {
@@ -390,7 +394,7 @@ impl Backups {
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| of_io(&path)(io::Error::other(error.to_string())))?;
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = hex(&random);
         folders::remove(&path.with_extension("new"))?;
         folders::write_whole(&path, format!("{id}\n").as_bytes()).map_err(of_io(&path))?;
         folders::sync(&self.data_dir)?;

@@ -63,10 +63,8 @@ impl Service for App {
 
     fn create(&mut self, _: &str) {}
 
-    fn settings(&self) -> Vec<(String, String)> {
-        [("URL", format!("http://{}", self.service.at())), ("FUNCTION_KEY", KEY.to_owned())]
-            .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
-            .to_vec()
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        [("URL", format!("http://{}", self.service.at())), ("FUNCTION_KEY", KEY.to_owned())].to_vec()
     }
 
     fn properties(&self, name: &str) -> Value {

@@ -55,14 +55,13 @@ impl Service for Cluster {
         self.kafka.create(name, PARTITIONS);
     }
 
-    fn settings(&self) -> Vec<(String, String)> {
+    fn settings(&self) -> Vec<(&'static str, String)> {
         [
             ("URL", format!("kafka://{}", self.kafka.address())),
             ("RESOURCE_IDS", "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n".to_owned()),
             ("USERNAME", "gridhook".to_owned()),
             ("PASSWORD", PASSWORD.to_owned()),
         ]
-        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
         .to_vec()
     }
 

@@ -51,7 +51,7 @@ trait Service {
     fn create(&mut self, name: &str);
 
     /// The settings of a server, with this service under the name `service`.
-    fn settings(&self) -> Vec<(String, String)>;
+    fn settings(&self) -> Vec<(&'static str, String)>;
 
     /// `properties` of a destination.
     fn properties(&self, name: &str) -> Value;
@@ -67,7 +67,9 @@ fn spec<S: Service>(service: &S, name: &str) -> SubscriptionSpec {
 }
 
 fn start_server<S: Service>(service: &S) -> Server {
-    let settings = service.settings();
+    let settings = service.settings().into_iter();
+    let settings: Vec<(String, String)> =
+        settings.map(|(name, value)| (format!("DELIVERY__RESOURCES__SERVICE__{name}"), value)).collect();
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     Server::start(&settings)
 }

@@ -42,10 +42,8 @@ impl Service for Streams {
         self.nats.create(name);
     }
 
-    fn settings(&self) -> Vec<(String, String)> {
-        [("URL", self.nats.url()), ("USERNAME", "gridhook".to_owned()), ("PASSWORD", PASSWORD.to_owned())]
-            .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
-            .to_vec()
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        [("URL", self.nats.url()), ("USERNAME", "gridhook".to_owned()), ("PASSWORD", PASSWORD.to_owned())].to_vec()
     }
 
     fn properties(&self, name: &str) -> Value {

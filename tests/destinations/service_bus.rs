@@ -122,7 +122,7 @@ impl Service for Bus {
         self.entities.lock().expect("no handler panics").insert(name.to_owned(), Vec::new());
     }
 
-    fn settings(&self) -> Vec<(String, String)> {
+    fn settings(&self) -> Vec<(&'static str, String)> {
         [
             ("URL", format!("http://{}", self.service.at())),
             (
@@ -132,7 +132,6 @@ impl Service for Bus {
             ("ACCESS_KEY_NAME", POLICY.to_owned()),
             ("ACCESS_KEY", KEY.to_owned()),
         ]
-        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
         .to_vec()
     }
 

@@ -121,13 +121,12 @@ impl Service for Queues {
         self.names.insert(name.to_owned());
     }
 
-    fn settings(&self) -> Vec<(String, String)> {
+    fn settings(&self) -> Vec<(&'static str, String)> {
         [
             ("URL", format!("http://{}/{ACCOUNT}", self.port.address)),
             ("ACCESS_KEY_ID", "key".to_owned()),
             ("SECRET_ACCESS_KEY", SECRET.to_owned()),
         ]
-        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
         .to_vec()
     }
 

@@ -35,7 +35,7 @@ impl Service for Queues {
         create_queue(self.azurite.at(), name);
     }
 
-    fn settings(&self) -> Vec<(String, String)> {
+    fn settings(&self) -> Vec<(&'static str, String)> {
         [
             ("URL", format!("http://{}/{ACCOUNT}", self.azurite.at())),
             (
@@ -44,7 +44,6 @@ impl Service for Queues {
             ),
             ("ACCESS_KEY", KEY.to_owned()),
         ]
-        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
         .to_vec()
     }
 

@@ -5,13 +5,12 @@ use std::{thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::USUAL;
 use crate::{
     harness::{
         Bench,
         floor::Floor,
         load::{Amount, Shape, closed},
-        row::{Against, Row},
+        row::Row,
         stage::Stage,
         time::now,
     },
@@ -93,19 +92,7 @@ fn queue(bench: &Bench) -> Option<Row> {
 }
 
 fn row(number: &'static str, what: &'static str, floor_is: &'static str) -> Row {
-    Row {
-        number,
-        what,
-        on: USUAL.to_owned(),
-        unit: "µs",
-        floor_is,
-        against: Against::Floor,
-        budget: 2.0,
-        stretch: 1.5,
-        figures: Vec::new(),
-        floors: Vec::new(),
-        beside: Vec::new(),
-    }
+    Row::of_processor(number, what, floor_is, (2.0, 1.5), (Vec::new(), Vec::new()))
 }
 
 fn measure(bench: &Bench, service: Service) -> Row {

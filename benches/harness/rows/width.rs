@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use super::{USUAL, many::OPERATORS};
+use super::many::OPERATORS;
 use crate::harness::{
     Bench,
     endpoint::Endpoint,
     load::{Amount, Shape, Target, closed},
-    row::{Against, Row},
+    row::Row,
     stage::{Cost, Stage},
 };
 
@@ -47,19 +47,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         });
         (stage, vec![target])
     });
-    let row = |number, what, floor_is, (budget, stretch), (floors, figures): (Vec<f64>, Vec<f64>)| Row {
-        number,
-        what,
-        on: USUAL.to_owned(),
-        unit: "µs",
-        floor_is,
-        against: Against::Floor,
-        budget,
-        stretch,
-        figures,
-        floors,
-        beside: Vec::new(),
-    };
+    let row = Row::of_processor;
     vec![
         row("15", "1,000 topics: CPU an event", "one topic", (1.25, 1.1), topics),
         row(

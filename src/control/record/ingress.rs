@@ -30,6 +30,11 @@ pub struct IngressSettings {
 }
 
 impl IngressSettings {
+    /// `schemaValidation` where it was set. Azure's clients do not know it, so that it appears only then.
+    pub fn declared_schema_validation(&self) -> Option<SchemaValidation> {
+        Some(self.schema_validation).filter(|set| !set.is_off())
+    }
+
     /// The window of duplicate detection.
     pub fn duplicate_window(&self) -> Option<Duration> {
         self.duplicate_window_s.map(|seconds| Duration::from_secs(seconds.into()))

@@ -98,8 +98,8 @@ impl Subscription {
             Reason::TimeToLiveExceeded => item.attempts > 0,
             _ => true,
         };
-        let ordering = self.ordering.as_ref().filter(|ordering| may_block && ordering.blocking.is_enabled());
-        ordering.is_some_and(|ordering| !item.lane.is_job() && ordering.key_of(item.seq).is_some())
+        let is_enabled = self.ordering.as_ref().is_some_and(|ordering| ordering.blocking.is_enabled());
+        may_block && is_enabled && self.order_key(item.key()).is_some()
     }
 
     /// Why no key can be unblocked.

@@ -121,7 +121,7 @@ impl Subscription {
     /// Removes a pending delivery from wherever it is, so that it can be settled. [`None`] if it has ended.
     fn take_back(&mut self, item: SendItem, dues: &BTreeMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
         let key = item.key();
-        let order = self.ordering.as_ref().filter(|_| !key.0.is_job()).and_then(|ordering| ordering.key_of(key.1));
+        let order = self.order_key(key);
         if let Some((id, in_flight)) = self.requests.detach_item(key, order) {
             self.pending_write.detach(id, key, order);
             return Some(in_flight);

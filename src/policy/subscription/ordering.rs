@@ -276,6 +276,11 @@ impl Subscription {
         self.ordering.is_some() && due >= BLOCKING
     }
 
+    /// The order key of an event that has not ended. Events of jobs have none.
+    pub(super) fn order_key(&self, (lane, seq): (Lane, Seq)) -> Option<OrderHash> {
+        self.ordering.as_ref().filter(|_| !lane.is_job())?.key_of(seq)
+    }
+
     /// Holds back an event that left its lane.
     pub(super) fn set_aside(&mut self, ready: ReadyEvent, now: Timestamp) {
         let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else { return };

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    BackupError, CopiedFile, Manifest, folders, of_io,
+    BackupError, CopiedFile, Manifest, folders, hex, of_io,
     restore::Source,
     seal::{HEAD, SealKey},
 };
@@ -342,7 +342,7 @@ impl Repository {
             Some(key) if is_sealed => key.hash(bytes).to_vec(),
             _ => ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().to_vec(),
         };
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash)
     }
 
     fn stored_length(&self, bytes: usize) -> u64 {

@@ -1,6 +1,5 @@
 // What operators come for, from the first view to the last click: with the mouse, and with the keyboard alone.
-import http from 'node:http';
-import { Server, check, hash, scene, settled, subscriptionId, taken, topicId, until, visit } from './support.mjs';
+import { Server, check, hash, receiver, scene, settled, subscriptionId, taken, topicId, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -33,17 +32,7 @@ const dialogButton = (name) => page.getByRole('dialog').getByRole('button', { na
 
 await scene({
   async 'a server with dead letters and an endpoint that is down'() {
-    const sink = http.createServer((request, response) => {
-      let body = '';
-      request.on('data', (part) => (body += part)).on('end', () => {
-        const name = request.url.split('/').at(-1).split('?')[0];
-        (received[name] ??= []).push(...JSON.parse(body || '[]').map((event) => event.id));
-        response.writeHead(answers[name] ?? 200).end(`from ${name}`);
-      });
-    });
-    await new Promise((done) => sink.listen(0, '127.0.0.1', () => done()));
-    sink.unref();
-    hook = `http://127.0.0.1:${sink.address().port}`;
+    hook = await receiver(answers, received);
     server = await Server.start();
     await server.topic('orders');
     const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };

@@ -1,6 +1,5 @@
 // A portal link: the holder sees some event subscriptions, changes an address, tests a filter, sends dead letters again, and no more.
-import http from 'node:http';
-import { NETWORK, Server, Watch, check, hash, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
+import { NETWORK, Server, Watch, check, hash, receiver, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -19,17 +18,7 @@ const portal = (name) => server.ask('POST', '/tokens', { name, roles: ['portal']
 
 await scene({
   async 'a server with event subscriptions of two teams'() {
-    const sink = http.createServer((request, response) => {
-      let body = '';
-      request.on('data', (part) => (body += part)).on('end', () => {
-        const name = request.url.split('/').at(-1);
-        (received[name] ??= []).push(...JSON.parse(body || '[]').map((event) => event.id));
-        response.writeHead(answers[name] ?? 200).end();
-      });
-    });
-    await new Promise((done) => sink.listen(0, '127.0.0.1', () => done()));
-    sink.unref();
-    hook = `http://127.0.0.1:${sink.address().port}`;
+    hook = await receiver(answers, received);
     server = await Server.start();
     await server.topic('orders');
     const deadLetterDestination = { endpointType: 'StorageBlob', properties: { resourceId: '/r', blobContainerName: 'letters' } };

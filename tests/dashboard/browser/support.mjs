@@ -124,6 +124,23 @@ export async function endpoint(says = () => 'ok') {
       response.writeHead(status, { 'content-type': 'text/plain' }).end(says(request.url));
     });
   });
+  return listening(server);
+}
+
+/** An endpoint that notes in `received` which events came, and answers what `answers` says, by the last part of the path. */
+export async function receiver(answers, received) {
+  const server = http.createServer((request, response) => {
+    let body = '';
+    request.on('data', (part) => (body += part)).on('end', () => {
+      const name = request.url.split('/').at(-1).split('?')[0];
+      (received[name] ??= []).push(...JSON.parse(body || '[]').map((event) => event.id));
+      response.writeHead(answers[name] ?? 200).end(`from ${name}`);
+    });
+  });
+  return listening(server);
+}
+
+async function listening(server) {
   await new Promise((done) => server.listen(0, '127.0.0.1', () => done()));
   server.unref();
   return `http://127.0.0.1:${server.address().port}`;

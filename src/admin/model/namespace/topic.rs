@@ -157,7 +157,7 @@ pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             event_retention_in_days: Some(retention_days(record).into()),
             duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
-            schema_validation: Some(record.ingress.schema_validation).filter(|set| *set != SchemaValidation::default()),
+            schema_validation: record.ingress.declared_schema_validation(),
             edition: Some(record.edition.clone()),
         }),
     })
@@ -228,8 +228,7 @@ impl NamespaceTopicView {
                 input_schema: schema_name(record.input_schema),
                 event_retention_in_days: retention_days(record),
                 duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
-                schema_validation: Some(record.ingress.schema_validation)
-                    .filter(|set| *set != SchemaValidation::default()),
+                schema_validation: record.ingress.declared_schema_validation(),
                 edition: record.edition.clone(),
             },
         }

@@ -67,8 +67,7 @@ impl IngressBody {
             input_schema_mapping: mapping
                 .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
             duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
-            // gridhook's own property appears only if it was set, because Azure's clients do not know it.
-            schema_validation: Some(ingress.schema_validation).filter(|set| *set != SchemaValidation::default()),
+            schema_validation: ingress.declared_schema_validation(),
         }
     }
 

@@ -13,10 +13,10 @@
 //! - A job ends when its lane is finished, nothing is pending and its source is exhausted. A suspended endpoint pauses
 //!   jobs and never causes one of their events to be given up.
 
+mod rate_limit;
 mod scheduling;
-mod token_bucket;
 
-use self::token_bucket::TokenBucket;
+use self::rate_limit::RateLimit;
 use super::{Subscription, lane_mut, settle::covers};
 use crate::{
     event::{Lane, Timestamp},
@@ -56,7 +56,7 @@ pub(super) struct Jobs {
 struct RunningJob {
     job: Job,
     beginning: JobStart,
-    allowance: Option<TokenBucket>,
+    allowance: Option<RateLimit>,
 }
 
 /// How far the start of a job is written.
@@ -69,7 +69,7 @@ enum JobStart {
 
 impl RunningJob {
     fn new(job: Job, beginning: JobStart, now: Timestamp) -> Self {
-        Self { allowance: job.rate.map(|rate| TokenBucket::new(rate, now)), job, beginning }
+        Self { allowance: job.rate.map(|rate| RateLimit::new(rate, now)), job, beginning }
     }
 
     fn runs(&self) -> bool {

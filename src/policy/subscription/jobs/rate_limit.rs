@@ -9,13 +9,13 @@ const BURST: Duration = Duration::from_millis(250);
 
 /// What a job's rate limit allows now.
 #[derive(Debug)]
-pub(super) struct TokenBucket {
+pub(super) struct RateLimit {
     rate: f64,
     events: f64,
     filled: Timestamp,
 }
 
-impl TokenBucket {
+impl RateLimit {
     /// For a job that starts or resumes.
     pub(super) fn new(rate: Rate, now: Timestamp) -> Self {
         // A rate of zero would stall forever.
