@@ -225,7 +225,7 @@ fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     for id in &ids {
         server.publish("orders", &key, &load::body(std::slice::from_ref(id), "/a"));
     }
-    wait_for("their failures", LONG, || server.counter("orders", "hook", "pending") == 4);
+    wait_for("their failures", LONG, || server.counter("orders", "hook", "requestsFailed") == 4);
     let path = format!("{}/retry", subscription("orders", "hook"));
     let retried = server.command("POST", &path, &json!({"sequences": [2, 99]})).json();
     assert_eq!(retried, json!({"events": 1}));
