@@ -234,7 +234,7 @@ fn control_characters_of_a_handshake_are_escaped() {
     let farewell = [("aeg-event-type", "SubscriptionDeletion"), ("aeg-subscription-name", "a\u{9b}2Jb")];
     listening.request("POST", &farewell, "[]");
     let notes = || listening.notes.lock().expect("nobody panicked").clone();
-    crate::support::server::wait_for("both notes", Duration::from_secs(30), || notes().lines().count() == 2);
+    crate::support::server::wait_for("both notes", Duration::from_secs(60), || notes().lines().count() == 2);
     expect![[r#"
         validation handshake: allowed origin evil\u{9b}2J\u{202e}moc.live
         subscription a\u{9b}2Jb was deleted
@@ -258,7 +258,7 @@ fn a_busy_server_receives_the_same_events_again() {
     let output = publish(at, &[], &event(1).to_string());
     expect!["0: published 1 event in 1 request"].assert_eq(&summary(&output, at));
     let [(head, first), (_, second)] =
-        [(); 2].map(|()| requests.recv_timeout(Duration::from_secs(10)).expect("a request"));
+        [(); 2].map(|()| requests.recv_timeout(Duration::from_secs(60)).expect("a request"));
     assert_eq!((&first, &first), (&second, &format!("[{}]", event(1))));
     let head = head.to_ascii_lowercase();
     assert!(head.starts_with("post /topics/orders/api/events http/1.1\r\n"), "{head}");
@@ -271,7 +271,7 @@ fn cloud_events_go_as_a_batch() {
     let (at, requests) = scripted(&[OK]);
     let output = publish(at, &["--cloud-events"], &event(1).to_string());
     assert!(output.status.success());
-    let (head, _) = requests.recv_timeout(Duration::from_secs(10)).expect("a request");
+    let (head, _) = requests.recv_timeout(Duration::from_secs(60)).expect("a request");
     let content_type = "content-type: application/cloudevents-batch+json; charset=utf-8\r\n";
     assert!(head.to_ascii_lowercase().contains(content_type), "{head}");
 }

@@ -155,7 +155,7 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
         }
     }
     // One search for each of the strings of each event takes minutes.
-    wait_for("the quiet topics' events", Duration::from_secs(20), || {
+    wait_for("the quiet topics' events", LONG, || {
         quiet.iter().all(|(name, _)| sink.taken(&format!("/{name}")) == 5)
     });
     wait_for("the dear ones to be passed", LONG, || {
@@ -232,7 +232,7 @@ fn name_servers_that_never_answer_hold_up_nobody_else() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("a process");
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a count").trim().to_owned();
     println!("150 names that nobody answers for: neighbours waited {waits:.0?}; {threads} threads");
-    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(8)), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(20)), "{waits:?}");
     assert!(threads.parse::<u32>().expect("a number") < 100, "{threads}");
 }
 

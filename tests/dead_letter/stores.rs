@@ -86,7 +86,7 @@ fn an_unreachable_store_does_not_delay_others() {
         assert_eq!(world.waiting(subscription_key(1)).await, 1);
         fs::remove_file(folder.path().join("a/letters")).expect("removed");
         until(&world, &stores, subscription_key(1), |totals| totals.written == 1).await;
-        assert!(stores.settle(Duration::from_secs(5)).await);
+        assert!(stores.settle(Duration::from_secs(60)).await);
         world.stop().await;
     });
 }
@@ -110,7 +110,7 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
         let totals = until(&world, &stores, subscription_key(1), |totals| totals.written == 5).await;
         assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0));
         assert_eq!(ids(&folder.path().join("b/elsewhere/letters/MY-SUBSCRIPTION")).len(), 5);
-        assert!(stores.settle(Duration::from_secs(5)).await);
+        assert!(stores.settle(Duration::from_secs(60)).await);
         world.stop().await;
     });
 }

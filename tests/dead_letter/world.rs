@@ -153,7 +153,7 @@ impl World {
 
     /// Stops it like a server.
     pub(super) async fn stop(self) {
-        assert!(self.dead_letters.settle(Duration::from_secs(5)).await, "files end");
+        assert!(self.dead_letters.settle(Duration::from_secs(60)).await, "files end");
         self.journal.close();
         self.writer.join();
     }

@@ -302,6 +302,6 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         assert_ne!((got.outcome, got.status), (Outcome::Delivered, None), "{name}");
         assert!(got.body.len() <= 4096, "{name}: {} bytes of it are kept", got.body.len());
         // The time limit, and what a busy machine adds.
-        assert!(took < WAIT + Duration::from_secs(5), "{name}: {took:?}");
+        assert!(took < WAIT + Duration::from_secs(20), "{name}: {took:?}");
     }
 }

@@ -208,7 +208,7 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
 }
 
 /// Seconds for which a token is valid. It is replaced after four fifths of them.
-const TOKEN_SECONDS: u64 = 15;
+const TOKEN_SECONDS: u64 = 40;
 
 /// An access token that the broker takes until `expires`, in seconds since 1970.
 fn unsigned(expires: u64) -> String {

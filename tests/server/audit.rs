@@ -198,7 +198,7 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
     }
     let deleted = ask(&server, &token, "DELETE", TOPIC);
     let id = deleted.header("x-ms-request-id").expect("an id").to_owned();
-    wait_for("the log", Duration::from_secs(10), || {
+    wait_for("the log", LONG, || {
         server.logs().lines().any(|line| line.contains("topic deleted") && line.contains(&id) && line.contains("ids"))
     });
 }

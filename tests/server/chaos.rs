@@ -2,6 +2,7 @@
 
 use std::{thread, time::Duration};
 
+use gridhook::event::Timestamp;
 use serde_json::json;
 
 use super::{LONG, assert_arrived, many, wait_until_settled};
@@ -11,13 +12,18 @@ use crate::support::{
     sink::{Arrival, Behavior, Sink},
 };
 
-/// A sibling that is undisturbed never waits so long for its next event under load.
-const GAP: Duration = Duration::from_millis(700);
+/// A sibling that is undisturbed never waits for its next event while a topic of its own receives so many. At the full rate of
+/// the load they take 0.7 s; on a busy machine they take longer, and so may the sibling.
+const GAP: usize = 350;
+
+/// A subscription of another topic, on the same server and endpoint: the measure of what the machine can do.
+const MEASURE: &str = "/measure";
 
 struct Scene {
     server: Server,
     sink: Sink,
     load: Load,
+    measure: Load,
 }
 
 impl Scene {
@@ -29,11 +35,17 @@ impl Scene {
             server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5));
             sink.set(&format!("/{name}"), Behavior::Slow(Duration::from_millis(20), 200));
         }
+        let other = server.topic("measure", "EventGridSchema");
+        server.subscribe("measure", "measure", &SubscriptionSpec::of(&sink.url(MEASURE)).batch(5));
+        sink.set(MEASURE, Behavior::Slow(Duration::from_millis(20), 200));
         let pause = Duration::from_millis(10);
         let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 5, pause };
         let load = Load::start(server.at(), &rate);
-        wait_for("deliveries", LONG, || sink.taken("/victim") > 50 && sink.taken("/sibling") > 50);
-        Self { server, sink, load }
+        let measure =
+            Load::start(server.at(), &Rate { topic: "measure".to_owned(), key: other, publishers: 1, ..rate.clone() });
+        let paths = ["/victim", "/sibling", MEASURE];
+        wait_for("deliveries", LONG, || paths.iter().all(|path| sink.taken(path) > 50));
+        Self { server, sink, load, measure }
     }
 
     fn kill(&self, actor: &str, by: &str) {
@@ -53,8 +65,9 @@ impl Scene {
 
     /// Ends the load; both have everything, `repeated` times more than once.
     fn finish(self, repeated_max: usize) -> (Server, Sink) {
-        let Self { server, sink, load } = self;
+        let Self { server, sink, load, measure } = self;
         let acknowledged = load.stop();
+        measure.stop();
         for (name, most) in [("victim", repeated_max), ("sibling", 0)] {
             wait_until_settled(&server, "orders", name);
             let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged).len();
@@ -72,13 +85,21 @@ fn end(mut server: Server) {
     server.assert_sound();
 }
 
-/// The longest time without an arrival.
-fn longest_gap(sink: &Sink, path: &str) -> Duration {
-    sink.look(path, |ledger| {
-        let mut times: Vec<_> = ledger.values().flatten().map(|arrival| arrival.at).collect();
-        times.sort_unstable();
-        times.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap_or_default()
-    })
+/// The times of all arrivals.
+fn arrivals(sink: &Sink, path: &str) -> Vec<Timestamp> {
+    let mut times: Vec<_> =
+        sink.look(path, |ledger| ledger.values().flatten().map(|arrival| arrival.at).collect());
+    times.sort_unstable();
+    times
+}
+
+/// The sibling did not wait for the victim.
+fn assert_steady(sink: &Sink) {
+    let measure = arrivals(sink, MEASURE);
+    let passed = |at: &Timestamp| measure.partition_point(|other| other < at);
+    let gap = arrivals(sink, "/sibling").windows(2).map(|pair| passed(&pair[1]) - passed(&pair[0])).max();
+    println!("the sibling waited while {gap:?} of {} events arrived elsewhere", measure.len());
+    assert!(gap.is_some_and(|gap| gap < GAP), "the sibling waited while {gap:?} events arrived elsewhere");
 }
 
 #[test]
@@ -93,8 +114,7 @@ fn a_killed_subscription_actor_comes_back_and_repeats_nothing() {
     let restarts = server.status("orders", "victim")["actor"]["restarts"].as_u64();
     assert_eq!(restarts, Some(kills as u64));
     assert_eq!(server.status("orders", "sibling")["actor"]["restarts"], 0);
-    let gap = longest_gap(&sink, "/sibling");
-    assert!(gap < GAP, "the sibling waited {gap:?}");
+    assert_steady(&sink);
     end(server);
 }
 
@@ -106,8 +126,7 @@ fn a_killed_topic_actor_comes_back_with_its_subscriptions_and_repeats_nothing() 
         scene.wait_for_deliveries();
     }
     let (server, sink) = scene.finish(0);
-    let gap = longest_gap(&sink, "/sibling");
-    assert!(gap < GAP, "the sibling waited {gap:?}");
+    assert_steady(&sink);
     end(server);
 }
 
@@ -122,8 +141,7 @@ fn a_killed_delivery_task_is_tried_again_and_disturbs_nobody() {
     let (server, sink) = scene.finish(kills * 5);
     assert_eq!(server.status("orders", "victim")["actor"]["restarts"], 0);
     assert!(server.counter("orders", "victim", "requestsFailed") >= 1, "a killed request has failed");
-    let gap = longest_gap(&sink, "/sibling");
-    assert!(gap < GAP, "the sibling waited {gap:?}");
+    assert_steady(&sink);
     end(server);
 }
 
@@ -141,8 +159,9 @@ fn an_event_that_kills_again_and_again_is_put_aside_and_the_others_flow() {
     scene.server.publish("orders", &key, &load::body(&["poison".to_owned()], "/load"));
     wait_for("the event to be given up", LONG, || scene.server.counter("orders", "victim", "dropped") == 1);
     scene.wait_for_deliveries();
-    let Scene { server, sink, load } = scene;
+    let Scene { server, sink, load, measure } = scene;
     let acknowledged = load.stop();
+    measure.stop();
     for name in ["victim", "sibling"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged);
@@ -151,8 +170,7 @@ fn an_event_that_kills_again_and_again_is_put_aside_and_the_others_flow() {
     assert!(!sink.ledger("/victim").contains_key("poison"));
     assert_eq!(sink.ledger("/sibling")["poison"].iter().filter(|arrival| Arrival::is_taken(arrival)).count(), 1);
     assert_eq!(server.status("orders", "victim")["actor"]["restarts"], 3);
-    let gap = longest_gap(&sink, "/sibling");
-    assert!(gap < GAP, "the sibling waited {gap:?}");
+    assert_steady(&sink);
     end(server);
 }
 

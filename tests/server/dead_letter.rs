@@ -254,12 +254,14 @@ fn a_subscription_that_is_deleted_while_dead_letters_wait_leaves_a_sound_store_a
     server.assert_sound();
     let (_, reported) = server.fsck();
     assert!(reported.contains("5 dead letters"), "they wait to be cleared away: {reported}");
-    server.restart();
     // No word comes when it is done: it is done once a second.
-    thread::sleep(2 * FILE_DELAY);
-    server.terminate();
-    server.assert_sound();
-    let (_, reported) = server.fsck();
-    assert!(!reported.contains("dead letters") && !reported.contains("cursors,"), "all is cleared away: {reported}");
+    wait_for("all to be cleared away", LONG, || {
+        server.restart();
+        thread::sleep(2 * FILE_DELAY);
+        server.terminate();
+        server.assert_sound();
+        let (_, reported) = server.fsck();
+        !reported.contains("dead letters") && !reported.contains("cursors,")
+    });
     assert_eq!(files(&server), Vec::<PathBuf>::new());
 }

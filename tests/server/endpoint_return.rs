@@ -53,6 +53,6 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_after_a_kill_too() {
     let downs = [Duration::ZERO, Duration::from_millis(1500), Duration::from_secs(4)];
     let took: Vec<Duration> =
         downs.iter().enumerate().map(|(number, down)| first_fresh(&mut server, &key, number, events, *down)).collect();
-    // Two seconds, and what two noisy cores may add.
-    assert!(took.iter().all(|took| *took < Duration::from_secs(6)), "{took:?}");
+    // Two seconds, and what a busy machine adds. A probe at its usual time, and a backlog in front, take longer than a minute.
+    assert!(took.iter().all(|took| *took < Duration::from_secs(20)), "{took:?}");
 }

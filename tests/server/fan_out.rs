@@ -41,7 +41,7 @@ fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
         for subscription in ["by-type", "by-subject"] {
             let path = path(topic, subscription);
             let expected = &expected[&path];
-            wait_for(&path, LONG, || sink.taken(&path) >= expected.len());
+            wait_for(&path, 10 * LONG, || sink.taken(&path) >= expected.len());
             wait_until_settled(&server, topic, subscription);
             assert_exact(&sink, &path, expected);
             let counter = |name| server.counter(topic, subscription, name);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{LONG, assert_arrived, many, wait_until_settled};
 use crate::support::{
     edition::{JITTER, STEPS},
+    endpoint::Gate,
     http::Client,
     load::{self, Load, Rate},
     server::{Server, SubscriptionSpec, events_path, wait_for},
@@ -103,8 +104,9 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
         millis("longest")
     );
     assert!(killed as usize > kills / 2, "{killed} were killed");
-    // What else the machine does is in it: a few milliseconds where that is little. A restart that waits for a timer is more.
-    assert!(millis("p99") < 1_000.0, "{lives}");
+    // What else the machine does is in it: a few milliseconds where that is little. A restart that waits for a timer is more,
+    // and half of them wait for nothing on any machine.
+    assert!(millis("p50") < 500.0 && millis("p99") < 5_000.0, "{lives}");
     assert_eq!(lives["ends"]["panicked"], 0, "all of them were asked for: {lives}");
     scene.end();
 }
@@ -114,8 +116,9 @@ fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
     let scene = Scene::start(&[]);
     let load = scene.load(2, 5);
     let stall = Duration::from_millis(700);
-    scene.chaos("stall", &json!({"actor": "journal", "duration": "700ms"}));
+    // Before the stall begins: whatever the machine does meanwhile, the answer comes after its end.
     let started = scene.sink.now();
+    scene.chaos("stall", &json!({"actor": "journal", "duration": "700ms"}));
     let published = scene.server.client().ask(
         "POST",
         &events_path("orders"),
@@ -124,7 +127,7 @@ fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
     );
     let waited = scene.sink.now().since(started);
     assert_eq!(published.expect("a publisher is answered").status, 200);
-    assert!(waited > stall / 2, "the publisher was answered after {waited:?}");
+    assert!(waited > stall.mul_f64(0.9), "the publisher was answered after {waited:?}");
     scene.wait_until_over();
     let mut acknowledged = load.stop();
     acknowledged.push("patient".to_owned());
@@ -177,14 +180,12 @@ fn an_actor_that_stalls_holds_up_nobody_else_and_goes_on_when_it_is_ended() {
     );
     // What was in flight still arrives.
     let still = || {
-        let before = scene.sink.taken("/victim");
-        thread::sleep(Duration::from_millis(50));
-        scene.sink.taken("/victim") == before
+        let (victim, sibling) = (scene.sink.taken("/victim"), scene.sink.taken("/sibling"));
+        wait_for("the sibling to go on", LONG, || scene.sink.taken("/sibling") > sibling + 100);
+        scene.sink.taken("/victim") == victim
     };
-    wait_for("the victim to stand still", LONG, still);
-    let (victim, sibling) = (scene.sink.taken("/victim"), scene.sink.taken("/sibling"));
-    wait_for("the sibling to go on", LONG, || scene.sink.taken("/sibling") > sibling + 100);
-    assert_eq!(scene.sink.taken("/victim"), victim, "it does nothing meanwhile");
+    wait_for("the victim to stand still while the sibling goes on", LONG, still);
+    let victim = scene.sink.taken("/victim");
     scene.server.command("DELETE", "/chaos", &Value::Null);
     wait_for("the victim to go on", LONG, || scene.sink.taken("/victim") > victim + 100);
     let acknowledged = load.stop();
@@ -207,9 +208,10 @@ fn responses_that_are_lost_or_damaged_are_tried_again_and_one_that_is_late_is_no
         wait_for("failures", LONG, || scene.counter("victim", "requestsFailed") >= failed + 5);
     }
     let mut body = json!({"fault": "delay", "rate": 1, "delay": "100ms", "topic": "orders", "subscription": "victim"});
-    body["duration"] = "500ms".into();
+    body["duration"] = "1m".into();
     scene.chaos("responses", &body);
     wait_for("late responses", LONG, || scene.acts("responsesDelayed/responses") >= 5);
+    scene.server.command("DELETE", "/chaos", &Value::Null);
     scene.wait_until_over();
     let acknowledged = load.stop();
     let repeated = scene.settle(&acknowledged) as u64;
@@ -222,13 +224,15 @@ fn responses_that_are_lost_or_damaged_are_tried_again_and_one_that_is_late_is_no
 
 #[test]
 fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
-    let scene = Scene::start(&[("DELIVERY__RESPONSE_WAIT", "300ms"), ("DELIVERY__LATE_WAIT", "5s")]);
+    let scene = Scene::start(&[("DELIVERY__RESPONSE_WAIT", "300ms"), ("DELIVERY__LATE_WAIT", "30s")]);
+    // The first retry of the current edition is 10 s away: the late response is there before, also on a busy machine.
+    scene.server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
     let mut body = json!({"fault": "delay", "rate": 1, "delay": "310ms", "topic": "orders", "subscription": "victim"});
     body["duration"] = "1m".into();
     scene.chaos("responses", &body);
     let ids = ["late".to_owned()];
     scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
-    // After the wait it is queued for a retry, 200 ms away at the least; the late word takes it out before that.
+    // After the wait it is queued for a retry; the late response takes it out before that.
     wait_for("the late word", LONG, || scene.counter("victim", "late") == 1);
     assert_eq!(scene.settle(&ids), 0, "it is not sent again");
     assert_eq!(scene.counter("victim", "requestsFailed"), 1, "the wait was over");
@@ -255,7 +259,7 @@ fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_lat
         for (wait, least) in waits.iter().zip(STEPS) {
             // The clock follows by a twentieth; what comes on top of jitter is the machine's.
             assert!(*wait >= least.mul_f64(0.95), "{step}: {wait:?} instead of {least:?}");
-            let most = least.mul_f64((1.0 + JITTER) / 0.95) + Duration::from_secs(2);
+            let most = least.mul_f64((1.0 + JITTER) / 0.95) + Duration::from_secs(20);
             assert!(*wait <= most, "{step}: {wait:?} instead of {least:?}");
         }
         assert_eq!(scene.counter("victim", "dropped"), 0);
@@ -270,7 +274,8 @@ fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_lat
 fn what_was_quarantined_kills_nobody_when_it_is_read_again_from_the_log() {
     let scene = Scene::start(&[]);
     // A first event stays open, so that the cursor does not pass the one that kills.
-    scene.sink.set("/victim", Behavior::Slow(Duration::from_secs(2), 200));
+    let gate = Gate::default();
+    scene.sink.set("/victim", Behavior::Gated(gate.clone(), 200));
     scene.chaos("poison", &json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100}));
     let ids = ["slow".to_owned()];
     scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
@@ -284,6 +289,7 @@ fn what_was_quarantined_kills_nobody_when_it_is_read_again_from_the_log() {
         scene.chaos("kill", &json!({"actor": "topic", "topic": "orders", "by": "stop"}));
         wait_for("the topic to be at work again", LONG, || lives() > before);
     }
+    gate.open();
     wait_until_settled(&scene.server, "orders", "victim");
     assert_eq!(assert_arrived(&scene.sink, "/victim", &ids).len(), 0);
     assert_eq!((scene.counter("victim", "delivered"), scene.counter("victim", "dropped")), (1, 1));

@@ -126,7 +126,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     let mut client = server.client();
     let path = crate::support::server::events_path("orders");
     let mut taken = 0;
-    wait_for("all events to be taken", LONG * 2, || {
+    wait_for("all events to be taken", 10 * LONG, || {
         let body = json!([{
             "id": taken.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
             "dataVersion": "1", "data": {"text": "x".repeat(1_000_000)},
@@ -140,7 +140,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     sink.set("/hang", Behavior::Answer(200));
     sink.set("/dead", Behavior::Answer(200));
     for hook in ["hang", "dead"] {
-        wait_for("the backlog to be delivered", LONG * 2, || sink.taken(&format!("/{hook}")) == EVENTS);
+        wait_for("the backlog to be delivered", 10 * LONG, || sink.taken(&format!("/{hook}")) == EVENTS);
     }
     println!("{} MiB were resident at most", server.most_resident() / MIB);
     server.terminate();

@@ -73,20 +73,26 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     wait_for("the probe", LONG, || back().is_some());
     let probe = back().expect("it was waited for");
     let busy = latency(&server, &key, &sink, "busy");
-    // Twice as long, and a moment of this machine.
-    assert!(busy < 2 * calm + Duration::from_millis(10), "the neighbour waits: {busy:?}, and {calm:?} before");
-    wait_for("five seconds", LONG, || sink.now() > probe.after(Duration::from_secs(5)));
+    // A few times as long, and a moment of this machine. Behind four seconds of backlog it would be seconds.
+    assert!(busy < 4 * calm + Duration::from_millis(100), "the neighbour waits: {busy:?}, and {calm:?} before");
+    wait_for("seven seconds", LONG, || sink.now() > probe.after(Duration::from_secs(7)));
     let now = taken(&sink, "/hook");
     let half = Duration::from_millis(500);
-    let counts: Vec<usize> = (0..10).map(|slice| within(&now, probe.after(half * slice), half)).collect();
+    let counts: Vec<usize> = (0..14).map(|slice| within(&now, probe.after(half * slice), half)).collect();
     println!("{healthy:.0} in a second before; then, in each half of one, {counts:?}");
     println!("the neighbour's events took {calm:?} before and {busy:?} meanwhile");
     let expected = healthy / 2.0;
     assert!((counts[0] as f64) < 0.5 * expected, "it is not overrun at first: {counts:?}");
-    let reached = (counts[6] + counts[7]) as f64;
-    assert!(reached > 0.7 * healthy, "after three seconds it has its rate again: {counts:?} of {healthy}");
-    // A stall of this machine may give back what it took.
-    assert!(counts.iter().all(|count| (*count as f64) < 1.5 * expected), "and no more: {counts:?} of {healthy}");
+    // Four seconds together, so that a stall of this machine is a small part of them.
+    let reached = counts[6..].iter().sum::<usize>() as f64;
+    assert!(reached > 0.7 * 4.0 * healthy, "after three seconds it has its rate again: {counts:?} of {healthy}");
+    // Sums, as what a stall of this machine held back comes after it.
+    let sums = counts.iter().scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum as f64)
+    });
+    let is_more = sums.zip(1u32..).any(|(sum, slices)| sum > expected * (1.2 * f64::from(slices) + 0.5));
+    assert!(!is_more, "and no more: {counts:?} of {healthy}");
     assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
     let beside = within(&taken(&sink, "/neighbour"), down, up.since(down)) as f64;
     assert!(beside > 0.5 * healthy * up.since(down).as_secs_f64(), "the neighbour got {beside} meanwhile");

@@ -50,11 +50,12 @@ fn live_events_hardly_wait_for_a_replay_to_their_neighbour() {
         let without = p99(&server, &key, &sink, &format!("without-{run}"));
         let body = json!({"toSequence": count});
         let id = replay::start(&server, "orders", "past", &body);
-        let with = p99(&server, &key, &sink, &format!("with-{run}"));
         let path = replay::replays("orders", "past", &format!("/{id}"));
-        let job = server.command("GET", &path, &Value::Null).json();
+        let job = || server.command("GET", &path, &Value::Null).json();
+        wait_for("the replay to begin", LONG, || job()["progress"]["passed"].as_u64() > Some(0));
+        let with = p99(&server, &key, &sink, &format!("with-{run}"));
+        let job = job();
         println!("p99 {without:?} without, {with:?} with; {} of {count} replayed meanwhile", job["progress"]["passed"]);
-        assert!(job["progress"]["passed"].as_u64() > Some(0), "there was a replay: {job}");
         if job["state"] == "running" {
             server.command("POST", &format!("{path}/cancel"), &Value::Null);
         }

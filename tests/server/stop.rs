@@ -35,7 +35,7 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
         wait_for("publishers to be served", LONG, || load.acknowledged() > before + 1000);
         let took = server.terminate();
         println!("stopped after {took:?}");
-        assert!(took < Duration::from_secs(10), "stopped after {took:?}");
+        assert!(took < Duration::from_secs(25), "it waited for 30 s, although requests end at once: {took:?}");
         server.restart();
         load.turn_to(server.at());
     }
@@ -54,7 +54,8 @@ fn a_stop_waits_no_longer_than_it_was_told_for_an_endpoint_that_hangs() {
     let load = Load::start(server.at(), &rate(key));
     wait_for("requests that hang", LONG, || server.status("orders", "hook")["inFlight"] == 16);
     let took = server.terminate();
-    assert!((SHUTDOWN_WAIT..SHUTDOWN_WAIT * 3).contains(&took), "stopped after {took:?}");
+    // Without the setting it waits for 30 s.
+    assert!((SHUTDOWN_WAIT..Duration::from_secs(25)).contains(&took), "stopped after {took:?}");
     let acknowledged = load.stop();
     sink.set("/hook", Behavior::Answer(200));
     server.restart();
@@ -77,18 +78,28 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
     wait_for("five clients that wait", LONG, || metric(&server, open).is_some_and(|open| open >= 5.0));
     let mut publisher = server.client();
     let path = crate::support::server::events_path("orders");
-    let mut publish = |id: &str| {
+    let mut publish = move |id: &str| {
         let body = crate::support::load::body(&[id.to_owned()], "/a");
-        publisher.ask("POST", &path, &[("aeg-sas-key", &key)], &body)
+        publisher.ask("POST", &path, &[("aeg-sas-key", &key)], &body).map(|answer| answer.status)
     };
-    assert_eq!(publish("before").expect("an answer").status, 200);
+    assert_eq!(publish("before").expect("an answer"), 200);
     let clock = gridhook::clock::Clock::system();
+    // Publishes without a pause, so that the moment is not missed on a busy machine: whether one was served after the
+    // server said that it stops.
+    let mut asking = server.client();
+    let served = thread::spawn(move || {
+        for number in 0.. {
+            let Ok(ready) = asking.ask("GET", "/readyz", &[], b"") else { return false };
+            let Ok(status) = publish(&number.to_string()) else { return false };
+            if (ready.status, status) == (503, 200) {
+                return true;
+            }
+        }
+        unreachable!("a range without an end")
+    });
     let asked = clock.now();
     server.signal_term();
-    wait_for("the server to say that it stops", LONG, || {
-        server.client().ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 503)
-    });
-    assert_eq!(publish("meanwhile").expect("an answer").status, 200, "publishers are served for a moment yet");
+    assert!(served.join().expect("a publisher"), "publishers are served for a moment yet");
     for poll in polls {
         let answer = poll.join().expect("a client");
         assert_eq!((answer.status, answer.json()), (200, json!({"value": []})));
@@ -96,7 +107,7 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
     assert_eq!(server.wait(LONG), Some(0));
     let took = clock.now().since(asked);
     // A client that waits would hold it for `server.shutdown_wait`, 30 seconds.
-    assert!(took < Duration::from_secs(15), "stopped after {took:?}");
+    assert!(took < Duration::from_secs(25), "stopped after {took:?}");
 }
 
 /// A sample of the figures of the server.
@@ -117,7 +128,7 @@ fn a_second_signal_ends_the_server_at_once() {
     // Two signals at once would be one.
     wait_for("the first signal to be seen", LONG, || server.logs().contains("stopping: "));
     server.signal_term();
-    assert_eq!(server.wait(Duration::from_secs(5)), Some(130));
+    assert_eq!(server.wait(Duration::from_secs(25)), Some(130));
     sink.set("/hook", Behavior::Answer(200));
     server.restart();
     wait_until_settled(&server, "orders", "hook");

@@ -55,8 +55,10 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     assert_eq!(open.ask("GET", "/healthz", &[], b"").expect("it answers").status, 200, "what is open stays open");
     assert_eq!(open.certificate(), Some(first.certificate.to_vec()));
 
+    let complaints = || server.logs().matches("new server certificate cannot be used").count();
+    let before = complaints();
     std::fs::write(&certificate, "nothing").expect("written");
-    wait_for("another complaint", LONG, || server.logs().matches("new server certificate cannot be used").count() == 2);
+    wait_for("another complaint", LONG, || complaints() > before);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(shown(&server), second.certificate.to_vec());
 }

@@ -25,6 +25,9 @@ pub(crate) const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Micr
 /// How often something is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// A start takes a second, and on a busy machine longer.
+const START_MAX: Duration = Duration::from_secs(120);
+
 /// So much of a log is shown when a test fails.
 const SHOWN_BYTES: usize = 8 * 1024;
 
@@ -213,7 +216,7 @@ impl Server {
         let clock = Clock::system();
         let started = clock.now();
         self.restart_without_ado();
-        wait_for("the server to be ready", Duration::from_secs(30), || {
+        wait_for("the server to be ready", START_MAX, || {
             self.client().ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
         });
         clock.now().since(started)
@@ -255,7 +258,7 @@ impl Server {
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
         let (mut address, mut ended) = (None, None);
-        wait_for("the server to listen", Duration::from_secs(30), || {
+        wait_for("the server to listen", START_MAX, || {
             ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child is waited for"));
             let out = fs::read_to_string(self.log("out")).unwrap_or_default();
             // The line may be there in part.

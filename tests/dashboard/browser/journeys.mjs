@@ -174,6 +174,7 @@ await scene({
     await tabTo(button('Edit …'));
     await press('Enter');
     await heading('Edit billing');
+    await settled(page);
     await tabTo(main().getByLabel('Endpoint URL'));
     await press('ControlOrMeta+a');
     await page.keyboard.type(`${hook}/third`);
@@ -221,7 +222,7 @@ await scene({
   async 'retry now: one event by mouse, all that wait by keyboard'() {
     await server.subscribe('orders', 'later', `${hook}/store`, { properties: { retryPolicy: { schedule: ['1h'] } } });
     await server.publish('orders', ['x', 'y', 'z'].map((id) => ({ id: `later-${id}` })));
-    await until('the failures', async () => (await status('later')).counters.pending === 3);
+    await until('the failures', async () => (await status('later')).counters.requestsFailed === 3);
     answers.store = 200;
     await page.evaluate((next) => (location.hash = next), hash('event', { topic: orders, id: 'later-y' }));
     await main().getByRole('region', { name: 'later' }).getByRole('button', { name: 'Retry now' }).click();

@@ -10,7 +10,7 @@ const { GRIDHOOK_BINARY, GRIDHOOK_CHROMIUM } = process.env;
 export const SCOPE = '/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid';
 export const TOKEN = 'a-token-of-the-operators-of-this-test';
 /** Generous: a machine with two busy cores is slow. */
-const WAIT = 45000;
+const WAIT = 120000;
 
 const ends = [];
 /** Runs at the end of the process, also after a failure. */

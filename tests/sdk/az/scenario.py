@@ -161,7 +161,7 @@ def subscriptions(scope, endpoint, key, webhook):
     events = [event("elsewhere", "asia", 5), event("dear", "eu", 100), event("passes", "EU", 12.5)]
     request = urllib.request.Request(endpoint, json.dumps(events).encode(), {"aeg-sas-key": key})
     urllib.request.urlopen(request).close()
-    assert Webhook.arrived.wait(20), "no event arrived"
+    assert Webhook.arrived.wait(60), "no event arrived"
     [(headers, [received])] = Webhook.received
     assert received["id"] == "passes", received
     assert [headers.get(name) for name in ("tenant", "pass", "total")] == ["a", "swordfish", "12.5"], headers

@@ -149,7 +149,7 @@ func namesOf[T any](values []*T, name func(*T) *string) []string {
 }
 
 func waitFor(what string, so func() bool) {
-	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
 		is("waited for "+what, time.Now().Before(end))
 	}
 }

@@ -59,7 +59,7 @@ final class Webhook {
 
     /** Waits for a notification at this path. */
     Received take(String path) throws InterruptedException {
-        Received next = queue(path).poll(20, TimeUnit.SECONDS);
+        Received next = queue(path).poll(60, TimeUnit.SECONDS);
         Scenarios.check(next != null, "no notification came to " + path);
         return next;
     }

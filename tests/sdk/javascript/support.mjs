@@ -72,7 +72,7 @@ export class Webhook {
 
   /** Waits for so many notifications at a path, and takes them. */
   async take(path, count) {
-    const end = Date.now() + 20_000;
+    const end = Date.now() + 60_000;
     const here = () => this.requests.filter((one) => one.path === path);
     while (here().length < count) {
       assert.ok(Date.now() < end, `waited for ${count} requests at ${path}, got ${here().length}`);

@@ -34,7 +34,7 @@ def management():
     return EventGridManagementClient(Token(), "local", base_url=URL)
 
 
-def wait_for(what, so, seconds=20):
+def wait_for(what, so, seconds=60):
     end = time.monotonic() + seconds
     while not so():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
