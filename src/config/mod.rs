@@ -218,6 +218,9 @@ pub struct Publish {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
+    /// The number of shards.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 64>")]
+    pub shards: u16,
     /// The time that a batch of outcomes waits for more.
     #[serde(deserialize_with = "read::wait::<_, 0, SECOND>")]
     pub outcome_wait: Duration,

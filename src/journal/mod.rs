@@ -1,15 +1,16 @@
 //! The journal: the only writer of a running server's store.
 //!
-//! A [`Journal`] is a handle to one writer thread. The thread drains its queue, makes one batch of what it finds,
-//! writes and **always syncs** it, and then answers every entry in order. An answered change survives `kill -9` and
-//! power loss. An unanswered change may or may not have been written. The disk always holds a prefix of the queue's
-//! order.
+//! A [`Journal`] is a handle to a writer thread for each shard ([`Shards`]). A thread drains its queue, makes one batch of
+//! what it finds, writes and **always syncs** it, and then answers every entry in order. An answered change survives
+//! `kill -9` and power loss. An unanswered change may or may not have been written. The disk always holds a prefix of
+//! each queue's order.
 //!
 //! Invariants:
 //! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier incarnation: an
 //!   append through an older [`SubscriptionOwner`] is not written and returns [`Error::Fenced`].
 //! - The queue is bounded: a subscription has at most one append in it, and publishers need a permit for their bytes,
 //!   which travels with the request. So sending never blocks.
+//! - Each record has one shard, and only that shard's writer changes it.
 //! - The writer alone assigns sequences and append times. Neither decreases within a partition.
 //! - Reads run on threads of their own, in bounded slices (`reader`). Nothing here blocks an actor's thread, except
 //!   methods that say so.
@@ -24,6 +25,7 @@ mod position;
 mod queue;
 mod reader;
 mod scrub;
+mod shards;
 mod status;
 mod writer;
 
@@ -42,9 +44,14 @@ pub use self::{
     position::LogPosition,
     reader::{EventRecords, ReaderPool, WaitingDeadLetter},
     scrub::Scrub,
+    shards::Shards,
     status::{CrowdedPartition, JournalState},
 };
-use self::{queue::EntrySender, status::WriterStatus};
+use self::{
+    queue::{CallOnce, EntrySender},
+    status::{WriterMeter, WriterStatus},
+    writer::WriterResources,
+};
 pub use crate::store::log::{LogEnd, LogSlice};
 use crate::{
     clock::Clock,
@@ -102,13 +109,15 @@ pub struct JournalOptions {
     pub group_bytes: usize,
     /// Limits of the logs.
     pub limits: BacklogLimits,
+    /// The shards.
+    pub shards: Shards,
 }
 
-/// Called with events after they are durable, in the order of the log.
-pub type AppendListener = Box<dyn Fn(PartitionId, Vec<Chunk>) + Send>;
+/// Called with events after they are durable, in the order of each partition's log.
+pub type AppendListener = Box<dyn Fn(PartitionId, Vec<Chunk>) + Send + Sync>;
 
 /// Called with an error after which nothing may be written. A server ends its process.
-pub type FatalHandler = Box<dyn Fn(&StoreError) + Send>;
+pub type FatalHandler = Box<dyn Fn(&StoreError) + Send + Sync>;
 
 /// A published request that is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,25 +209,6 @@ pub struct DeadKey {
 /// Called on the writer's thread when an append is done. It must be short and must not block.
 pub type WriteCallback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// Calls back exactly once: an entry that the writer did not process gets [`Error::Closed`].
-struct CallOnce(Option<WriteCallback>);
-
-impl CallOnce {
-    fn call(mut self, answer: Result<(), Error>) {
-        if let Some(done) = self.0.take() {
-            done(answer);
-        }
-    }
-}
-
-impl Drop for CallOnce {
-    fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(Error::Closed));
-        }
-    }
-}
-
 /// The permit that a request holds until its events are durable. It is released by dropping it.
 pub type Permit = Box<dyn Send>;
 
@@ -243,6 +233,8 @@ enum WriterEntry {
     },
     Meta {
         changes: Vec<MetaChange>,
+        /// Whether it completes a change of another shard, so that it waits for space instead of being refused.
+        completes: bool,
         reply: oneshot::Sender<Result<(), Error>>,
     },
     WriteDeadLetters {
@@ -300,45 +292,57 @@ pub struct Journal(Arc<JournalShared>);
 
 struct JournalShared {
     limits: BacklogLimits,
-    queue: EntrySender,
+    shards: Shards,
+    /// By the number of the writer.
+    writers: Vec<WriterHandle>,
+    meter: Arc<WriterMeter>,
     reads: ReaderPool,
-    status: Arc<WriterStatus>,
     damage: Damage,
 }
 
-/// The writer's thread. It is joined at a clean stop, so that everything is written.
-pub struct WriterThread(std::thread::JoinHandle<()>);
+struct WriterHandle {
+    queue: EntrySender,
+    status: Arc<WriterStatus>,
+}
 
-impl WriterThread {
-    /// Waits until the thread has written its queue and has ended.
+/// The writers' threads. They are joined at a clean stop, so that everything is written.
+pub struct WriterThreads(Vec<std::thread::JoinHandle<()>>);
+
+impl WriterThreads {
+    /// Waits until the threads have written their queues and have ended.
     pub fn join(self) {
-        if self.0.join().is_err() {
-            tracing::error!("the journal's writer panicked");
+        for thread in self.0 {
+            if thread.join().is_err() {
+                tracing::error!("a writer of the journal panicked");
+            }
         }
     }
 }
 
 impl Journal {
-    /// Recovers the state from `store` and starts the writer. `listener` is called with all events that become durable,
-    /// and `fatal` with an error after which nothing may be written.
+    /// Recovers the state from `store` and starts a writer for each shard. `listener` is called with all events that become
+    /// durable, and `fatal` with an error after which nothing may be written.
     pub fn start(
         store: Arc<dyn Store>,
         clock: Clock,
         options: JournalOptions,
         listener: AppendListener,
         fatal: FatalHandler,
-    ) -> Result<(Self, WriterThread), Error> {
+    ) -> Result<(Self, WriterThreads), Error> {
         let logs = partition_state::recover(&*store)?;
-        let (queue, entries) = queue::queue();
-        let damage = Damage::default();
-        let tolerant = Arc::new(TolerantStore::new(Arc::clone(&store), damage.clone()));
-        let status = Arc::new(WriterStatus::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end()))));
-        let reads = ReaderPool::start(tolerant);
-        let shared = JournalShared { limits: options.limits, queue, reads, status, damage };
-        let journal = Self(Arc::new(shared));
-        let (status, damage) = (Arc::clone(&journal.0.status), journal.0.damage.clone());
-        let thread = writer::spawn(store, clock, options, listener, fatal, logs, entries, (status, damage));
-        Ok((journal, WriterThread(thread)))
+        let (damage, meter) = (Damage::default(), Arc::new(WriterMeter::new()));
+        let reads = ReaderPool::start(Arc::new(TolerantStore::new(Arc::clone(&store), damage.clone())));
+        let resources = WriterResources::new(store, clock, options, (listener, fatal), damage.clone());
+        let (mut writers, mut threads) = (Vec::new(), Vec::new());
+        for (number, logs) in options.shards.split(logs).into_iter().enumerate() {
+            let (queue, entries) = queue::queue();
+            let ends = logs.partitions.iter().map(|(id, partition)| (*id, partition.end()));
+            let status = Arc::new(WriterStatus::new(ends, Arc::clone(&meter)));
+            threads.push(writer::spawn(&resources, number, logs, entries, Arc::clone(&status)));
+            writers.push(WriterHandle { queue, status });
+        }
+        let shared = JournalShared { limits: options.limits, shards: options.shards, writers, meter, reads, damage };
+        Ok((Self(Arc::new(shared)), WriterThreads(threads)))
     }
 
     /// Appends a request's events to the log of `partition`. The result arrives when they are durable; `permit` is
@@ -349,7 +353,7 @@ impl Journal {
         chunks: Vec<SealedChunk>,
         permit: Option<Permit>,
     ) -> PendingResult<PublishReceipt> {
-        self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check: None, reply, _permit: permit })
+        self.enqueue(partition, |reply| WriterEntry::Publish { partition, chunks, check: None, reply, _permit: permit })
     }
 
     /// Like [`Journal::publish`], without the events whose ids were accepted less than `window` ago. The result arrives
@@ -370,34 +374,34 @@ impl Journal {
             ids.extend(events.iter().map(IdDigest::of));
         }
         let check = Some(DuplicateCheck { window, ids });
-        Ok(self.enqueue(|reply| WriterEntry::Publish { partition, chunks, check, reply, _permit: permit }))
+        Ok(self.enqueue(partition, |reply| WriterEntry::Publish { partition, chunks, check, reply, _permit: permit }))
     }
 
     /// Opens a subscription's records for a new incarnation of its actor.
     pub fn open(&self, subscription_key: SubscriptionKey) -> PendingResult<OpenedSubscription> {
-        self.enqueue(|reply| WriterEntry::Open { subscription_key, reply })
+        self.enqueue(subscription_key.partition, |reply| WriterEntry::Open { subscription_key, reply })
     }
 
     /// Writes a subscription's changes. `done` is called when they are durable. A group with an `urgent` entry is
     /// written at once.
     pub fn append(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>, urgent: bool, done: WriteCallback) {
-        self.send(WriterEntry::Append { owner, changes, urgent, done: CallOnce(Some(done)) });
-    }
-
-    /// Writes changes of the control plane.
-    pub fn change(&self, changes: Vec<MetaChange>) -> PendingResult<()> {
-        self.enqueue(|reply| WriterEntry::Meta { changes, reply })
+        let entry = WriterEntry::Append { owner, changes, urgent, done: CallOnce(Some(done)) };
+        self.writer(owner.subscription_key.partition).queue.send(entry);
     }
 
     /// Writes the results of a dead-letter actor.
     pub fn write_dead_letters(&self, subscription_key: SubscriptionKey, write: DeadLetterWrite) -> PendingResult<()> {
-        self.enqueue(|reply| WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: write, reply })
+        self.enqueue(subscription_key.partition, |reply| WriterEntry::WriteDeadLetters {
+            subscription_key,
+            dead_letter_writes: write,
+            reply,
+        })
     }
 
     /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until the hold is dropped:
     /// for a reader that has not stored a position yet.
     pub fn hold(&self, partition: PartitionId, from: Seq) -> PendingResult<LogHold> {
-        self.enqueue(|reply| WriterEntry::Hold { partition, from, reply })
+        self.enqueue(partition, |reply| WriterEntry::Hold { partition, from, reply })
     }
 
     /// The reading threads.
@@ -407,12 +411,12 @@ impl Journal {
 
     /// The end of the log of `partition`.
     pub fn end(&self, partition: PartitionId) -> Option<LogEnd> {
-        self.0.status.end(partition)
+        self.writer(partition).status.end(partition)
     }
 
     /// The backlog of `partition`, if it is at its limit, or close to it and old events expire.
     pub fn crowded_partition(&self, partition: PartitionId) -> Option<CrowdedPartition> {
-        self.0.status.crowded_partition(partition)
+        self.writer(partition).status.crowded_partition(partition)
     }
 
     /// The limits of the logs.
@@ -422,12 +426,22 @@ impl Journal {
 
     /// The number of partitions whose logs are being examined for trimming.
     pub fn trimming(&self) -> usize {
-        self.0.status.trimming()
+        self.0.writers.iter().map(|writer| writer.status.trimming()).sum()
     }
 
-    /// The state of the writer.
+    /// The state of the writers: that of the one in the worst state.
     pub fn state(&self) -> JournalState {
-        self.0.status.state()
+        self.0.writers.iter().map(|writer| writer.status.state()).max().unwrap_or(JournalState::Closed)
+    }
+
+    /// The shards.
+    pub fn shards(&self) -> Shards {
+        self.0.shards
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> Vec<PartitionId> {
+        self.0.writers.iter().flat_map(|writer| writer.status.partitions()).collect()
     }
 
     /// The known damage of the store.
@@ -437,31 +451,39 @@ impl Journal {
 
     /// Starts the scrub, at this many bytes a second. It ends when the handle is dropped.
     pub fn scrub(&self, bytes_per_second: u64) -> Scrub {
-        Scrub::start(self.0.reads.store(), Arc::clone(&self.0.status), bytes_per_second)
+        let writers = self.0.writers.iter().map(|writer| Arc::clone(&writer.status)).collect();
+        Scrub::start(self.0.reads.store(), writers, bytes_per_second)
     }
 
     /// Returns measurements. May block for a moment: do not call it on an actor's thread.
     pub fn figures(&self) -> figures::JournalFigures {
-        let (sync, group) = self.0.status.meter.counts();
+        let (sync, group) = self.0.meter.counts();
         let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
         let read_panics = self.0.reads.panics();
         figures::JournalFigures { sync, group, read_panics, store: self.0.reads.figures(), damage, scrubbed }
     }
 
-    /// Makes the writer end after it has written all entries that are queued now.
+    /// Makes the writers end after they have written all entries that are queued now.
     pub fn close(&self) {
-        self.send(WriterEntry::Close);
+        for writer in &self.0.writers {
+            writer.queue.send(WriterEntry::Close);
+        }
     }
 
-    fn enqueue<T>(&self, entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> WriterEntry) -> PendingResult<T> {
+    /// The writer of a partition.
+    fn writer(&self, partition: PartitionId) -> &WriterHandle {
+        &self.0.writers[self.0.shards.writer_of(partition)]
+    }
+
+    /// If the writer has ended, the entry is dropped together with its reply channel, and the caller gets
+    /// [`Error::Closed`].
+    fn enqueue<T>(
+        &self,
+        partition: PartitionId,
+        entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> WriterEntry,
+    ) -> PendingResult<T> {
         let (reply, result) = PendingResult::new();
-        self.send(entry(reply));
+        self.writer(partition).queue.send(entry(reply));
         result
-    }
-
-    fn send(&self, entry: WriterEntry) {
-        // If the writer has ended, the entry is dropped together with its reply channel, and the caller gets
-        // [`Error::Closed`].
-        self.0.queue.send(entry);
     }
 }

@@ -9,7 +9,26 @@ use std::{
     time::Duration,
 };
 
-use super::WriterEntry;
+use super::{Error, WriteCallback, WriterEntry};
+
+/// Calls back exactly once: an entry that the writer did not process gets [`Error::Closed`].
+pub(super) struct CallOnce(pub(super) Option<WriteCallback>);
+
+impl CallOnce {
+    pub(super) fn call(mut self, answer: Result<(), Error>) {
+        if let Some(done) = self.0.take() {
+            done(answer);
+        }
+    }
+}
+
+impl Drop for CallOnce {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(Error::Closed));
+        }
+    }
+}
 
 /// What the writer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

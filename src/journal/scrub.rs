@@ -40,13 +40,13 @@ pub struct Scrub {
 struct Ended;
 
 impl Scrub {
-    pub(super) fn start(store: Arc<dyn Store>, status: Arc<WriterStatus>, bytes_per_second: u64) -> Self {
+    pub(super) fn start(store: Arc<dyn Store>, writers: Vec<Arc<WriterStatus>>, bytes_per_second: u64) -> Self {
         if bytes_per_second == 0 {
             return Self { _alive: None };
         }
         let (alive, ended) = mpsc::channel();
         let run = move || {
-            let scrubber = Scrubber { store: &*store, status: &status, bytes_per_second, ended };
+            let scrubber = Scrubber { store: &*store, writers: &writers, bytes_per_second, ended };
             loop {
                 match scrubber.pass() {
                     Ok(()) if scrubber.pause(PASS_WAIT).is_ok() => {}
@@ -65,7 +65,7 @@ impl Scrub {
 
 struct Scrubber<'a> {
     store: &'a dyn Store,
-    status: &'a WriterStatus,
+    writers: &'a [Arc<WriterStatus>],
     bytes_per_second: u64,
     ended: mpsc::Receiver<()>,
 }
@@ -96,8 +96,10 @@ impl Scrubber<'_> {
             is_log_damaged |= self.family(family)? && family == Family::Log;
         }
         if is_log_damaged {
-            for partition in self.status.partitions() {
-                self.log(partition)?;
+            for writer in self.writers {
+                for partition in writer.partitions() {
+                    self.log(writer, partition)?;
+                }
             }
         }
         damage.end_pass();
@@ -143,10 +145,10 @@ impl Scrubber<'_> {
     }
 
     /// Reads the log of a partition, which records its gaps.
-    fn log(&self, partition: PartitionId) -> Result<(), ScrubEnd> {
+    fn log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
         let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
         let floor = floor.and_then(|floor| FloorRecord::decode(&floor).ok()).unwrap_or_default().floor;
-        let Some(end) = self.status.end(partition).map(|end| end.next) else { return Ok(()) };
+        let Some(end) = writer.end(partition).map(|end| end.next) else { return Ok(()) };
         let mut at = floor;
         while at < end {
             let slice = read_log(self.store, partition, at, end, SLICE as usize)?;

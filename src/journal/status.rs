@@ -1,10 +1,10 @@
-//! The state that the writer shares with all threads: whether it can write, the ends of the logs, and partitions with
+//! The state that a writer shares with all threads: whether it can write, the ends of the logs, and partitions with
 //! too large a backlog.
 
 use std::{
     collections::HashMap,
     sync::{
-        PoisonError, RwLock,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,8 +16,8 @@ use crate::{
     store::log::LogEnd,
 };
 
-/// Whether the journal can write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether the journal can write. The order is from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JournalState {
     /// It can write.
     Writable,
@@ -40,13 +40,17 @@ pub struct CrowdedPartition {
     pub keep: Option<u64>,
 }
 
-/// Measurements of the writer.
+/// Measurements of all writers.
 pub(super) struct WriterMeter {
     sync: Histogram,
     group: Histogram,
 }
 
 impl WriterMeter {
+    pub(super) fn new() -> Self {
+        Self { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) }
+    }
+
     /// Records that `entries` entries were written and synced.
     pub(super) fn synced(&self, entries: usize, took: Duration) {
         self.group.observe(entries as u64);
@@ -61,7 +65,7 @@ impl WriterMeter {
 
 /// The shared state.
 pub(super) struct WriterStatus {
-    pub(super) meter: WriterMeter,
+    pub(super) meter: Arc<WriterMeter>,
     state: AtomicU8,
     ends: RwLock<HashMap<PartitionId, LogEnd>>,
     /// Only partitions at or near their limit: mostly none.
@@ -70,9 +74,9 @@ pub(super) struct WriterStatus {
 }
 
 impl WriterStatus {
-    pub(super) fn new(ends: impl Iterator<Item = (PartitionId, LogEnd)>) -> Self {
+    pub(super) fn new(ends: impl Iterator<Item = (PartitionId, LogEnd)>, meter: Arc<WriterMeter>) -> Self {
         Self {
-            meter: WriterMeter { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) },
+            meter,
             state: AtomicU8::new(JournalState::Writable as u8),
             ends: RwLock::new(ends.collect()),
             crowded_partitions: RwLock::default(),

@@ -42,6 +42,7 @@ pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
     journal::JournalOptions {
         outcome_wait: config.journal.outcome_wait,
         group_bytes: config.journal.group_bytes,
+        shards: journal::Shards::new(config.journal.shards),
         limits: journal::BacklogLimits {
             retention: config.journal.retention,
             backlog: Some(journal::BacklogBound {

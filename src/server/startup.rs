@@ -40,7 +40,7 @@ use crate::{
     declared::Declared,
     deliver::ClientOptions,
     event::PartitionId,
-    journal::{self, Journal, WriterThread},
+    journal::{self, Journal, WriterThreads},
     publish::{auth::Authenticator, http::Publisher},
     repair::backup::Backups,
     store::{
@@ -142,7 +142,7 @@ pub(super) fn start_journal(
     targets: &ChaosTargets,
     clock: &Clock,
     registry: &Arc<OnceLock<Arc<Registry>>>,
-) -> Result<(Journal, WriterThread), ServerError> {
+) -> Result<(Journal, WriterThreads), ServerError> {
     let registry = Arc::clone(registry);
     let on_append = move |partition: PartitionId, chunks: Vec<Chunk>| {
         if let Some(registry) = registry.get() {

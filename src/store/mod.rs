@@ -169,7 +169,8 @@ impl StoreError {
 /// A visitor of a scan. It receives each record's key and value.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// A store. One thread writes; any thread reads, and sees every write that returned before its call began.
+/// A store. Any thread reads, and sees every write that returned before its call began. Several threads may write, each to
+/// keys of its own.
 pub trait Store: Send + Sync + 'static {
     /// Writes all of `batch` and syncs it. After an `Ok` it survives `kill -9` and power loss.
     fn write(&self, batch: &Batch) -> Result<(), StoreError>;

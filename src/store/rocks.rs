@@ -318,7 +318,8 @@ impl Store for RocksStore {
         self.db.write_opt(writes, &self.synced.0).map_err(|error| self.refuse(of_rocksdb(error)))?;
         self.folder.check_writable().map_err(|error| self.refuse(StoreError::Failed(error.to_string())))?;
         self.full.store(false, Ordering::Release);
-        self.acknowledged.store(self.db.latest_sequence_number(), Ordering::Release);
+        // It may include a write of another thread, which is synced too: RocksDB counts a write after its sync.
+        self.acknowledged.fetch_max(self.db.latest_sequence_number(), Ordering::AcqRel);
         Ok(())
     }
 

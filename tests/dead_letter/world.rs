@@ -17,7 +17,7 @@ use gridhook::{
         staging::StagingRules,
     },
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp},
-    journal::{self, BacklogLimits, Journal, MetaChange, WriterThread},
+    journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
     policy::record::{DeadLetterRecord, RecordChange},
     store::{
         Store,
@@ -43,7 +43,7 @@ pub(super) struct World {
     pub(super) dead_letters: DeadLetters,
     pub(super) hand: ManualClock,
     pub(super) clock: Clock,
-    writer: WriterThread,
+    writer: WriterThreads,
 }
 
 impl World {
@@ -80,7 +80,12 @@ impl World {
     ) -> Self {
         let (clock, hand) = Clock::manual(now);
         let limits = BacklogLimits { retention: Duration::from_secs(3600), ..BacklogLimits::default() };
-        let options = journal::JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+        let options = journal::JournalOptions {
+            outcome_wait: Duration::ZERO,
+            group_bytes: 1 << 20,
+            shards: journal::Shards::default(),
+            limits,
+        };
         let (journal, writer) = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
             .expect("a store that is whole");
         let dead_letters = DeadLetters::new(journal.clone(), clock.clone(), sink, notifier(journal.clone()), OPTIONS);

@@ -6,8 +6,8 @@ use gridhook::{
     clock::Clock,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange, PendingResult,
-        WriterThread,
+        BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards,
+        WriterThreads,
     },
     policy::record::{Cursor, LaneCursor, RecordChange},
     store::{
@@ -28,7 +28,7 @@ const BOUND: u64 = 10_500;
 
 struct Fixture {
     journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -36,7 +36,8 @@ impl Fixture {
     fn start(store: &Arc<dyn Store>, when_full: BacklogFullPolicy) -> Self {
         let limits =
             BacklogLimits { backlog: Some(BacklogBound { bytes: BOUND, when_full }), ..BacklogLimits::default() };
-        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+        let options =
+            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
         let (clock, _) = Clock::manual(Timestamp(1_000_000_000));
         let (journal, writer) =
             Journal::start(Arc::clone(store), clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
@@ -54,7 +55,7 @@ impl Fixture {
         self.wait(self.journal.change(founded)).expect("founded");
     }
 
-    fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
+    fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes};
 use gridhook::{
     clock::{Clock, ManualClock},
     event::{EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
-    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, WriterThread},
+    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards, WriterThreads},
     store::{
         Family, Store,
         chunk::{Chunk, ChunkBuilder, SealedChunk, WriterStamp},
@@ -28,7 +28,7 @@ const MICRO: Duration = Duration::from_micros(1);
 
 struct Fixture {
     journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     hand: ManualClock,
     clock: Clock,
     runtime: tokio::runtime::Runtime,
@@ -38,7 +38,8 @@ impl Fixture {
     fn at(store: Arc<dyn Store>, now: Timestamp) -> Self {
         let (clock, hand) = Clock::manual(now);
         let limits = BacklogLimits::default();
-        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+        let options =
+            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
         let (journal, writer) =
             Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

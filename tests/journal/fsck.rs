@@ -9,7 +9,7 @@ use gridhook::{
     dead_letter::DeadLetterTotals,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogLimits, DeadKey, DeadLetterWrite, Journal, JournalOptions, MetaChange, PendingResult, WriterThread,
+        BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads,
     },
     policy::{
         outcome::{Failure, Reason},
@@ -41,7 +41,7 @@ const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
 /// A journal on a store in memory, with a virtual clock.
 struct Fixture {
     journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     hand: ManualClock,
     runtime: tokio::runtime::Runtime,
 }
@@ -49,15 +49,19 @@ struct Fixture {
 impl Fixture {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(START);
-        let options =
-            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+        let options = JournalOptions {
+            outcome_wait: Duration::ZERO,
+            group_bytes: 1 << 20,
+            shards: Shards::default(),
+            limits: BacklogLimits::default(),
+        };
         let started = Journal::start(Arc::new(store.clone()), clock, options, Box::new(|_, _| {}), Box::new(|_| {}));
         let (journal, writer) = started.expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         Self { journal, writer, hand, runtime }
     }
 
-    fn wait<T>(&self, promise: PendingResult<T>) -> T {
+    fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> T {
         self.runtime.block_on(promise).expect("there is room")
     }
 

@@ -7,7 +7,7 @@ use gridhook::{
     cli::fsck::accounts,
     clock::Clock,
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
-    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, WriterThread},
+    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
     policy::record::{Cursor, LaneCursor, RecordChange},
     repair::fsck,
     store::{
@@ -28,7 +28,7 @@ const BLOCK: u64 = 4096;
 
 struct Fixture {
     journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     hand: gridhook::clock::ManualClock,
     runtime: tokio::runtime::Runtime,
 }
@@ -36,8 +36,12 @@ struct Fixture {
 impl Fixture {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
-        let options =
-            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+        let options = JournalOptions {
+            outcome_wait: Duration::ZERO,
+            group_bytes: 1 << 20,
+            shards: Shards::default(),
+            limits: BacklogLimits::default(),
+        };
         let store: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =
             Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use gridhook::{
     clock::Clock,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{BacklogLimits, Journal, JournalOptions, MetaChange},
+    journal::{BacklogLimits, Journal, JournalOptions, MetaChange, Shards},
     policy::{
         outcome::{Failure, Outcome},
         record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange},
@@ -72,7 +72,7 @@ proptest! {
     #[test]
     fn every_line_is_found_by_each_of_its_events_and_by_its_time(lines in vec(line(), 1..30), seqs in vec(1..8 * BLOCK, 40)) {
         let store = MemoryStore::new();
-        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits: BacklogLimits::default() };
         let (clock, _) = Clock::manual(Timestamp(1_000));
         let shared: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =

@@ -20,6 +20,7 @@ mod records;
 mod repository;
 mod rocks;
 mod sabotage;
+mod shards;
 mod tables;
 mod trims;
 mod watermark;

@@ -6,7 +6,7 @@ use bytes::BufMut;
 use gridhook::{
     clock::Clock,
     event::{EventRanges, PartitionId, Schema, Seq, Timestamp},
-    journal::{BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition},
+    journal::{BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition, Shards},
     store::{
         Batch, Family, Store,
         chunk::{ChunkBuilder, LogTail, WriterStamp},
@@ -91,8 +91,12 @@ fn naive(chunks: &[Lies], floor: Seq, end: LogEnd, is_passed: impl Fn(&Lies) -> 
 fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64) {
     let (lie, end) = lay(&*store, chunks, floor);
     let floor = Seq(floor).min(end.next);
-    let options =
-        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+    let options = JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1 << 20,
+        shards: Shards::default(),
+        limits: BacklogLimits::default(),
+    };
     let (clock, _) = Clock::manual(Timestamp(1));
     let (journal, writer) =
         Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("a sound store");

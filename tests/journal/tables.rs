@@ -11,7 +11,7 @@ use std::{
 use gridhook::{
     clock::Clock,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{BacklogLimits, Journal, JournalOptions, MetaChange},
+    journal::{BacklogLimits, Journal, JournalOptions, MetaChange, Shards},
     policy::{
         outcome::Failure,
         record::{DueKey, PendingDelivery},
@@ -35,7 +35,12 @@ fn small() -> RocksOptions {
 }
 
 fn options() -> JournalOptions {
-    JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() }
+    JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1 << 20,
+        shards: Shards::default(),
+        limits: BacklogLimits::default(),
+    }
 }
 
 /// A store whose log is in new and compacted tables, with events of all partitions; and the first sequence and count of
@@ -79,7 +84,7 @@ fn flip(table: &Path, at: usize) {
     fs::write(table, bytes).expect("written");
 }
 
-fn start(store: &Arc<RocksStore>) -> Result<(Journal, gridhook::journal::WriterThread), gridhook::journal::Error> {
+fn start(store: &Arc<RocksStore>) -> Result<(Journal, gridhook::journal::WriterThreads), gridhook::journal::Error> {
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
     let store: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
     Journal::start(store, clock, options(), Box::new(|_, _| {}), Box::new(|_| {}))
@@ -243,7 +248,7 @@ fn owed(seq: u64) -> PendingDelivery {
 }
 
 /// Twenty pending deliveries, of which these keys of `family` cannot be read.
-fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::WriterThread) {
+fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::WriterThreads) {
     let store = Arc::new(Rotten { store: crate::support::memory_store::MemoryStore::new(), family, from, upto });
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
     let (journal, writer) =

@@ -17,7 +17,7 @@ use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, JournalState, MetaChange,
-        OpenedSubscription, PendingResult, PublishReceipt, SubscriptionOwner, WriterThread,
+        OpenedSubscription, PendingResult, PublishReceipt, Shards, SubscriptionOwner, WriterThreads,
     },
     policy::{
         outcome::{Failure, Reason},
@@ -47,7 +47,7 @@ pub(super) const DUE: Timestamp = Timestamp(2_000_000_000);
 /// A journal with its store, clock and listener.
 pub(super) struct Fixture {
     pub(super) journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     pub(super) hand: ManualClock,
     clock: Clock,
     runtime: tokio::runtime::Runtime,
@@ -59,7 +59,12 @@ pub(super) struct Fixture {
 impl Fixture {
     pub(super) fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
         let (clock, hand) = Clock::manual(START);
-        let options = JournalOptions { outcome_wait, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+        let options = JournalOptions {
+            outcome_wait,
+            group_bytes: 1 << 20,
+            shards: Shards::default(),
+            limits: BacklogLimits::default(),
+        };
         let (received, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let listener = {
             let received = Arc::clone(&received);
@@ -94,7 +99,7 @@ impl Fixture {
         self.wait(self.journal.change(founded)).expect("founded");
     }
 
-    pub(super) fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
+    pub(super) fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 
@@ -444,7 +449,8 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
 fn retained(store: Arc<dyn Store>) -> Fixture {
     let (clock, hand) = Clock::manual(START);
     let limits = BacklogLimits { retention: Duration::from_secs(60), ..BacklogLimits::default() };
-    let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+    let options =
+        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
     let started = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));
     let (journal, writer) = started.expect("sound");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -24,7 +24,7 @@ use gridhook::{
     event::{Lane, PartitionId, RequestId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, LogHold, LogPosition, MetaChange,
-        PendingResult, SubscriptionOwner, WriterThread,
+        Shards, SubscriptionOwner, WriterThreads,
     },
     policy::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
@@ -158,7 +158,7 @@ struct Scenario {
     filter: Filter,
     shelf: Arc<Shelf>,
     journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     clock: Clock,
     hand: ManualClock,
     runtime: tokio::runtime::Runtime,
@@ -209,9 +209,10 @@ fn offsets() -> Arc<Edition> {
     Arc::new(edition)
 }
 
-fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, WriterThread) {
+fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, WriterThreads) {
     let limits = BacklogLimits { retention, ..BacklogLimits::default() };
-    let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+    let options =
+        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
     Journal::start(Arc::clone(shelf) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
@@ -303,7 +304,7 @@ impl Scenario {
         }
     }
 
-    fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
+    fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 

@@ -90,6 +90,43 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
     server.assert_sound();
 }
 
+#[test]
+fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
+    let (mut server, sink) = (Server::start(&[("JOURNAL__SHARDS", "4")]), Sink::start());
+    let topics = ["one", "two", "three", "four", "five"];
+    let loads = topics.map(|topic| {
+        let key = server.topic(topic, "EventGridSchema");
+        server.subscribe(topic, "hook", &SubscriptionSpec::of(&sink.url(&format!("/{topic}"))).batch(BATCH));
+        let pause = Duration::from_millis(15);
+        let rate = Rate { topic: topic.to_owned(), key, publishers: 1, events_per_request: 5, pause };
+        Load::start(server.at(), &rate)
+    });
+    for kill in 0..many(4, 100) {
+        for (at, topic) in topics.iter().enumerate() {
+            let behavior = if (kill + at).is_multiple_of(2) { Behavior::Answer(200) } else { Behavior::Answer(503) };
+            sink.set(&format!("/{topic}"), behavior);
+        }
+        let before = loads.each_ref().map(Load::acknowledged);
+        wait_for("all publishers to be served", LONG, || {
+            loads.iter().zip(before).all(|(load, before)| load.acknowledged() > before + 20)
+        });
+        server.kill_9();
+        if kill % 3 == 0 {
+            server.assert_sound();
+        }
+        server.restart();
+        loads.iter().for_each(|load| load.turn_to(server.at()));
+    }
+    for (topic, load) in topics.iter().zip(loads) {
+        sink.set(&format!("/{topic}"), Behavior::Answer(200));
+        let acknowledged = load.stop();
+        wait_until_settled(&server, topic, "hook");
+        assert_arrived(&sink, &format!("/{topic}"), &acknowledged);
+    }
+    server.terminate();
+    server.assert_sound();
+}
+
 /// Whether an answer at that time may not have been durable at one of the kills.
 fn is_in_flight(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> bool {
     age(answered, kills) <= DURABLE

@@ -98,6 +98,7 @@ fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry
     let options = journal::JournalOptions {
         outcome_wait: Duration::ZERO,
         group_bytes: 1 << 20,
+        shards: journal::Shards::default(),
         limits: journal::BacklogLimits::default(),
     };
     let (journal, writer) = Journal::start(

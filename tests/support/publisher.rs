@@ -108,6 +108,7 @@ pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
     let options = journal::JournalOptions {
         outcome_wait: Duration::ZERO,
         group_bytes: 1024 * 1024,
+        shards: journal::Shards::default(),
         limits: journal::BacklogLimits::default(),
     };
     let store: Arc<dyn Store> = Arc::new(store.clone());

@@ -95,6 +95,28 @@ impl Registry {
         self.expiry.notified().await;
     }
 
+    /// Deletes what no record names: a crash interrupted a change of several shards. One shard writes a change at once.
+    pub(super) fn discard_unnamed(&mut self, subscriptions: Vec<SubscriptionKey>) {
+        if self.journal.shards().count() == 1 {
+            return;
+        }
+        let named = self.partitions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let partitions = self.journal.partitions().into_iter().filter(|partition| !named.contains_key(partition));
+        let (numbers, mut changes) = (self.numbers.get_mut(), Vec::new());
+        for subscription_key in subscriptions {
+            numbers.subscriptions = numbers.subscriptions.max(subscription_key.subscription.0);
+            changes.push(MetaChange::Unsubscribe(subscription_key));
+        }
+        for partition in partitions {
+            numbers.partitions = numbers.partitions.max(partition.0);
+            changes.push(MetaChange::DeletePartition(partition));
+        }
+        if !changes.is_empty() {
+            tracing::warn!(?changes, "completing a change that a crash interrupted");
+            self.journal.discard(changes);
+        }
+    }
+
     async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let mut numbers = self.numbers.lock().await;
         // Checked here because a topic without subscriptions makes no plan.
@@ -111,8 +133,9 @@ impl Registry {
             let next = NextNumbers { partitions: partition.0, ..*numbers };
             record.partitions = vec![partition];
             let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
-            self.journal.change(vec![MetaChange::CreatePartition(partition), put, next.put()]).await?;
+            // A number is assigned once, even if the change is refused: some of it may be written.
             *numbers = next;
+            self.journal.change(vec![MetaChange::CreatePartition(partition), put, next.put()]).await?;
             let topic = self.new_topic(record)?;
             self.insert(Arc::clone(&topic));
             return Ok(topic);
@@ -212,8 +235,8 @@ impl Registry {
         changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
         changes.extend(topic.withdraw(&key));
         changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
-        self.journal.change(changes).await?;
         *numbers = next;
+        self.journal.change(changes).await?;
         topic.set_proposal(None, &key);
         if let Some(first) = domain_topic {
             topic.set_domain_topic(first);

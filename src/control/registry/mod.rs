@@ -139,7 +139,7 @@ impl Registry {
             Some((name, value)) => parse(&name, &value)?,
             None => NextNumbers::default(),
         };
-        let registry = Self {
+        let mut registry = Self {
             journal: journal.clone(),
             rules,
             budget: Arc::new(RecentBudget::new(tail_bytes)),
@@ -173,6 +173,7 @@ impl Registry {
             let cursor = cursors.remove(&subscription_key).ok_or_else(|| unreadable("its cursor is missing"))?;
             topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
         }
+        registry.discard_unnamed(cursors.into_keys().collect());
         registry.recover_proposals()?;
         for topic in registry.topics() {
             let end = topic.log_end().unwrap_or(Seq::FIRST);

@@ -50,11 +50,11 @@ impl GroupWriter {
                 let entry = WriterEntry::Append { owner, changes, urgent, done };
                 if fenced { PendingAnswer::Refused(entry, Error::Fenced) } else { PendingAnswer::Done(entry) }
             }
-            WriterEntry::Meta { changes, reply } => {
+            WriterEntry::Meta { changes, completes, reply } => {
                 for change in &changes {
                     self.encode_meta(group, change, now);
                 }
-                PendingAnswer::Done(WriterEntry::Meta { changes, reply })
+                PendingAnswer::Done(WriterEntry::Meta { changes, completes, reply })
             }
             WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: write, reply } => {
                 encode_dead_letter_write(group, subscription_key, &write, self.is_there(group, subscription_key));
@@ -71,7 +71,7 @@ impl GroupWriter {
         group.answers.push(answer);
     }
 
-    /// Begins a new incarnation, which fences all earlier ones. Numbers are unique over all subscriptions, so an
+    /// Begins a new incarnation, which fences all earlier ones. Numbers are unique in the writer, so an
     /// incarnation of a deleted subscription is fenced too.
     fn begin_incarnation(&mut self, group: &mut CommitGroup, subscription_key: SubscriptionKey) -> Incarnation {
         self.last_incarnation = Incarnation(self.last_incarnation.0 + 1);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     event::{Lane, SubscriptionKey, Timestamp},
-    journal::{DeadKey, JournalState, reader::ended_jobs},
+    journal::{DeadKey, JournalState, reader::ended_jobs, shards::CONTROL},
     policy::record::{LedgerEntry, LedgerEvent},
     store::{Family, StoreError, keys, ledger},
 };
@@ -48,9 +48,12 @@ impl GroupWriter {
 
     fn run_periodic(&mut self, now: Timestamp) -> Result<(), StoreError> {
         self.last_housekeeping = now;
-        self.store.note_watermark()?;
-        if !self.clock.holds_expiry() {
-            self.store.expire_ids(now);
+        // Once for the store, whatever the number of its writers.
+        if self.number == CONTROL {
+            self.store.note_watermark()?;
+            if !self.clock.holds_expiry() {
+                self.store.expire_ids(now);
+            }
         }
         self.reap()
     }
@@ -76,12 +79,13 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Removes a part of the records of deleted subscriptions.
+    /// Removes a part of the records of its deleted subscriptions.
     fn reap(&mut self) -> Result<(), StoreError> {
         let mut subscription_keys = Vec::new();
-        let range = keys::reaps();
+        let (range, shards) = (keys::reaps(), self.options.shards);
         self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-            subscription_keys.extend(keys::parse_reap(key));
+            let found = keys::parse_reap(key);
+            subscription_keys.extend(found.filter(|found| shards.writer_of(found.partition) == self.number));
             if subscription_keys.len() < 16 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         for subscription_key in subscription_keys {

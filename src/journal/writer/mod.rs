@@ -1,4 +1,4 @@
-//! The writer's thread. It collects queued entries into groups, writes each group with one sync, and answers its
+//! A writer's thread. It collects queued entries into groups, writes each group with one sync, and answers its
 //! entries in order.
 //!
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
@@ -17,7 +17,10 @@ mod trim;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -57,28 +60,52 @@ const FULL_WAIT: Duration = Duration::from_millis(250);
 /// The maximum number of entries that share one sync.
 const GROUP_MAX: usize = 4096;
 
-#[expect(clippy::too_many_arguments, reason = "called once, by the handle that owns all of them")]
-pub(super) fn spawn(
+/// What the writers of all shards share.
+pub(super) struct WriterResources {
     store: Arc<dyn Store>,
     clock: Clock,
     options: JournalOptions,
-    listener: AppendListener,
-    fatal: FatalHandler,
+    listener: Arc<AppendListener>,
+    fatal: Arc<FatalHandler>,
+    damage: Damage,
+    /// The writers that run. The last one closes the store.
+    running: Arc<AtomicUsize>,
+}
+
+impl WriterResources {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        options: JournalOptions,
+        (listener, fatal): (AppendListener, FatalHandler),
+        damage: Damage,
+    ) -> Self {
+        let running = Arc::new(AtomicUsize::new(options.shards.writers()));
+        Self { store, clock, options, listener: Arc::new(listener), fatal: Arc::new(fatal), damage, running }
+    }
+}
+
+/// Starts the writer with this number.
+pub(super) fn spawn(
+    resources: &WriterResources,
+    number: usize,
     PartitionLogs { partitions, lows }: PartitionLogs,
     entries: EntryReceiver,
-    (status, damage): (Arc<WriterStatus>, Damage),
+    status: Arc<WriterStatus>,
 ) -> std::thread::JoinHandle<()> {
-    let last_housekeeping = clock.now();
-    let mut trims = TrimSchedule::start(Arc::clone(&store));
+    let last_housekeeping = resources.clock.now();
+    let mut trims = TrimSchedule::start(Arc::clone(&resources.store));
     for id in partitions.keys() {
         trims.arm(*id, last_housekeeping);
     }
     let writer = GroupWriter {
+        number,
         trims,
-        store,
-        clock,
-        options,
-        listener,
+        store: Arc::clone(&resources.store),
+        clock: resources.clock.clone(),
+        options: resources.options,
+        listener: Arc::clone(&resources.listener),
+        running: Arc::clone(&resources.running),
         partitions,
         lows,
         ids: OpenBlocks::default(),
@@ -86,12 +113,13 @@ pub(super) fn spawn(
         entries,
         expects_outcomes: false,
         status,
-        damage,
+        damage: resources.damage.clone(),
         incarnations: HashMap::new(),
         last_incarnation: Incarnation(0),
         parked: Vec::new(),
         last_housekeeping,
     };
+    let fatal = Arc::clone(&resources.fatal);
     let run = move || {
         let status = Arc::clone(&writer.status);
         let _closed = ThreadGuard(status);
@@ -120,10 +148,13 @@ impl Drop for ThreadGuard {
 }
 
 struct GroupWriter {
+    /// Its number among the writers.
+    number: usize,
     store: Arc<dyn Store>,
     clock: Clock,
     options: JournalOptions,
-    listener: AppendListener,
+    listener: Arc<AppendListener>,
+    running: Arc<AtomicUsize>,
     partitions: HashMap<PartitionId, PartitionState>,
     lows: HashMap<PartitionId, LowWatermarks>,
     ids: OpenBlocks,
@@ -180,7 +211,8 @@ impl GroupWriter {
             }
             if close {
                 // Parked entries still wait for space. They are repeated after the restart.
-                return self.store.close();
+                let is_last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
+                return if is_last { self.store.close() } else { Ok(()) };
             }
             self.housekeep()?;
         }
@@ -360,7 +392,9 @@ impl GroupWriter {
         for answer in group.answers {
             match answer {
                 PendingAnswer::Published(entry, _) => reply_published(entry, Err(Error::Full)),
-                PendingAnswer::Done(entry @ WriterEntry::Meta { .. }) => reply(entry, Err(Error::Full)),
+                PendingAnswer::Done(entry @ WriterEntry::Meta { completes: false, .. }) => {
+                    reply(entry, Err(Error::Full))
+                }
                 PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => self.parked.push(entry),
                 PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
             }

@@ -10,8 +10,8 @@ use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, RequestId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogLimits, Error, Journal, JournalOptions, LogPosition, MetaChange, PendingResult, SubscriptionOwner,
-        WriterThread,
+        BacklogLimits, Error, Journal, JournalOptions, LogPosition, MetaChange, Shards, SubscriptionOwner,
+        WriterThreads,
     },
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
@@ -51,7 +51,7 @@ pub(super) struct World {
     filter: Filter,
     memory: MemoryStore,
     journal: Journal,
-    writer: WriterThread,
+    writer: WriterThreads,
     clock: Clock,
     hand: ManualClock,
     runtime: tokio::runtime::Runtime,
@@ -75,9 +75,10 @@ pub(super) struct World {
     pub(super) words: BTreeMap<&'static str, u32>,
 }
 
-fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThread) {
+fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThreads) {
     let limits = BacklogLimits { retention: Duration::ZERO, ..BacklogLimits::default() };
-    let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+    let options =
+        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
     Journal::start(Arc::new(memory.clone()) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
@@ -148,7 +149,7 @@ impl World {
         self.saboteur.deeds()
     }
 
-    fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
+    fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 

@@ -1,0 +1,182 @@
+//! Shards: each has a writer of its own, and a part of the partitions.
+//!
+//! All shards are in one store: a record's key begins with its partition, so the partition says which writer changes it,
+//! nothing about shards is stored, and fsck, backups and the watermark know of none. RocksDB syncs writes of several
+//! threads together. The records of the control plane have a writer too. With one shard that is the shard's, so a
+//! change of both is one batch.
+
+use std::collections::BTreeMap;
+
+use super::{Error, Journal, MetaChange, PendingResult, WriterEntry, partition_state::PartitionLogs};
+use crate::{
+    event::PartitionId,
+    store::keys::{MetaKind, parse_redrive_name},
+};
+
+/// The writer of the control plane's records.
+pub(super) const CONTROL: usize = 0;
+
+/// The number of shards, and which partition is in which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shards(u16);
+
+/// Changes by the number of their writer.
+type ByWriter = BTreeMap<usize, Vec<MetaChange>>;
+
+/// The steps of a change. Each step is durable before the next one begins.
+#[derive(Debug, Default)]
+struct ChangeSteps {
+    /// What the records of the control plane will name.
+    created: ByWriter,
+    /// Records of the control plane; everything, if there is one shard.
+    control: Option<Vec<MetaChange>>,
+    /// What no record names any more.
+    deleted: ByWriter,
+}
+
+impl Default for Shards {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Shards {
+    /// This many shards, at least one.
+    pub fn new(count: u16) -> Self {
+        Self(count.max(1))
+    }
+
+    /// Their number.
+    pub fn count(self) -> u16 {
+        self.0
+    }
+
+    /// The shard of a partition, from 0. Partitions are numbered in the order of their creation, so that each shard has
+    /// as many as any other, and consecutive ones are in different shards.
+    pub fn of(self, partition: PartitionId) -> u16 {
+        // The remainder is less than the number of shards.
+        (partition.0 % u32::from(self.count())) as u16
+    }
+
+    /// The number of writers.
+    pub(super) fn writers(self) -> usize {
+        if self.count() == 1 { 1 } else { 1 + usize::from(self.count()) }
+    }
+
+    /// The writer of a partition.
+    pub(super) fn writer_of(self, partition: PartitionId) -> usize {
+        if self.count() == 1 { CONTROL } else { 1 + usize::from(self.of(partition)) }
+    }
+
+    /// The state of the logs of each writer.
+    pub(super) fn split(self, logs: PartitionLogs) -> Vec<PartitionLogs> {
+        let mut split: Vec<PartitionLogs> = (0..self.writers()).map(|_| PartitionLogs::default()).collect();
+        for (id, partition) in logs.partitions {
+            split[self.writer_of(id)].partitions.insert(id, partition);
+        }
+        for (id, lows) in logs.lows {
+            split[self.writer_of(id)].lows.insert(id, lows);
+        }
+        split
+    }
+
+    /// The steps of a change.
+    fn steps(self, changes: Vec<MetaChange>) -> ChangeSteps {
+        if self.count() == 1 {
+            return ChangeSteps { control: Some(changes), ..ChangeSteps::default() };
+        }
+        let mut steps = ChangeSteps::default();
+        let mut control = Vec::new();
+        let is_empty = changes.is_empty();
+        for change in changes {
+            let (by_writer, partition) = match &change {
+                MetaChange::CreatePartition(id) => (&mut steps.created, *id),
+                MetaChange::Subscribe(subscription_key, _) => (&mut steps.created, subscription_key.partition),
+                MetaChange::Unsubscribe(subscription_key) => (&mut steps.deleted, subscription_key.partition),
+                MetaChange::DeletePartition(id) => (&mut steps.deleted, *id),
+                MetaChange::Put(kind, name, _) | MetaChange::Delete(kind, name) => match redrive(*kind, name) {
+                    Some(partition) => (&mut steps.created, partition),
+                    None => {
+                        control.push(change);
+                        continue;
+                    }
+                },
+            };
+            by_writer.entry(self.writer_of(partition)).or_default().push(change);
+        }
+        // A change of nothing waits for what was queued before.
+        steps.control = (is_empty || !control.is_empty()).then_some(control);
+        steps
+    }
+}
+
+impl Journal {
+    /// Writes changes of the control plane. Changes of one shard are written together. If there are more shards, what is
+    /// created in them is durable before the records that name it, and deleted after them: a crash in between leaves
+    /// partitions and subscriptions that no record names, and [`Journal::discard`] deletes them at the next start.
+    pub fn change(&self, changes: Vec<MetaChange>) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let ChangeSteps { created, control, deleted } = self.0.shards.steps(changes);
+        let undone = undo(&created);
+        let is_first = created.is_empty();
+        let created: Vec<_> = created.into_iter().map(|(writer, changes)| self.write_meta(writer, changes)).collect();
+        // What waits for nothing is in the queue when this returns.
+        let (begun, control) = match control {
+            Some(control) if is_first => (Some(self.write_meta(CONTROL, control)), None),
+            control => (None, control),
+        };
+        let journal = self.clone();
+        async move {
+            let written = async {
+                for created in futures_util::future::join_all(created).await {
+                    created?;
+                }
+                match (begun, control) {
+                    (Some(begun), _) => begun.await,
+                    (None, Some(control)) => journal.write_meta(CONTROL, control).await,
+                    (None, None) => Ok(()),
+                }
+            };
+            let written = written.await;
+            for (writer, changes) in if written.is_ok() { deleted } else { undone } {
+                journal.complete(writer, changes);
+            }
+            written
+        }
+    }
+
+    /// Deletes partitions and subscriptions that no record of the control plane names.
+    pub fn discard(&self, changes: Vec<MetaChange>) {
+        for (writer, changes) in self.0.shards.steps(changes).deleted {
+            self.complete(writer, changes);
+        }
+    }
+
+    fn write_meta(&self, writer: usize, changes: Vec<MetaChange>) -> PendingResult<()> {
+        let (reply, result) = PendingResult::new();
+        self.0.writers[writer].queue.send(WriterEntry::Meta { changes, completes: false, reply });
+        result
+    }
+
+    fn complete(&self, writer: usize, changes: Vec<MetaChange>) {
+        let (reply, _result) = PendingResult::new();
+        self.0.writers[writer].queue.send(WriterEntry::Meta { changes, completes: true, reply });
+    }
+}
+
+/// The partition of a redrive's record: its subscription's actor changes the record too.
+fn redrive(kind: MetaKind, name: &str) -> Option<PartitionId> {
+    let (subscription_key, _) = parse_redrive_name(name).filter(|_| kind == MetaKind::Redrive)?;
+    Some(subscription_key.partition)
+}
+
+/// The changes that delete what `created` creates.
+fn undo(created: &ByWriter) -> ByWriter {
+    let undo = |change: &MetaChange| match change {
+        MetaChange::CreatePartition(id) => Some(MetaChange::DeletePartition(*id)),
+        MetaChange::Subscribe(subscription_key, _) => Some(MetaChange::Unsubscribe(*subscription_key)),
+        MetaChange::Put(..) | MetaChange::Delete(..) | MetaChange::Unsubscribe(_) | MetaChange::DeletePartition(_) => {
+            None
+        }
+    };
+    created.iter().map(|(writer, changes)| (*writer, changes.iter().filter_map(undo).collect())).collect()
+}
