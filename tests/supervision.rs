@@ -47,11 +47,11 @@ async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
     let begun = Rc::new(Cell::new(0));
     for _ in 0..64 {
         let lifeline = Lifeline::new();
-        let held = lifeline.held();
+        let watch = lifeline.watch();
         drop(lifeline);
         let factory =
             IdleFactory { history: SupervisionHistory::default(), clock: Clock::system(), begun: Rc::clone(&begun) };
-        supervise(factory, held).await;
+        supervise(factory, watch).await;
     }
     assert_eq!(begun.get(), 0);
 }

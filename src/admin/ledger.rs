@@ -1,8 +1,9 @@
 //! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step, outcome or reason.
 
-use std::{fmt::Write as _, num::ParseIntError, str::FromStr, time::Duration};
+use std::{str::FromStr, time::Duration};
 
 use actix_web::HttpResponse;
+use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::{
     AdminError, Control,
@@ -28,12 +29,10 @@ const DEFAULT_RANGE: Duration = Duration::from_secs(3600);
 struct LedgerToken(Vec<u8>);
 
 impl FromStr for LedgerToken {
-    type Err = ParseIntError;
+    type Err = DecodeError;
 
-    fn from_str(text: &str) -> Result<Self, ParseIntError> {
-        let digits: Vec<char> = text.chars().collect();
-        let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16);
-        digits.chunks(2).map(byte).collect::<Result<_, _>>().map(Self)
+    fn from_str(text: &str) -> Result<Self, DecodeError> {
+        HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map(Self)
     }
 }
 
@@ -60,13 +59,7 @@ pub(super) async fn ledger(
         to: to.to_string(),
         oldest: oldest.map(|oldest| oldest.to_string()),
         lines: lines.iter().map(|line| LineView::new(line, context)).collect(),
-        r#continue: next.map(|key| {
-            key.iter().fold(String::new(), |mut text, byte| {
-                // Writing to a string does not fail.
-                write!(text, "{byte:02x}").ok();
-                text
-            })
-        }),
+        r#continue: next.map(|key| HEXLOWER.encode(&key)),
     }))
 }
 

@@ -116,17 +116,23 @@ pub struct Control {
     editions: Editions,
     public_url: String,
     redrives: Option<Redrives>,
-    backups: Option<Arc<Backups>>,
-    failed_auth: Arc<FailedAuthLimiter>,
-    operators: Option<TokenIssuer>,
-    exposition: Exposition,
+    /// Check and backup of the store.
+    pub(crate) backups: Option<Arc<Backups>>,
+    /// The limiter of failed authentication; other endpoints may share it.
+    pub(crate) failed_auth: Arc<FailedAuthLimiter>,
+    /// The issuer whose access tokens are accepted.
+    pub(crate) operators: Option<TokenIssuer>,
+    /// The metrics of the server.
+    pub(crate) exposition: Exposition,
     queue: FaultInjector,
     samples: top::RateSamples,
     topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
-    audit: Option<AuditTrail>,
+    /// The record of what operators do.
+    pub(crate) audit: Option<AuditTrail>,
     history: history::Recorder,
-    edition_tables: EditionTables,
+    /// The editions as tables.
+    pub(crate) edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
     turns: [Arc<Mutex<()>>; LOCKS],
 }
@@ -166,30 +172,6 @@ impl Control {
         Self { redrives: Some(redrives), ..self }
     }
 
-    /// Adds check and backup of the store.
-    #[must_use]
-    pub fn with_backups(self, backups: Arc<Backups>) -> Self {
-        Self { backups: Some(backups), ..self }
-    }
-
-    /// Shares the limiter of failed authentication with other endpoints.
-    #[must_use]
-    pub fn guarded_by(self, failed_auth: Arc<FailedAuthLimiter>) -> Self {
-        Self { failed_auth, ..self }
-    }
-
-    /// Accepts access tokens of an issuer.
-    #[must_use]
-    pub fn operated_by(self, operators: Option<TokenIssuer>) -> Self {
-        Self { operators, ..self }
-    }
-
-    /// Adds the metrics of the server.
-    #[must_use]
-    pub fn with_metrics(self, exposition: Exposition) -> Self {
-        Self { exposition, ..self }
-    }
-
     /// Adds the targets of fault injection and supervision other than topics.
     #[must_use]
     pub fn with_tools(self, tools: ChaosTargets) -> Self {
@@ -202,21 +184,9 @@ impl Control {
         Self { sessions: enabled.then(Sessions::default), ..self }
     }
 
-    /// Adds the editions as tables.
-    #[must_use]
-    pub fn with_editions(self, edition_tables: EditionTables) -> Self {
-        Self { edition_tables, ..self }
-    }
-
     /// Sets the settings in force that differ from the defaults, which `GET /server` shows.
     pub fn show_settings(&self, settings: Vec<SettingView>) {
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
-    }
-
-    /// Records what operators do.
-    #[must_use]
-    pub fn audited_by(self, trail: AuditTrail) -> Self {
-        Self { audit: Some(trail), ..self }
     }
 
     /// Sets the access to `/metrics`.

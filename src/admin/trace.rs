@@ -96,7 +96,7 @@ impl TransformedView {
     /// [`None`] if the transformation leaves the body as it is.
     fn new(transformed: &Transformed) -> Option<Self> {
         let body = transformed.body.as_ref()?;
-        let sha256 = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = format!("{:x}", Sha256::digest(body));
         let excerpt = String::from_utf8_lossy(body).chars().take(EXCERPT_CHARS).collect();
         Some(Self { bytes: body.len() as u64, sha256, excerpt, path_suffix: transformed.path_suffix.clone() })
     }

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    client::{self, ClientArgs, ClientError, ResourceName, ServerArgs, ServerClient, segment},
+    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs, segment},
     format::{number, optional, text},
-    output::{OutputArgs, TextTable, read},
+    output::{TextTable, read},
     print, prompt,
     time::past,
 };
@@ -43,19 +43,6 @@ enum DeadLettersCommand {
     Redrive(RedriveArgs),
     /// Delete dead letters permanently
     Purge(PurgeArgs),
-}
-
-/// The event subscription.
-#[derive(Debug, Args)]
-struct SubscriptionArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: ResourceName,
-    /// Name of the event subscription
-    subscription: String,
-    #[command(flatten)]
-    control: ServerArgs,
-    #[command(flatten)]
-    printed: OutputArgs,
 }
 
 /// The filter for dead letters.
@@ -231,7 +218,7 @@ impl RedriveArgs {
     async fn run(self) -> Result<String, ClientError> {
         let Self { target, selection, rate, keep } = self;
         selection.check()?;
-        let (session, path) = (target.control.session()?, target.path("/redrive"));
+        let (session, path) = (target.client.control.session()?, target.dead_letters("/redrive"));
         let SelectionArgs { which, all, dry_run, .. } = &selection;
         let (filter, keys) = (which.body(), selection.keys());
         let body = RedriveBody { filter, keys, all: *all, dry_run: *dry_run, after: None, rate, keep };
@@ -240,7 +227,7 @@ impl RedriveArgs {
             return Ok(target.format_result(&done, "would be sent again"));
         }
         let begun: Value = session.post(&path, &body).await?;
-        target.printed.response(&begun, |RedriveStartedView { job }| format!("redrive {job} started"))
+        target.client.printed.response(&begun, |RedriveStartedView { job }| format!("redrive {job} started"))
     }
 }
 
@@ -251,18 +238,19 @@ impl DeadLetters {
             DeadLettersCommand::List(list) => list.run().await,
             DeadLettersCommand::Newest(newest) => newest.run().await,
             DeadLettersCommand::Show(ShowArgs { target, key }) => {
-                let view: Value = target.control.session()?.get(&target.path(&format!("/{}", segment(&key)))).await?;
+                let view: Value =
+                    target.client.control.session()?.get(&target.dead_letters(&format!("/{}", segment(&key)))).await?;
                 Ok(print::json(&view))
             }
             DeadLettersCommand::Redrive(redrive) => redrive.run().await,
             DeadLettersCommand::Purge(PurgeArgs { target, selection, yes }) => {
                 selection.check()?;
-                let session = target.control.session()?;
-                let path = target.path("/purge");
+                let session = target.client.control.session()?;
+                let path = target.dead_letters("/purge");
                 if selection.all && !selection.dry_run {
                     let dry = |after| PurgeBody { all: true, dry_run: true, after, ..PurgeBody::default() };
                     let count = number(in_parts(&session, &path, dry).await?.dead_letters);
-                    let of = format!("{} of {}", target.subscription, client::short(&target.topic.path("")));
+                    let of = target.name();
                     prompt::confirm(&format!("Purge all {count} dead letters of {of}?"), yes)?;
                 }
                 let SelectionArgs { which, all, dry_run, .. } = &selection;
@@ -277,12 +265,12 @@ impl DeadLetters {
 }
 
 impl SubscriptionArgs {
-    fn path(&self, rest: &str) -> String {
-        self.topic.subscription(&self.subscription, &format!("/deadLetters{rest}"))
+    fn dead_letters(&self, rest: &str) -> String {
+        self.path(&format!("/deadLetters{rest}"))
     }
 
     fn format_result(&self, done: &PurgedView, result: &str) -> String {
-        self.printed.format(done, |PurgedView { dead_letters, problems, .. }| {
+        self.client.printed.format(done, |PurgedView { dead_letters, problems, .. }| {
             let first = format!("{dead_letters} dead letters {result}");
             std::iter::once(first).chain(problems.iter().map(format_problem)).collect::<Vec<_>>().join("\n")
         })
@@ -292,7 +280,7 @@ impl SubscriptionArgs {
 impl ListArgs {
     async fn run(self) -> Result<String, ClientError> {
         let Self { target, which, limit } = self;
-        let session = target.control.session()?;
+        let session = target.client.control.session()?;
         let mut all = ListedDeadLetters { value: Vec::new(), problems: Vec::new(), complete: false };
         let mut token: Option<String> = None;
         while !all.complete && all.value.len() < limit {
@@ -302,13 +290,13 @@ impl ListArgs {
             if let Some(token) = &token {
                 query.append_pair("$skipToken", token);
             }
-            let page: PageView = session.get(&target.path(&format!("?{}", query.finish()))).await?;
+            let page: PageView = session.get(&target.dead_letters(&format!("?{}", query.finish()))).await?;
             all.value.extend(page.value);
             all.problems.extend(page.problems);
             token = page.next_link.as_deref().and_then(skip_token);
             all.complete = token.is_none();
         }
-        Ok(target.printed.format(&all, table))
+        Ok(target.client.printed.format(&all, table))
     }
 }
 

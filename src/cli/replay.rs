@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    client::{self, ClientArgs, ClientError, ResourceName, ServerClient},
+    client::{self, ClientArgs, ClientError, ServerClient, SubscriptionArgs},
     format::optional,
     output::{TextTable, read},
     print,
@@ -84,16 +84,6 @@ enum ReplayCommand {
 }
 
 #[derive(Debug, Args)]
-struct SubscriptionArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: ResourceName,
-    /// Name of the event subscription
-    subscription: String,
-    #[command(flatten)]
-    client: ClientArgs,
-}
-
-#[derive(Debug, Args)]
 struct JobArgs {
     #[command(flatten)]
     target: SubscriptionArgs,
@@ -114,7 +104,7 @@ impl Replay {
             ReplayCommand::Start { target, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
                 let body = ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
                 let session = target.client.control.session()?;
-                let answer: Value = session.post(&target.path(""), &body).await?;
+                let answer: Value = session.post(&target.replays(""), &body).await?;
                 match (dry_run, watch) {
                     (true, _) => target.client.print(&answer, counted),
                     (false, true) => target.watch(&session, read::<JobView>(&answer)?.id).await,
@@ -122,7 +112,7 @@ impl Replay {
                 }
             }
             ReplayCommand::List { target } => {
-                let answer: Value = target.client.control.session()?.get(&target.path("")).await?;
+                let answer: Value = target.client.control.session()?.get(&target.replays("")).await?;
                 target.client.print(&answer, |page: &Page<JobView>| jobs(&page.value))
             }
             ReplayCommand::Running { client } => {
@@ -144,7 +134,7 @@ impl Replay {
                 if watch {
                     return target.watch(&session, id).await;
                 }
-                let answer: Value = session.get(&target.path(&format!("/{}", client::segment(&id)))).await?;
+                let answer: Value = session.get(&target.replays(&format!("/{}", client::segment(&id)))).await?;
                 target.client.print(&answer, format_job)
             }
             ReplayCommand::Pause(job) => job.run_action("pause").await,
@@ -157,20 +147,20 @@ impl Replay {
 impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
-        let path = target.path(&format!("/{}/{action}", client::segment(&id)));
+        let path = target.replays(&format!("/{}/{action}", client::segment(&id)));
         let answer: Value = target.client.control.session()?.post(&path, &json!({})).await?;
         target.client.print(&answer, format_job)
     }
 }
 
 impl SubscriptionArgs {
-    fn path(&self, rest: &str) -> String {
-        self.topic.subscription(&self.subscription, &format!("/replays{rest}"))
+    fn replays(&self, rest: &str) -> String {
+        self.path(&format!("/replays{rest}"))
     }
 
     /// Shows a progress line until the replay has ended, then the replay.
     async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
-        let path = self.path(&format!("/{}", client::segment(&id)));
+        let path = self.replays(&format!("/{}", client::segment(&id)));
         loop {
             let answer: Value = session.get(&path).await?;
             let job: JobView = read(&answer)?;

@@ -338,7 +338,7 @@ impl Redrives {
         page: &mut RedrivePage,
     ) -> Result<Vec<FoundDeadLetter>, BrowseError> {
         let now = self.clock.now();
-        let held = self.journal.reads().last_held(location.subscription_key.partition).await?;
+        let held = self.journal.reads().last_carried(location.subscription_key.partition).await?;
         let mut next = self.separate_seqs(held, found.len() as u64, now);
         let mut taken = Vec::with_capacity(found.len());
         for found in found {

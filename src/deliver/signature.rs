@@ -15,6 +15,7 @@
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use data_encoding::HEXLOWER;
 use ring::{
     digest, hmac,
     signature::{Ed25519KeyPair, KeyPair as _},
@@ -123,8 +124,6 @@ pub(super) fn message_id(events: &[Event], salt: &[&str]) -> String {
         context.update(&(id.len() as u64).to_be_bytes());
         context.update(id.as_bytes());
     }
-    let hash = context.finish();
     // 128 bits make collisions negligible.
-    let start = hash.as_ref().iter().take(16);
-    start.fold("msg_".to_owned(), |id, byte| format!("{id}{byte:02x}"))
+    format!("msg_{}", HEXLOWER.encode(&context.finish().as_ref()[..16]))
 }

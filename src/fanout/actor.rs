@@ -243,7 +243,12 @@ impl TopicActor {
             child.history.note_orphaned(ended_at);
         }
         let lifeline = Lifeline::new();
-        actor_factory::supervise_subscription(Arc::clone(child), Arc::clone(&self.topic), &self.hosts, lifeline.held());
+        actor_factory::supervise_subscription(
+            Arc::clone(child),
+            Arc::clone(&self.topic),
+            &self.hosts,
+            lifeline.watch(),
+        );
         self.children.insert(child.number(), lifeline);
     }
 }

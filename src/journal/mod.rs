@@ -14,7 +14,7 @@
 //! - The writer alone assigns sequences and append times. Neither decreases within a partition.
 //! - Reads run on threads of their own, in bounded slices (`reader`). Nothing here blocks an actor's thread, except
 //!   methods that say so.
-//! - A partition's floor moves only after every event below it that is still needed is copied to `held`
+//! - A partition's floor moves only after every event below it that is still needed is copied to the family `carried`
 //!   (`partition_state`).
 //!
 //! Not here: which changes a subscription makes. `policy` decides that.

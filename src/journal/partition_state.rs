@@ -3,7 +3,7 @@
 //! No reader sees the log below its partition's floor. Only the writer moves a floor: at most to the smallest durable
 //! low watermark, and not past what retention keeps. A lookup on another thread finds out how far (`plan`). The steps
 //! of a move, in order: events below the new floor that a pending delivery or a dead letter still needs are copied to
-//! `held`; the new floor is synced in the same batch; then the store may free the space. A crash between two steps
+//! `carried`; the new floor is synced in the same batch; then the store may free the space. A crash between two steps
 //! leaves the log longer than necessary, never too short.
 
 use std::{
@@ -205,7 +205,7 @@ pub(super) struct TrimLookup {
 pub(super) struct TrimPlan {
     /// The new floor.
     pub(super) target: Seq,
-    /// The events below `target` that a pending delivery or a dead letter needs, encoded for `held`.
+    /// The events below `target` that a pending delivery or a dead letter needs, encoded for `carried`.
     pub(super) carried: BTreeMap<Seq, Bytes>,
     /// The time of append of the event at `target`, if only its age keeps it.
     pub(super) ages: Option<Timestamp>,
@@ -269,18 +269,18 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
             target = seq;
             break;
         }
-        let held = match known.remove(&seq) {
-            Some(held) => Some(held),
+        let encoded = match known.remove(&seq) {
+            Some(encoded) => Some(encoded),
             None => match events.find(seq) {
-                Ok(event) => event.map(|event| ChunkBuilder::hold(&event)),
+                Ok(event) => event.map(|event| ChunkBuilder::single(&event)),
                 // An event that cannot be read is not copied. Readers get an error for it in either place.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
             },
         };
-        if let Some(held) = held {
-            bytes += held.len();
-            carried.insert(seq, held);
+        if let Some(encoded) = encoded {
+            bytes += encoded.len();
+            carried.insert(seq, encoded);
         }
     }
     let is_part = is_part || target < aimed;
@@ -289,8 +289,8 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
 
 /// Adds the move of a floor to `batch`.
 pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
-    for (seq, held) in plan.carried.range(..plan.target) {
-        batch.put(Family::Held, keys::held(id, *seq), held.clone());
+    for (seq, encoded) in plan.carried.range(..plan.target) {
+        batch.put(Family::Carried, keys::carried(id, *seq), encoded.clone());
     }
     let record = FloorRecord { floor: plan.target, ..partition.record() };
     batch.put(Family::Meta, keys::floor(id), record.encode());

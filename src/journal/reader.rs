@@ -208,12 +208,12 @@ impl ReaderPool {
         self.run(move |store| read_dead(store, subscription_key, after, Timestamp::NEVER, max, bytes_max))
     }
 
-    /// Reads the sequence of the last held event of a partition, if there is any.
-    pub fn last_held(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
+    /// Reads the sequence of the last carried event of a partition, if there is any.
+    pub fn last_carried(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
         self.run(move |store| {
-            let range = keys::held_of(partition);
-            let last = store.last(Family::Held, &range.start, &range.end)?;
-            Ok(last.and_then(|(key, _)| keys::parse_held(&key)).map(|(_, seq)| seq))
+            let range = keys::carried_of(partition);
+            let last = store.last(Family::Carried, &range.start, &range.end)?;
+            Ok(last.and_then(|(key, _)| keys::parse_carried(&key)).map(|(_, seq)| seq))
         })
     }
 

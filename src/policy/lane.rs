@@ -3,7 +3,7 @@
 //! The live lane follows the log. A part that it has not read can be cut off as a lane with an end, to be sent next to
 //! live events or to be given up. Each event is in one lane, and stays there once it was sent.
 //!
-//! Invariants: an event below `read` is passed (filtered, settled or pending) unless it is open. Ready events are not
+//! Invariants: an event below `read` is passed (filtered, settled or pending) unless it is in flight. Ready events are not
 //! passed, so dropping them costs only another read. An event is counted when the lane passes it; filtered events are
 //! passed together with the ready event behind them.
 
@@ -38,11 +38,12 @@ pub struct LaneReader {
     /// Filtered events after the last ready one.
     recent: SeqRuns,
     /// Sent for the first time, without an outcome.
-    open: BTreeSet<Seq>,
-    /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or they were open in the
+    in_flight: BTreeSet<Seq>,
+    /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or they were in flight in the
     /// lane from which this one was cut.
     done: BTreeSet<Seq>,
-    asked: bool,
+    /// Whether a read of the log is in progress.
+    is_reading: bool,
     /// Whether each ready event waits for an earlier one of its order key.
     stalled: bool,
 }
@@ -67,9 +68,9 @@ impl LaneReader {
             ready_bytes: 0,
             skipped: VecDeque::new(),
             recent: SeqRuns::default(),
-            open: cursor.open.iter().copied().collect(),
+            in_flight: cursor.open.iter().copied().collect(),
             done: cursor.done.iter().copied().collect(),
-            asked: false,
+            is_reading: false,
             stalled: false,
         }
     }
@@ -82,12 +83,12 @@ impl LaneReader {
     /// The lane's record.
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
-        let open = self.open.iter().copied().collect();
+        let open = self.in_flight.iter().copied().collect();
         let done = self.done.range(read..).copied().collect();
         LaneCursor { lane: self.lane, read, end: self.end, open, done }
     }
 
-    /// Everything below is passed unless it is open.
+    /// Everything below is passed unless it is in flight.
     pub fn read(&self) -> Seq {
         match (self.skipped.front(), self.ready.front()) {
             (Some(skipped), Some(ready)) => skipped.first().unwrap_or(ready.item.seq),
@@ -102,7 +103,7 @@ impl LaneReader {
 
     /// Whether it has passed everything.
     pub fn is_finished(&self) -> bool {
-        self.end.is_some_and(|end| self.read() >= end) && self.open.is_empty()
+        self.end.is_some_and(|end| self.read() >= end) && self.in_flight.is_empty()
     }
 
     /// Number of ready events.
@@ -133,10 +134,10 @@ impl LaneReader {
     /// The slice to read next, if the lane has more before `end` and no read is in progress. The second value is the
     /// lane's end, if it has one.
     pub fn next_read(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
-        if self.asked || !self.is_unread(end) {
+        if self.is_reading || !self.is_unread(end) {
             return None;
         }
-        self.asked = true;
+        self.is_reading = true;
         Some((self.head, self.end))
     }
 
@@ -150,10 +151,10 @@ impl LaneReader {
         self.head < self.end.map_or(end, |own| own.min(end))
     }
 
-    /// Takes the log's answer to a read from `from`: everything up to `upto`, of which `events` match. `total` counts
-    /// all. The answer to a withdrawn read is ignored. `grouping` lists the keys that separate batches, `order` the key
-    /// that orders events.
-    pub fn answer(
+    /// Takes the result of a read from `from`: everything up to `upto`, of which `events` match. `total` counts all. The
+    /// result of a canceled read is ignored. `grouping` lists the keys that separate batches, `order` the key that orders
+    /// events.
+    pub fn add_read(
         &mut self,
         (from, upto): (Seq, Seq),
         total: u64,
@@ -161,10 +162,10 @@ impl LaneReader {
         grouping: &[FilterKey],
         order: Option<&OrderSettings>,
     ) {
-        if !self.asked || from != self.head {
+        if !self.is_reading || from != self.head {
             return;
         }
-        (self.asked, self.stalled) = (false, false);
+        (self.is_reading, self.stalled) = (false, false);
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
         for event in events {
@@ -174,7 +175,7 @@ impl LaneReader {
             others -= between;
             self.recent.push(next, between);
             next = event.seq.plus(1);
-            if self.open.contains(&event.seq) || self.done.contains(&event.seq) {
+            if self.in_flight.contains(&event.seq) || self.done.contains(&event.seq) {
                 continue;
             }
             let item = SendItem {
@@ -195,16 +196,16 @@ impl LaneReader {
         self.head = upto;
     }
 
-    /// Takes the log's answer that nothing from `from` to `upto` can be read. Returns the events that end by it. They
+    /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events that end by it. They
     /// count as done, so that a later incarnation which reads them again passes them.
     pub fn miss(&mut self, from: Seq, upto: Seq) -> SeqRuns {
         let mut missing = SeqRuns::default();
-        if !self.asked || from != self.head {
+        if !self.is_reading || from != self.head {
             return missing;
         }
-        self.asked = false;
+        self.is_reading = false;
         for seq in (from.0..upto.0).map(Seq) {
-            if !self.open.contains(&seq) && self.done.insert(seq) {
+            if !self.in_flight.contains(&seq) && self.done.insert(seq) {
                 missing.push(seq, 1);
             }
         }
@@ -222,8 +223,8 @@ impl LaneReader {
         passed
     }
 
-    /// Takes the next batch among the events whose turn it is, and those that are to be set aside. All are open from now
-    /// on.
+    /// Takes the next batch among the events whose turn it is, and those that are to be set aside. All are in flight from
+    /// now on.
     pub fn take(
         &mut self,
         limits: BatchLimits,
@@ -237,7 +238,7 @@ impl LaneReader {
         let taken = batch::remove(&mut self.ready, &all);
         for ready in &taken {
             self.ready_bytes -= ready.event.wire_len();
-            self.open.insert(ready.item.seq);
+            self.in_flight.insert(ready.item.seq);
         }
         let of_batch = |(place, _): &(usize, ReadyEvent)| places.binary_search(place).is_ok();
         let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
@@ -269,14 +270,14 @@ impl LaneReader {
         passed
     }
 
-    /// Cuts off the unread part below `upto` as the lane `lane`. Open events stay here.
+    /// Cuts off the unread part below `upto` as the lane `lane`. Events in flight stay here.
     #[must_use]
     pub fn cut(&mut self, upto: Seq, lane: Lane) -> Self {
         self.forget_ready();
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
         let later = self.done.split_off(&upto);
         let mut done = std::mem::replace(&mut self.done, later);
-        done.extend(self.open.range(self.head..upto));
+        done.extend(self.in_flight.range(self.head..upto));
         let head = std::mem::replace(&mut self.head, upto);
         Self {
             lane,
@@ -286,14 +287,14 @@ impl LaneReader {
             ready_bytes: 0,
             skipped: VecDeque::new(),
             recent: SeqRuns::default(),
-            open: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             done,
-            asked: false,
+            is_reading: false,
             stalled: false,
         }
     }
 
-    /// Ends the lane here. Open events still get their outcome.
+    /// Ends the lane here. Events in flight still get their outcome.
     pub fn stop(&mut self) {
         self.forget_ready();
         self.end = Some(self.head);
@@ -306,36 +307,36 @@ impl LaneReader {
         self.done.append(&mut next.done);
     }
 
-    /// An event is open although nothing here took it: an earlier life did, or nobody shall. One that has its outcome
-    /// stays as it is.
-    pub fn adopt(&mut self, seq: Seq) {
+    /// Notes an event in flight that this lane did not send: an earlier incarnation sent it, or nothing will. An event
+    /// with an outcome stays as it is.
+    pub fn note_in_flight(&mut self, seq: Seq) {
         self.forget_ready();
         if seq >= self.read() && !self.done.contains(&seq) {
-            self.open.insert(seq);
+            self.in_flight.insert(seq);
         }
     }
 
-    /// An open event has its outcome. False where it was not open: its outcome has been counted.
+    /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome has been counted.
     pub fn finish(&mut self, seq: Seq) -> bool {
-        let open = self.open.remove(&seq);
-        if open && seq >= self.read() {
+        let was_in_flight = self.in_flight.remove(&seq);
+        if was_in_flight && seq >= self.read() {
             self.done.insert(seq);
         }
-        open
+        was_in_flight
     }
 
-    /// The events that are open.
-    pub fn open(&self) -> &BTreeSet<Seq> {
-        &self.open
+    /// The events in flight.
+    pub fn in_flight(&self) -> &BTreeSet<Seq> {
+        &self.in_flight
     }
 
-    /// Forgets what is ready: it will be read again. A question that is open is withdrawn.
+    /// Forgets what is ready: it will be read again. A read in progress is canceled.
     pub fn forget_ready(&mut self) {
         self.head = self.read();
         self.ready.clear();
         self.ready_bytes = 0;
         self.skipped.clear();
         self.recent = SeqRuns::default();
-        (self.asked, self.stalled) = (false, false);
+        (self.is_reading, self.stalled) = (false, false);
     }
 }

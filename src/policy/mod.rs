@@ -32,6 +32,7 @@ pub mod retry;
 pub mod retry_window;
 pub mod runs;
 mod subscription;
+mod token_bucket;
 pub mod transform;
 pub mod validation;
 

@@ -52,6 +52,8 @@ pub use self::{
     restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
     seal::SealKey,
 };
+use data_encoding::HEXLOWER;
+
 use self::{folders::TemporaryFolder, pace::CopyPace};
 use crate::{
     clock::Clock,
@@ -159,10 +161,6 @@ fn hint(error: &io::Error) -> &'static str {
 fn of_io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
     let path = path.to_owned();
     |source| BackupError::Io { path, source }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Checks and backups of a running server's store.
@@ -394,7 +392,7 @@ impl Backups {
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| of_io(&path)(io::Error::other(error.to_string())))?;
-        let id = hex(&random);
+        let id = HEXLOWER.encode(&random);
         folders::remove(&path.with_extension("new"))?;
         folders::write_whole(&path, format!("{id}\n").as_bytes()).map_err(of_io(&path))?;
         folders::sync(&self.data_dir)?;

@@ -7,13 +7,13 @@
 //! - Each cursor's counters add up. Its lanes read existing parts of the log, and no two read the same event. It has
 //!   the due time of its first pending delivery. Its counts of pending deliveries and dead letters match the records.
 //! - A pending delivery has exactly one due record. A dead letter pins its event. A pending or pinned event can be
-//!   read. A held event is needed.
+//!   read. A carried event is needed.
 //!
 //! Each family has a file, and each check a line in `SECTIONS`.
 //!
 //! Invariants:
 //! - The store is streamed. Memory grows with partitions and subscriptions, not with events; the cost is one or two
-//!   reads for each event that is pending, held or a dead letter.
+//!   reads for each event that is pending, carried or a dead letter.
 //! - Damage is reported and skipped: one unreadable record does not hide problems of others.
 //! - The records of a deleted subscription need no cursor and no events as long as the job that removes them exists.
 //! - Records that a full disk and a kill together may leave behind ([`rocks`](crate::store::rocks)) are no damage,
@@ -23,9 +23,9 @@
 //!
 //! Not here: the records of the control plane. The server reads all of them at every start.
 
+mod carried;
 mod cursors;
 mod dead;
-mod held;
 mod ids;
 mod ledger;
 mod log;
@@ -134,7 +134,7 @@ const SECTIONS: [(&str, CheckSection); 13] = [
     ("pending deliveries", |check| check.check_pending()),
     ("dead letters", |check| check.dead()),
     ("pins", |check| check.pins()),
-    ("held", |check| check.held()),
+    ("carried", |check| check.carried()),
     ("cursors", |check| check.cursors()),
     ("due", |check| check.due()),
     ("dead-letter totals", |check| check.dead_letter_totals()),

@@ -9,7 +9,7 @@ use crate::{
     event::Timestamp,
     policy::{dead_letter_store::NamedStores, property},
     subscription::SharedState,
-    supervision::{LifelineHeld, Supervised, SupervisionHistory, supervise},
+    supervision::{LifelineWatch, Supervised, SupervisionHistory, supervise},
 };
 
 /// Finds the destination of dead letters.
@@ -69,9 +69,9 @@ pub(super) async fn supervise_actor(
     dead_letters: DeadLetters,
     history: Arc<SupervisionHistory>,
     clock: Clock,
-    held: LifelineHeld,
+    lifeline: LifelineWatch,
 ) {
-    supervise(DeadLetterActorFactory { store, dead_letters, history, clock }, held).await;
+    supervise(DeadLetterActorFactory { store, dead_letters, history, clock }, lifeline).await;
 }
 
 /// Builds each incarnation of a store's actor.

@@ -262,15 +262,12 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     );
     let exposition =
         settings::exposition(&core.config, sources_of_metrics, started).map_err(io_error("metrics.token"))?;
-    let control = startup::control(&core, &listener, system_topic.as_ref())?
+    let mut control = startup::control(&core, &listener, system_topic.as_ref())?
         .with_dead_letters(redrives)
-        .with_backups(Arc::clone(&backups))
-        .guarded_by(failed_auth)
-        .operated_by(operators)
-        .with_metrics(exposition)
         .with_tools(targets)
-        .with_dashboard(core.config.server.dashboard)
-        .with_editions(settings::edition_tables(&core.config));
+        .with_dashboard(core.config.server.dashboard);
+    control.backups = Some(Arc::clone(&backups));
+    (control.failed_auth, control.operators, control.exposition) = (failed_auth, operators, exposition);
     let control = web::Data::new(control);
     if let Err(error) = startup::apply_declared(&control, declared).await {
         core.registry.close();

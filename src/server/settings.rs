@@ -60,9 +60,9 @@ pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[Soc
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = DeliveryContext {
         addresses: addresses(config, own),
-        response_wait: config.delivery.response_wait,
-        late_wait: config.delivery.late_wait,
-        reconnect_wait: config.delivery.reconnect_wait,
+        response_timeout: config.delivery.response_wait,
+        late_timeout: config.delivery.late_wait,
+        reconnect_interval: config.delivery.reconnect_wait,
         hold_after_failing: config.delivery.hold_after_failing,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: client.identities.clone(),

@@ -212,7 +212,7 @@ pub(super) fn start_dead_letters(
             dead_letters.clone(),
             Arc::clone(&history),
             clock.clone(),
-            lifeline.held(),
+            lifeline.watch(),
         );
         actix_rt::spawn(supervised);
         let inject = Box::new(move |fault| target.inject(fault));
@@ -341,7 +341,9 @@ pub(super) fn control(
     let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
     let trail = AuditTrail::recover(journal.clone(), limits, system_topic.map(|topic| Arc::clone(&topic.events)))?;
     let (editions, public_url) = (settings::editions(config), listener.public_url.clone());
-    Ok(Control::new(Arc::clone(registry), clock.clone(), editions, public_url).audited_by(trail))
+    let mut control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
+    (control.audit, control.edition_tables) = (Some(trail), settings::edition_tables(config));
+    Ok(control)
 }
 
 /// Creates what the file of `server.apply` declares.

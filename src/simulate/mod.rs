@@ -121,9 +121,9 @@ impl SimulationPlan {
             backlog_min: batch.backlog_min(),
             suspend_after: self.edition.probation.after_failures,
             // Editions are compared by their schedules, without early probes.
-            reconnect_wait: Duration::ZERO,
+            reconnect_interval: Duration::ZERO,
             // Every request gets an outcome here.
-            request_wait: 2 * self.response_wait,
+            request_timeout: 2 * self.response_wait,
             dead_letter: self.dead_letter,
             dead_letter_in_probation: false,
             hold_when_gone: false,

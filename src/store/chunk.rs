@@ -131,8 +131,8 @@ impl ChunkBuilder {
         });
     }
 
-    /// Encodes one event as a chunk of its own, with its stamps, for [`Family::Held`](super::Family::Held).
-    pub fn hold(event: &Event) -> Bytes {
+    /// Encodes one event as a chunk of its own, with its stamps, for [`Family::Carried`](super::Family::Carried).
+    pub fn single(event: &Event) -> Bytes {
         let version = if event.trace().is_some() { TRACED } else { VERSION };
         let mut builder = Self { version, ..Self::new(event.schema) };
         builder.push_copy(event);

@@ -236,7 +236,7 @@ fn is_passed_over(family: Family) -> bool {
     match family {
         Family::Meta | Family::Cursor | Family::Log | Family::Due => false,
         Family::Pending
-        | Family::Held
+        | Family::Carried
         | Family::Pin
         | Family::Dead
         | Family::Ledger

@@ -268,8 +268,8 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// Searches for an id among the held events of a partition from `from` to `floor`, or to the limits of one search.
-pub(crate) fn find_held(
+/// Searches for an id among the carried events of a partition from `from` to `floor`, or to the limits of one search.
+pub(crate) fn find_carried(
     store: &dyn Store,
     id: PartitionId,
     wanted: &str,
@@ -278,16 +278,16 @@ pub(crate) fn find_held(
 ) -> Result<FoundIds, StoreError> {
     let mut found = FoundIds { seqs: Vec::new(), upto: floor };
     let (mut bytes, mut bad) = (0, None);
-    store.scan(Family::Held, &keys::held(id, from), &keys::held(id, floor), &mut |key, value| {
-        let Some((_, seq)) = keys::parse_held(key) else { return std::ops::ControlFlow::Continue(()) };
+    store.scan(Family::Carried, &keys::carried(id, from), &keys::carried(id, floor), &mut |key, value| {
+        let Some((_, seq)) = keys::parse_carried(key) else { return std::ops::ControlFlow::Continue(()) };
         if bytes >= SEARCH_BYTES {
             found.upto = seq;
             return std::ops::ControlFlow::Break(());
         }
         bytes += value.len();
-        let held = Chunk::decode(seq, Bytes::copy_from_slice(value));
+        let chunk = Chunk::decode(seq, Bytes::copy_from_slice(value));
         let read =
-            held.and_then(|held| held.each_id(&mut |seq, text| found.seqs.extend((text == wanted).then_some(seq))));
+            chunk.and_then(|chunk| chunk.each_id(&mut |seq, text| found.seqs.extend((text == wanted).then_some(seq))));
         match read {
             Ok(()) => std::ops::ControlFlow::Continue(()),
             Err(error) => {

@@ -163,7 +163,7 @@ keys! {
     Due = 5 in Due: pub due, parse_due
         (subscription_key: SubscriptionKey, due: Timestamp, lane: Lane, seq: Seq);
     /// The key of an event that is kept below the beginning of the log.
-    Held = 6 in Held: pub held, parse_held(partition: PartitionId, seq: Seq);
+    Carried = 6 in Carried: pub carried, parse_carried(partition: PartitionId, seq: Seq);
     /// The key of a pin: the event must stay readable for a dead letter of the subscription.
     Pin = 7 in Pin: pub pin, parse_pin
         (partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane);
@@ -260,9 +260,9 @@ pub fn due_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
     prefix(KeyKind::Due, subscription_key)
 }
 
-/// The range of the held events of a partition.
-pub fn held_of(partition: PartitionId) -> Range<Vec<u8>> {
-    prefix(KeyKind::Held, partition)
+/// The range of the carried events of a partition.
+pub fn carried_of(partition: PartitionId) -> Range<Vec<u8>> {
+    prefix(KeyKind::Carried, partition)
 }
 
 /// The range of the pins of an event.

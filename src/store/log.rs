@@ -127,7 +127,7 @@ pub(crate) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
     Chunk::decode(first, value).map_err(StoreError::damaged)
 }
 
-/// Finds events by sequence: in the log, or else in [`Family::Held`]. It keeps the chunk that it read last, because events
+/// Finds events by sequence: in the log, or else in [`Family::Carried`]. It keeps the chunk that it read last, because events
 /// that are looked up together are often in the same chunk.
 pub(crate) struct EventFinder<'a> {
     store: &'a dyn Store,
@@ -158,7 +158,7 @@ impl<'a> EventFinder<'a> {
             Err(StoreError::Damaged(what)) => {
                 let is_lost = self.store.damage().is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
                 let chunk = if is_lost { None } else { walk::chunk_containing(self.store, self.partition, seq)? };
-                if chunk.is_none() && !self.is_held(seq) {
+                if chunk.is_none() && !self.is_carried(seq) {
                     return Err(StoreError::Damaged(what));
                 }
                 chunk
@@ -167,16 +167,16 @@ impl<'a> EventFinder<'a> {
         };
         let chunk = match found {
             Some(chunk) if chunk.end() > seq => Some(chunk),
-            Some(_) | None => match self.store.get(Family::Held, &keys::held(self.partition, seq))? {
-                Some(held) => Some(Chunk::decode(seq, held).map_err(StoreError::damaged)?),
+            Some(_) | None => match self.store.get(Family::Carried, &keys::carried(self.partition, seq))? {
+                Some(event) => Some(Chunk::decode(seq, event).map_err(StoreError::damaged)?),
                 None => None,
             },
         };
         chunk.map_or(Ok(Vec::new()), |chunk| chunk.events().map_err(StoreError::damaged))
     }
 
-    fn is_held(&self, seq: Seq) -> bool {
-        matches!(self.store.get(Family::Held, &keys::held(self.partition, seq)), Ok(Some(_)))
+    fn is_carried(&self, seq: Seq) -> bool {
+        matches!(self.store.get(Family::Carried, &keys::carried(self.partition, seq)), Ok(Some(_)))
     }
 
     /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded and returned as [`None`].

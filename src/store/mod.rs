@@ -54,7 +54,7 @@ pub enum Family {
     /// Their due times, in order.
     Due,
     /// Events below the floor that a pending delivery or a dead letter still needs.
-    Held,
+    Carried,
     /// Events that must stay readable because they wait to be written as dead letters.
     Pin,
     /// Dead letters that wait to be written to their destination.
@@ -77,7 +77,7 @@ impl Family {
         Self::Cursor,
         Self::Pending,
         Self::Due,
-        Self::Held,
+        Self::Carried,
         Self::Pin,
         Self::Dead,
         Self::Ledger,
@@ -94,7 +94,7 @@ impl Family {
             Self::Cursor => "cursor",
             Self::Pending => "owed",
             Self::Due => "due",
-            Self::Held => "held",
+            Self::Carried => "held",
             Self::Pin => "pin",
             Self::Dead => "dead",
             Self::Ledger => "ledger",

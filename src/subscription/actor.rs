@@ -113,10 +113,14 @@ impl SubscriptionActor {
         on_recovered: RecoveryDone,
     ) -> Result<Self, journal::Error> {
         let OpenedSubscription { owner, cursor, end } = context.journal.open(shared.subscription_key).await?;
-        let HandedOver { plan, requests, next_request, inputs, is_first } = shared.begin(owner.incarnation, end);
+        let HandedOver { plan, requests, next_request, inputs, is_first, is_other_endpoint } =
+            shared.begin(owner.incarnation, end);
         let settings = plan.settings.clone();
         let now = context.clock.now();
         let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_request, now));
+        if is_other_endpoint {
+            core.end_requested_wait();
+        }
         if is_first {
             core.start(now);
         }
@@ -150,7 +154,7 @@ impl SubscriptionActor {
             self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
             self.hold_back(now);
             let CoreStep { write, effects } = self.core.absorb(input, now, jitter);
-            if let (Some(wait), Some(until)) = (&self.plan.endpoint_wait, self.core.take_requested_wait()) {
+            if let (Some(wait), Some(until)) = (&self.plan.retry_after, self.core.take_requested_wait()) {
                 wait.extend(until);
             }
             if let Some(write) = write {

@@ -81,12 +81,12 @@ pub struct DeliveryContext {
     /// Addresses that may be called.
     pub addresses: AddressRules,
     /// Time limit for the whole response of a subscription without its own.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// Time limit, from the start of a request, in which a late success still counts. Only used if longer than
-    /// `response_wait`.
-    pub late_wait: Duration,
+    /// `response_timeout`.
+    pub late_timeout: Duration,
     /// Minimum pause between connection attempts to an endpoint that could not be reached.
-    pub reconnect_wait: Duration,
+    pub reconnect_interval: Duration,
     /// How long all requests of a subscription fail before it is held; [`None`]: it never is.
     pub hold_after_failing: Option<Duration>,
     /// Maximum requests in flight per subscription.
@@ -124,11 +124,11 @@ pub struct DeliveryPlan {
     /// Settings for the core.
     pub settings: SubscriptionSettings,
     /// The wait that the endpoint requested of any subscription; [`None`] unless it is a webhook.
-    pub endpoint_wait: Option<Arc<EndpointWait>>,
+    pub retry_after: Option<Arc<EndpointWait>>,
     /// Time limit for the response.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// Time limit, from the start of the request, in which a late success still counts.
-    pub late_wait: Duration,
+    pub late_timeout: Duration,
     target: Target,
 }
 
@@ -179,7 +179,7 @@ impl DeliveryPlan {
                 Target::Webhook(Arc::new(HttpTarget { destination, encoding: Box::new(WebhookEncoding { signer }) }))
             }
         };
-        let endpoint_wait = match &target {
+        let retry_after = match &target {
             Target::Webhook(target) => Some(delivery.waits.of(target.destination.url())),
             Target::Pulled | Target::Resource(_) => None,
         };
@@ -206,9 +206,9 @@ impl DeliveryPlan {
         let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
         let granted = webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
         let limited = webhook.max_requests_per_second.map(|rate| Rate::of(rate.get().into()));
-        let response_wait = webhook.response_timeout_in_seconds;
-        let response_wait =
-            response_wait.map_or(delivery.response_wait, |seconds| Duration::from_secs(seconds.get().into()));
+        let response_timeout = webhook.response_timeout_in_seconds;
+        let response_timeout =
+            response_timeout.map_or(delivery.response_timeout, |seconds| Duration::from_secs(seconds.get().into()));
         let pull = record.queue.map(|queue| PullSettings { lock: lock(queue), leases_max: delivery.leases_max });
         let settings = SubscriptionSettings {
             version: record.version,
@@ -225,8 +225,8 @@ impl DeliveryPlan {
             rate_max: granted.into_iter().chain(limited).min(),
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
-            reconnect_wait: delivery.reconnect_wait,
-            request_wait: response_wait + REQUEST_SLACK,
+            reconnect_interval: delivery.reconnect_interval,
+            request_timeout: response_timeout + REQUEST_SLACK,
             dead_letter: record.dead_letter.is_some(),
             destination: if record.resource.is_some() { EndpointKind::Resource } else { EndpointKind::Webhook },
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
@@ -236,7 +236,7 @@ impl DeliveryPlan {
             pull,
             edition,
         };
-        Ok(Self { record, settings, endpoint_wait, response_wait, late_wait: delivery.late_wait, target })
+        Ok(Self { record, settings, retry_after, response_timeout, late_timeout: delivery.late_timeout, target })
     }
 
     /// The webhook, if it is one.
@@ -328,7 +328,12 @@ impl DeliveryPlan {
 
     /// The end of the wait that the endpoint requested of any subscription. It may have passed.
     pub fn requested_wait(&self) -> Option<Timestamp> {
-        self.endpoint_wait.as_ref()?.until()
+        self.retry_after.as_ref()?.until()
+    }
+
+    /// Whether a wait that the endpoint of one requests concerns the other: they have the same URL.
+    pub fn has_endpoint_of(&self, other: &Self) -> bool {
+        self.retry_after.as_ref().map(Arc::as_ptr) == other.retry_after.as_ref().map(Arc::as_ptr)
     }
 
     /// The filter of the subscription.

@@ -19,7 +19,7 @@ use crate::{
     fanout::TopicActor,
     journal,
     subscription::{SubscriptionActor, SubscriptionContext},
-    supervision::{IncarnationEnd, LifelineHeld, Supervised, SupervisionHistory, supervise},
+    supervision::{IncarnationEnd, LifelineWatch, Supervised, SupervisionHistory, supervise},
 };
 
 /// Pause before opening a subscription is retried.
@@ -43,10 +43,10 @@ impl ActorHosts {
     }
 
     /// Supervises an actor on the arbiter for this number.
-    fn spawn_supervised(&self, number: u32, supervised: impl Supervised + Send, held: LifelineHeld) {
+    fn spawn_supervised(&self, number: u32, supervised: impl Supervised + Send, lifeline: LifelineWatch) {
         // False if the arbiter has ended because the server stops.
         let _running = self.arbiter(number).spawn_fn(move || {
-            actix_rt::spawn(supervise(supervised, held));
+            actix_rt::spawn(supervise(supervised, lifeline));
         });
     }
 }
@@ -54,8 +54,8 @@ impl ActorHosts {
 /// Supervises the actors of topics. Runs until the registry drops the sender of `starts`.
 pub async fn run(mut starts: StartQueue, hosts: ActorHosts) {
     while let Some(topic) = starts.recv().await {
-        let (number, held) = (topic.partition().0, topic.held());
-        hosts.spawn_supervised(number, TopicFactory { topic, hosts: hosts.clone(), retired: Arc::default() }, held);
+        let (number, lifeline) = (topic.partition().0, topic.watch_lifeline());
+        hosts.spawn_supervised(number, TopicFactory { topic, hosts: hosts.clone(), retired: Arc::default() }, lifeline);
     }
 }
 
@@ -64,10 +64,10 @@ pub(crate) fn supervise_subscription(
     child: Arc<SubscriptionHandle>,
     topic: Arc<TopicHandle>,
     hosts: &ActorHosts,
-    held: LifelineHeld,
+    lifeline: LifelineWatch,
 ) {
     child.note_served_plan();
-    hosts.spawn_supervised(child.number().0, SubscriptionFactory { child, topic, hosts: hosts.clone() }, held);
+    hosts.spawn_supervised(child.number().0, SubscriptionFactory { child, topic, hosts: hosts.clone() }, lifeline);
 }
 
 /// Builds the incarnations of a topic's actor.

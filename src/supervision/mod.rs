@@ -28,13 +28,13 @@ const DELAY: Duration = Duration::from_millis(10);
 /// … up to this.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Held by a parent. Its children end when it is cut or dropped.
+/// What a parent has: Its children end when it is cut or dropped.
 #[derive(Debug)]
 pub struct Lifeline(watch::Sender<bool>);
 
-/// Held by a child.
+/// What a child has of it.
 #[derive(Clone, Debug)]
-pub struct LifelineHeld(watch::Receiver<bool>);
+pub struct LifelineWatch(watch::Receiver<bool>);
 
 impl Lifeline {
     /// A new lifeline.
@@ -48,8 +48,8 @@ impl Lifeline {
     }
 
     /// The child's side.
-    pub fn held(&self) -> LifelineHeld {
-        LifelineHeld(self.0.subscribe())
+    pub fn watch(&self) -> LifelineWatch {
+        LifelineWatch(self.0.subscribe())
     }
 }
 
@@ -59,7 +59,7 @@ impl Default for Lifeline {
     }
 }
 
-impl LifelineHeld {
+impl LifelineWatch {
     /// Waits until it is cut or dropped.
     pub async fn cut(&mut self) {
         // An error means that it was dropped.
@@ -296,13 +296,13 @@ pub trait Supervised: 'static {
 
 /// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it on the arbiter on
 /// which the actor runs.
-pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
+pub async fn supervise<S: Supervised>(supervised: S, mut lifeline: LifelineWatch) {
     loop {
         // Boxed, so that the state of building does not take memory for as long as the actor runs.
         let built = tokio::select! {
             // The parent may have started a successor. An incarnation that begins after it would take its wakes.
             biased;
-            () = held.cut() => return,
+            () = lifeline.cut() => return,
             built = Box::pin(supervised.build()) => built,
         };
         let Some(actor) = built else { return };
@@ -316,7 +316,7 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: LifelineHeld) {
         let mut task = actix_rt::spawn(context.into_future(actor));
         let ended = tokio::select! {
             biased;
-            () = held.cut() => {
+            () = lifeline.cut() => {
                 task.abort();
                 // Dropped before the parent may start a successor.
                 task.await.ok();

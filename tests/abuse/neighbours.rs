@@ -155,9 +155,7 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
         }
     }
     // One search for each of the strings of each event takes minutes.
-    wait_for("the quiet topics' events", LONG, || {
-        quiet.iter().all(|(name, _)| sink.taken(&format!("/{name}")) == 5)
-    });
+    wait_for("the quiet topics' events", LONG, || quiet.iter().all(|(name, _)| sink.taken(&format!("/{name}")) == 5));
     wait_for("the dear ones to be passed", LONG, || {
         dear.iter().all(|(name, _)| server.counter(name, "seeker-0", "filtered") > 0)
     });

@@ -295,9 +295,9 @@ fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
     };
     let report = queue.backups.look(&turn, watch).expect("looked at");
     assert!(report.is_sound(), "{report}");
-    let held = keys::held(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
-    put(&*queue.store, Family::Held, held.clone(), super::chunk(1, 10));
+    let carried = keys::carried(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
+    put(&*queue.store, Family::Carried, carried.clone(), super::chunk(1, 10));
     let report = queue.backups.look(&turn, &mut go_on).expect("looked at");
-    assert!(!report.is_sound() && report.to_string().contains("event 7 is held and not needed"), "{report}");
-    assert!(queue.store.get(Family::Held, &held).expect("readable").is_some());
+    assert!(!report.is_sound() && report.to_string().contains("event 7 is carried and not needed"), "{report}");
+    assert!(queue.store.get(Family::Carried, &carried).expect("readable").is_some());
 }

@@ -48,7 +48,7 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
     let events = Chunk::decode(Seq(5), bytes).and_then(|chunk| chunk.events()).expect("whole events");
     for (event, id) in events.iter().zip(["one", "two"]) {
         let held =
-            Chunk::decode(event.seq, ChunkBuilder::hold(event)).and_then(|chunk| chunk.events()).expect("one event");
+            Chunk::decode(event.seq, ChunkBuilder::single(event)).and_then(|chunk| chunk.events()).expect("one event");
         for event in [event, &held[0], &event.detached()] {
             assert_eq!((event.trace(), &*event.id()), (Some(place), id));
             assert_eq!(event.wire(), format!("{{\"id\":\"{id}\"}}"), "the wire form is what was published");
@@ -60,7 +60,7 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
 fn a_chunk_without_places_in_traces_costs_nothing_for_them() {
     let bytes = chunk(1, 20);
     let event = &Chunk::decode(Seq(1), bytes.clone()).and_then(|chunk| chunk.events()).expect("an event")[0];
-    assert_eq!((bytes[0], event.trace(), ChunkBuilder::hold(event)[0]), (2, None, 2));
+    assert_eq!((bytes[0], event.trace(), ChunkBuilder::single(event)[0]), (2, None, 2));
     let other = [&[4], &bytes[1..]].concat();
     assert!(Chunk::decode(Seq(1), other.clone().into()).is_err() && end_of(Seq(1), &other).is_none());
 }

@@ -189,7 +189,7 @@ fn step(number: u64) -> Batch {
     }
     batch.put(Family::Cursor, keys::cursor(SUBSCRIPTION_KEY), number.to_be_bytes().to_vec());
     batch.put(Family::Meta, keys::meta(MetaKind::Topic, &number.to_be_bytes()), vec![number as u8; 60]);
-    batch.put(Family::Held, keys::held(SUBSCRIPTION_KEY.partition, Seq(number)), chunk(1, 200));
+    batch.put(Family::Carried, keys::carried(SUBSCRIPTION_KEY.partition, Seq(number)), chunk(1, 200));
     batch
 }
 

@@ -82,7 +82,7 @@ fn reads_chunk(bytes: &[u8]) -> bool {
 fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
     match family {
         Family::Meta => MetaKind::ALL.into_iter().flat_map(kinds_of_meta).collect(),
-        Family::Log | Family::Held => vec![("chunk", reads_chunk)],
+        Family::Log | Family::Carried => vec![("chunk", reads_chunk)],
         Family::Cursor => vec![("cursor", reads::<Cursor>)],
         Family::Pending => vec![("owed", reads::<PendingDelivery>)],
         Family::Due | Family::Pin => Vec::new(),

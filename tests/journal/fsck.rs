@@ -134,7 +134,7 @@ fn note(seq: u64) -> RecordChange {
 
 /// For events 1 to 8, the first subscription has pending deliveries of 3 and 5, dead letters of 4 and 6, of which 6 is
 /// written, and received 1 and 2. The second subscription received all. The floor has passed them, so needed events are
-/// held. Events 9 to 16 are in three chunks.
+/// carried. Events 9 to 16 are in three chunks.
 fn used() -> (MemoryStore, Fixture) {
     let store = MemoryStore::new();
     let queue = Fixture::at(&store);
@@ -189,7 +189,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
     assert_sound(&MemoryStore::new(), "empty");
     let (store, queue) = used();
     expect![[r#"
-        3 chunks, 2 cursors, 1 dead letters, 10 events, 3 held, 2 ledger lines, 1 partitions, 2 pending deliveries
+        3 carried, 3 chunks, 2 cursors, 1 dead letters, 10 events, 2 ledger lines, 1 partitions, 2 pending deliveries
         the store is sound"#]]
     .assert_eq(&look(&store).to_string());
     queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]));
@@ -198,7 +198,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
     queue.housekeep();
     queue.housekeep();
     assert_sound(&store, "it is cleared away");
-    assert!(!look(&store).counts.contains_key("held"));
+    assert!(!look(&store).counts.contains_key("carried"));
     queue.stop();
 
     let (store, queue) = used();
@@ -221,7 +221,7 @@ fn delete(store: &MemoryStore, family: Family, key: Vec<u8>) {
         | Family::Log
         | Family::Cursor
         | Family::Pending
-        | Family::Held
+        | Family::Carried
         | Family::Pin
         | Family::Dead
         | Family::Ledger
@@ -274,8 +274,8 @@ fn due(at: Timestamp, seq: u64) -> Vec<u8> {
     keys::due(ONE, at, Lane::LIVE, Seq(seq))
 }
 
-fn held(seq: u64) -> Vec<u8> {
-    keys::held(PARTITION, Seq(seq))
+fn carried(seq: u64) -> Vec<u8> {
+    keys::carried(PARTITION, Seq(seq))
 }
 
 fn pin(seq: u64) -> Vec<u8> {
@@ -402,14 +402,14 @@ const OBLIGATIONS: &[Damage] = &[
     ("no owed record", |store| delete(store, Family::Pending, owed(3)), "2 pending, but 1 records"),
     (
         "owed, event gone",
-        |store| delete(store, Family::Held, held(3)),
+        |store| delete(store, Family::Carried, carried(3)),
         "event 3 in lane 0 is pending and cannot be read",
     ),
-    ("dead, event gone", |store| delete(store, Family::Held, held(4)), "is a dead letter and cannot be read"),
+    ("dead, event gone", |store| delete(store, Family::Carried, carried(4)), "is a dead letter and cannot be read"),
     (
-        "held for nobody",
-        |store| put(store, Family::Held, held(1), value(store, Family::Held, &held(3))),
-        "event 1 is held and not needed",
+        "carried for nobody",
+        |store| put(store, Family::Carried, carried(1), value(store, Family::Carried, &carried(3))),
+        "event 1 is carried and not needed",
     ),
     ("no dead letter", |store| delete(store, Family::Dead, dead(4)), "0 dead letters wait, but 1 events are pinned"),
     ("no pin", |store| delete(store, Family::Pin, pin(4)), "event 4 in lane 0 is a dead letter and is not pinned"),
@@ -478,7 +478,7 @@ const RECORDS: &[Damage] = &[
     ("the last chunk", |store| put(store, Family::Log, log(15), vec![1, 1]), "the chunk at 15: "),
     ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of kind cursor is damaged"),
     ("an owed record", |store| cut(store, Family::Pending, owed(3)), "a record of kind pending is damaged"),
-    ("a held event", |store| cut(store, Family::Held, held(3)), "event 3 is held and cannot be read: "),
+    ("a carried event", |store| cut(store, Family::Carried, carried(3)), "event 3 is carried and cannot be read: "),
     ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of kind dead is damaged"),
     ("an account", |store| cut(store, Family::Meta, account()), "dead-letter totals are damaged"),
     (
@@ -525,7 +525,7 @@ fn every_damage_is_told() {
         (Family::Cursor, KeyKind::Cursor, "the key of a cursor cannot be parsed"),
         (Family::Pending, KeyKind::Pending, "the key of a pending delivery cannot be parsed"),
         (Family::Due, KeyKind::Due, "the key of a due record cannot be parsed"),
-        (Family::Held, KeyKind::Held, "the key of a held event cannot be parsed"),
+        (Family::Carried, KeyKind::Carried, "the key of a carried event cannot be parsed"),
         (Family::Pin, KeyKind::Pin, "the key of a pin cannot be parsed"),
         (Family::Dead, KeyKind::Dead, "the key of a dead letter cannot be parsed"),
         (Family::Ledger, KeyKind::Ledger, "a ledger line is damaged"),
@@ -550,9 +550,9 @@ fn every_damage_is_told() {
 fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
     let (store, queue) = used();
     queue.stop();
-    let event = value(&store, Family::Held, &held(3));
+    let event = value(&store, Family::Carried, &carried(3));
     for seq in 0..1_000 {
-        put(&store, Family::Held, held(100 + seq), event.clone());
+        put(&store, Family::Carried, carried(100 + seq), event.clone());
     }
     let report = look(&store);
     assert_eq!((report.findings.len(), report.omitted), (100, 900));

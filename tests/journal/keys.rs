@@ -92,10 +92,10 @@ proptest! {
 
     #[test]
     fn keys_of_held_events_are_read_back_and_sort_as_their_fields(a in (partition(), seq()), b in (partition(), seq())) {
-        let (x, y) = (keys::held(a.0, a.1), keys::held(b.0, b.1));
-        prop_assert_eq!(keys::parse_held(&x), Some(a));
+        let (x, y) = (keys::carried(a.0, a.1), keys::carried(b.0, b.1));
+        prop_assert_eq!(keys::parse_carried(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
-        prop_assert_eq!(within(&keys::held_of(b.0), &x), a.0 == b.0);
+        prop_assert_eq!(within(&keys::carried_of(b.0), &x), a.0 == b.0);
     }
 
     #[test]
@@ -179,7 +179,7 @@ proptest! {
             (Family::Cursor, keys::parse_cursor(&key).is_some()),
             (Family::Pending, keys::parse_pending(&key).is_some()),
             (Family::Due, keys::parse_due(&key).is_some()),
-            (Family::Held, keys::parse_held(&key).is_some()),
+            (Family::Carried, keys::parse_carried(&key).is_some()),
             (Family::Pin, keys::parse_pin(&key).is_some()),
             (Family::Dead, keys::parse_dead(&key).is_some()),
             (Family::Ledger, keys::parse_ledger(&key).is_some()),
@@ -208,7 +208,7 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
             keys::parse_pending(key).is_some()
         }),
         (keys::due(subscription_key, at, lane, seq), |key| keys::parse_due(key).is_some()),
-        (keys::held(subscription_key.partition, seq), |key| keys::parse_held(key).is_some()),
+        (keys::carried(subscription_key.partition, seq), |key| keys::parse_carried(key).is_some()),
         (keys::pin(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
             keys::parse_pin(key).is_some()
         }),

@@ -81,7 +81,7 @@ fn the_store_is_set_up_as_it_was_chosen() {
         let section = format!("CFOptions \"{}\"", family.name());
         check(&sections, &section, &[("write_buffer_size", &buffer), ("arena_block_size", "262144")]);
         // Small or random records are not compressed.
-        let is_compressed = [Family::Log, Family::Ledger, Family::Excerpt, Family::Held].contains(&family);
+        let is_compressed = [Family::Log, Family::Ledger, Family::Excerpt, Family::Carried].contains(&family);
         let compression = if is_compressed { "kLZ4Compression" } else { "kNoCompression" };
         check(&sections, &section, &[("compression", compression)]);
         let style = if [Family::Ledger, Family::Excerpt].contains(&family) {
@@ -100,7 +100,7 @@ fn the_store_is_set_up_as_it_was_chosen() {
                 ("checksum", "kXXH3"),
             ],
         );
-        let filtered = matches!(family, Family::Pending | Family::Held | Family::PublishedIds);
+        let filtered = matches!(family, Family::Pending | Family::Carried | Family::PublishedIds);
         assert_eq!(sections[&table]["filter_policy"] != "nullptr", filtered, "{}", family.name());
         let log = [
             ("periodic_compaction_seconds", "86400"),

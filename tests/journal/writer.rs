@@ -197,9 +197,9 @@ fn put_aside(seq: u64) -> RecordChange {
 }
 
 pub(super) fn held(store: &impl Store) -> Vec<u64> {
-    let range = keys::held_of(PARTITION);
-    let keys = keys_in(store, Family::Held, &range.start, &range.end);
-    keys.iter().filter_map(|key| keys::parse_held(key)).map(|(_, seq)| seq.0).collect()
+    let range = keys::carried_of(PARTITION);
+    let keys = keys_in(store, Family::Carried, &range.start, &range.end);
+    keys.iter().filter_map(|key| keys::parse_carried(key)).map(|(_, seq)| seq.0).collect()
 }
 
 pub(super) fn count(store: &impl Store, family: Family) -> usize {
@@ -612,7 +612,9 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     for _ in 0..3 {
         queue.housekeep();
     }
-    for family in [Family::Log, Family::Cursor, Family::Pending, Family::Due, Family::Held, Family::Pin, Family::Dead] {
+    for family in
+        [Family::Log, Family::Cursor, Family::Pending, Family::Due, Family::Carried, Family::Pin, Family::Dead]
+    {
         assert_eq!(count(&store, family), 0, "{family:?}");
     }
     queue.stop();
@@ -702,13 +704,13 @@ fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
     let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
     let store = MemoryStore::new();
     let queue = Fixture::at(
-        Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Held) }),
+        Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Carried) }),
         Duration::ZERO,
     );
     queue.found();
     queue.publish(1);
     for _ in 0..8 {
-        assert!(matches!(queue.wait(queue.journal.reads().last_held(PARTITION)), Err(Error::Damaged(_))));
+        assert!(matches!(queue.wait(queue.journal.reads().last_carried(PARTITION)), Err(Error::Damaged(_))));
     }
     assert!(queue.fetch(ONE, 1));
     assert_eq!(queue.journal.figures().read_panics, 8);

@@ -239,7 +239,7 @@ impl Scenario {
             concurrency_max: [1, 2, 5][dice.below(3)],
             backlog_min: [1, 3, 1000][dice.below(3)],
             suspend_after: [1, 3, 10][dice.below(3)],
-            reconnect_wait: Duration::from_secs([0, 1, 30][dice.below(3)]),
+            reconnect_interval: Duration::from_secs([0, 1, 30][dice.below(3)]),
             dead_letter,
             dead_letter_in_probation: dead_letter && dice.below(2) == 0,
             hold_when_gone: dice.below(4) == 0,
@@ -1026,7 +1026,7 @@ impl Scenario {
             self.wait(self.journal.change(Vec::new())).expect("there is room");
             wait_for_looks(&self.journal);
         }
-        for family in [Family::Log, Family::Pending, Family::Due, Family::Held, Family::Pin, Family::Dead] {
+        for family in [Family::Log, Family::Pending, Family::Due, Family::Carried, Family::Pin, Family::Dead] {
             assert_eq!(count(&self.shelf.memory, family), 0, "{family:?} has records left");
         }
     }

@@ -19,7 +19,7 @@ use super::{
 const SECOND: Duration = Duration::from_secs(1);
 
 fn looking() -> SubscriptionSettings {
-    SubscriptionSettings { suspend_after: 3, reconnect_wait: SECOND, ..plain() }
+    SubscriptionSettings { suspend_after: 3, reconnect_interval: SECOND, ..plain() }
 }
 
 /// A request for which no connection was made.
@@ -92,7 +92,7 @@ fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_i
         assert_eq!(driver.connects, []);
     }
     let (mut driver, _) =
-        down(SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() }, Failure::SocketError);
+        down(SubscriptionSettings { reconnect_interval: Duration::ZERO, ..looking() }, Failure::SocketError);
     driver.run_for(600 * SECOND);
     assert_eq!(driver.connects, []);
     let (mut driver, _) = down(looking(), Failure::SocketError);
@@ -122,7 +122,7 @@ fn an_endpoint_that_accepts_only_connections_is_probed_no_faster_and_not_suspend
 fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_have_their_turns() {
     for cause in [status(404), status(503), unreached(Failure::SocketError)] {
         let failures = vec![cause.clone(), cause.clone(), cause, status(200)];
-        let settings = SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() };
+        let settings = SubscriptionSettings { reconnect_interval: Duration::ZERO, ..looking() };
         let mut driver = Driver::new(settings.clone(), answers(failures));
         driver.publish(&[("yes", 10); 1000]);
         driver.run_for(Duration::from_millis(100));

@@ -250,7 +250,7 @@ impl Saboteur {
             Bug::ForgetAnOwedRecord => Some(Family::Pending),
             Bug::LoseADueKey => Some(Family::Due),
             Bug::LoseACursor => Some(Family::Cursor),
-            Bug::CarryNothing => Some(Family::Held),
+            Bug::CarryNothing => Some(Family::Carried),
             Bug::LoseADeadLetter => Some(Family::Dead),
             _ => None,
         };

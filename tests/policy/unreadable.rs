@@ -28,7 +28,7 @@ fn event(seq: u64) -> Event {
 fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     let mut lane = LaneReader::recover(&live());
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
-    lane.answer((Seq(1), Seq(5)), 4, vec![event(2)], &[], None);
+    lane.add_read((Seq(1), Seq(5)), 4, vec![event(2)], &[], None);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert_eq!(lane.miss(Seq(5), Seq(9)).into_runs(), [(Seq(5), 4)]);
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "it was answered");
@@ -38,7 +38,7 @@ fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     assert_eq!((cursor.read, &cursor.done[..]), (Seq(1), &[Seq(5), Seq(6), Seq(7), Seq(8)][..]));
     let mut lane = LaneReader::recover(&cursor);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
-    lane.answer((Seq(1), Seq(5)), 4, Vec::new(), &[], None);
+    lane.add_read((Seq(1), Seq(5)), 4, Vec::new(), &[], None);
     assert_eq!(lane.pass_skipped().count(), 4);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "they have ended before");

@@ -1,7 +1,5 @@
 //! The audit trail of the real binary: what is recorded, what is not, and how much of it is kept. The ids of requests.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::LONG;

@@ -87,8 +87,7 @@ fn end(mut server: Server) {
 
 /// The times of all arrivals.
 fn arrivals(sink: &Sink, path: &str) -> Vec<Timestamp> {
-    let mut times: Vec<_> =
-        sink.look(path, |ledger| ledger.values().flatten().map(|arrival| arrival.at).collect());
+    let mut times: Vec<_> = sink.look(path, |ledger| ledger.values().flatten().map(|arrival| arrival.at).collect());
     times.sort_unstable();
     times
 }

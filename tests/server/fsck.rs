@@ -54,14 +54,14 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     let stray = SubscriptionKey { subscription: SubscriptionId(7), ..subscription_key };
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
     let mut batch = Batch::default();
-    batch.put(Family::Held, keys::held(PartitionId(1), Seq(3)), b"no event".to_vec());
+    batch.put(Family::Carried, keys::carried(PartitionId(1), Seq(3)), b"no event".to_vec());
     batch.put(Family::Pin, keys::pin(PartitionId(1), Seq(4), stray.subscription, Lane::LIVE), Vec::new());
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
     let (status, reported) = server.fsck();
     assert_eq!(status.code(), Some(1), "{reported}");
-    let wrong = "event 3 is held and not needed\n";
+    let wrong = "event 3 is carried and not needed\n";
     assert!(reported.contains(wrong) && reported.contains("the store is not sound: 4 problems\n"), "{reported}");
     let (status, reported) = server::fsck_with(&server.data_dir(), &["--repair"]);
     assert!(status.code() == Some(1) && reported.contains("\n0 records repaired\n"), "{reported}");
@@ -76,7 +76,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
 
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a store that can be read");
     let mut batch = Batch::default();
-    batch.delete(Family::Held, keys::held(PartitionId(1), Seq(3)));
+    batch.delete(Family::Carried, keys::carried(PartitionId(1), Seq(3)));
     batch.delete(Family::Pin, keys::pin(PartitionId(1), Seq(4), stray.subscription, Lane::LIVE));
     store.write(&batch).expect("written");
     store.close().expect("closed");

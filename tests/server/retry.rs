@@ -214,6 +214,40 @@ fn retry_after_holds_all_subscriptions_with_the_url_back_and_no_others_of_the_ho
 }
 
 #[test]
+fn a_changed_url_does_not_keep_the_retry_after_of_the_old_one_and_the_old_one_does() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    let to = |path: &str| SubscriptionSpec::of(&sink.url(path));
+    server.subscribe("orders", "moved", &to("/old"));
+    server.subscribe("orders", "stays", &to("/old").prefix("/stays"));
+    sink.set("/old", Behavior::RetryAfter(503, 3600));
+    server.publish("orders", &key, &load::body(&["first".to_owned()], "/a"));
+    let waits = |server: &Server, name: &str| {
+        let path = format!("{}/explain?id=first", subscription("orders", name));
+        server.command("GET", &path, &Value::Null).text().contains("retryAfter")
+    };
+    wait_for("its outcome", LONG, || waits(&server, "moved"));
+    // A change of something else keeps the wait.
+    server.patch("orders", "moved", &json!({"labels": ["x"]}));
+    server.publish("orders", &key, &load::body(&["second".to_owned()], "/stays"));
+    assert!(waits(&server, "moved"));
+    server.subscribe("orders", "moved", &to("/new"));
+    wait_for("the other event at the new URL", LONG, || sink.taken("/new") == 1);
+    // The event that failed keeps its time, until an operator brings it forward.
+    let retried = server.command("POST", &format!("{}/retry", subscription("orders", "moved")), &json!({"all": true}));
+    assert_eq!(retried.json(), json!({"events": 1}));
+    wait_for("the event that failed", LONG, || sink.taken("/new") == 2);
+    server.subscribe("orders", "late", &to("/new").prefix("/late"));
+    server.kill_9();
+    server.restart();
+    server.publish("orders", &key, &load::body(&["third".to_owned()], "/late"));
+    wait_for("the event after a kill", LONG, || server.counter("orders", "late", "delivered") == 1);
+    wait_until_settled(&server, "orders", "moved");
+    assert_eq!(sink.look("/old", |ledger| ledger.values().flatten().count()), 1, "{:?}", sink.ledger("/old"));
+    assert_eq!(server.counter("orders", "stays", "requests"), 0);
+}
+
+#[test]
 fn an_operator_retries_one_pending_event_and_then_all_of_them() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");

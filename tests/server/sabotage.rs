@@ -53,7 +53,7 @@ const BUGS: [Bug; 12] = [
     bug("an owed record was forgotten", Family::Pending, |records| drop(records.pop())),
     bug("a due key was lost", Family::Due, |records| drop(records.pop())),
     bug("a dead letter was forgotten", Family::Dead, |records| drop(records.pop())),
-    bug("an event that is still asked for went with the log", Family::Held, |records| drop(records.pop())),
+    bug("an event that is still asked for went with the log", Family::Carried, |records| drop(records.pop())),
     bug("the newest chunk was acknowledged and not written", Family::Log, |records| drop(records.pop())),
     bug("a file of the log went before its floor", Family::Log, |records| drop(records.remove(0))),
     bug("a subscription's cursor was lost", Family::Cursor, |records| drop(records.remove(0))),
@@ -86,7 +86,7 @@ fn owe_again(store: &RocksStore) -> Batch {
         let range = keys::all(family);
         store.last(family, &range.start, &range.end).expect("readable").expect("a record")
     };
-    let ((owed_key, owed), (_, event)) = (first(Family::Pending), first(Family::Held));
+    let ((owed_key, owed), (_, event)) = (first(Family::Pending), first(Family::Carried));
     let (partition, _, subscription, lane) = keys::parse_pending(&owed_key).expect("a key of owed");
     let subscription_key = SubscriptionKey { partition, subscription };
     let due = PendingDelivery::decode(&owed).expect("an owed record").due;
@@ -97,7 +97,7 @@ fn owe_again(store: &RocksStore) -> Batch {
     let mut batch = Batch::default();
     batch.put(Family::Pending, keys::pending(partition, Seq(1), subscription, lane), owed);
     batch.put(Family::Due, keys::due(subscription_key, due, lane, Seq(1)), Vec::new());
-    batch.put(Family::Held, keys::held(partition, Seq(1)), event);
+    batch.put(Family::Carried, keys::carried(partition, Seq(1)), event);
     batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
     batch
 }

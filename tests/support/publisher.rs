@@ -83,10 +83,10 @@ pub(crate) fn rules() -> RegistryRules {
         ]),
         delivery: DeliveryContext {
             addresses: AddressRules::loopback(),
-            response_wait: Duration::from_secs(30),
-            late_wait: Duration::from_secs(180),
+            response_timeout: Duration::from_secs(30),
+            late_timeout: Duration::from_secs(180),
             hold_after_failing: None,
-            reconnect_wait: Duration::ZERO,
+            reconnect_interval: Duration::ZERO,
             concurrency_max: 16,
             leases_max: 100,
             ordered_events_max: 100_000,

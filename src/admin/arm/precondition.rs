@@ -11,6 +11,7 @@ use actix_web::{
         header::{ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH},
     },
 };
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::admin::AdminError;
@@ -58,9 +59,7 @@ impl Preconditions {
 
 /// The entity tag of a resource whose GET returns `shown`.
 pub(super) fn tag(shown: &[u8]) -> String {
-    let digest = Sha256::digest(shown);
-    let hex: String = digest.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{hex}\"")
+    format!("\"{}\"", HEXLOWER.encode(&Sha256::digest(shown)[..TAG_BYTES]))
 }
 
 /// Adds the tag to a response whose body is that of GET.

@@ -63,6 +63,29 @@ impl ClientArgs {
     }
 }
 
+/// An event subscription and its server.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct SubscriptionArgs {
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
+    pub(in crate::cli) topic: ResourceName,
+    /// Name of the event subscription
+    pub(in crate::cli) subscription: String,
+    #[command(flatten)]
+    pub(in crate::cli) client: ClientArgs,
+}
+
+impl SubscriptionArgs {
+    /// The path of the event subscription, with `rest` behind it.
+    pub(in crate::cli) fn path(&self, rest: &str) -> String {
+        self.topic.subscription(&self.subscription, rest)
+    }
+
+    /// Its name, for messages.
+    pub(in crate::cli) fn name(&self) -> String {
+        format!("{} of {}", self.subscription, short(&self.topic.path("")))
+    }
+}
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use self::spec::SubscriptionSpecArgs;
 use super::{
     client::{
-        self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient, body_of, read_input,
+        ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient, SubscriptionArgs, body_of,
+        read_input,
     },
     list, prompt,
     topics::create,
@@ -134,16 +135,6 @@ enum SubscriptionsCommand {
     },
 }
 
-#[derive(Debug, Args)]
-struct SubscriptionArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: ResourceName,
-    /// Name of the event subscription
-    subscription: String,
-    #[command(flatten)]
-    client: ClientArgs,
-}
-
 /// The events of a test, and the event subscription that is tested.
 #[derive(Debug, Args)]
 struct TestArgs {
@@ -224,14 +215,6 @@ async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Valu
 }
 
 impl SubscriptionArgs {
-    fn path(&self, rest: &str) -> String {
-        self.topic.subscription(&self.subscription, rest)
-    }
-
-    fn name(&self) -> String {
-        format!("{} of {}", self.subscription, client::short(&self.topic.path("")))
-    }
-
     async fn show(&self, full_url: bool, clock: &Clock) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
         let mut subscription: Value = session.get(&self.path("")).await?;

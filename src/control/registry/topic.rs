@@ -31,7 +31,7 @@ use crate::{
     policy::record::{Cursor, DueKey, EndpointView, Traffic},
     store::chunk::Chunk,
     subscription::{DeliveryPlan, QuarantinedEvents, SharedState},
-    supervision::{Lifeline, LifelineHeld, Supervision, SupervisionHistory},
+    supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
 };
 
 /// Maximum bytes of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
@@ -273,8 +273,8 @@ impl TopicHandle {
     }
 
     /// The lifeline of its actor.
-    pub(crate) fn held(&self) -> LifelineHeld {
-        self.lifeline.held()
+    pub(crate) fn watch_lifeline(&self) -> LifelineWatch {
+        self.lifeline.watch()
     }
 
     pub(crate) fn recent_events(&self) -> &Arc<RecentEvents> {

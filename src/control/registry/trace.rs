@@ -131,7 +131,7 @@ impl TopicHandle {
         };
         let reads = self.journal.reads();
         let found = if from < floor {
-            reads.find_held_id(self.partition(), id.clone(), from, floor).await?
+            reads.find_carried_id(self.partition(), id.clone(), from, floor).await?
         } else {
             reads.find_id(self.partition(), id.clone(), from, end).await?
         };

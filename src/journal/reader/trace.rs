@@ -107,7 +107,7 @@ impl ReaderPool {
         })
     }
 
-    /// Reads the event at a sequence, from the log or from the held events; [`None`] if the store no longer has it.
+    /// Reads the event at a sequence, from the log or from the carried events; [`None`] if the store no longer has it.
     pub fn event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
         self.run(move |store| Ok(EventFinder::new(store, partition).find(seq)?))
     }
@@ -143,15 +143,15 @@ impl ReaderPool {
         self.run(move |store| Ok(id_filter::find(store, partition, &id, from, end)?))
     }
 
-    /// Like [`ReaderPool::find_id`], among the events that are held below `floor`.
-    pub fn find_held_id(
+    /// Like [`ReaderPool::find_id`], among the events that are carried below `floor`.
+    pub fn find_carried_id(
         &self,
         partition: PartitionId,
         id: String,
         from: Seq,
         floor: Seq,
     ) -> PendingResult<id_filter::FoundIds> {
-        self.run(move |store| Ok(id_filter::find_held(store, partition, &id, from, floor)?))
+        self.run(move |store| Ok(id_filter::find_carried(store, partition, &id, from, floor)?))
     }
 
     /// Reads the control plane's records of a kind whose names start with `prefix`.

@@ -175,8 +175,8 @@ impl GroupWriter {
         }
     }
 
-    /// Deletes held events whose last pending delivery or pin is deleted by this group.
-    pub(super) fn free_held(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
+    /// Deletes carried events whose last pending delivery or pin is deleted by this group.
+    pub(super) fn free_carried(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
         self.trims.touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |is_needed| {
             let changed = group.needs.iter().filter(move |(_, needed)| **needed == is_needed);
@@ -209,7 +209,7 @@ impl GroupWriter {
                 }
             }
             if !wanted {
-                group.batch.delete(Family::Held, keys::held(id, seq));
+                group.batch.delete(Family::Carried, keys::carried(id, seq));
             }
         }
         Ok(())
@@ -277,7 +277,7 @@ fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &Re
             remove_dead_letter(group, subscription_key, DeadKey { due, seq, lane });
         }
         if let Some(event) = event {
-            group.batch.put(Family::Held, keys::held(subscription_key.partition, *seq), event.clone());
+            group.batch.put(Family::Carried, keys::carried(subscription_key.partition, *seq), event.clone());
         }
     }
     group.batch.put(Family::Meta, keys::redrive(subscription_key, page.lane), page.progress.clone());

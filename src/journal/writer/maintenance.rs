@@ -125,7 +125,7 @@ impl GroupWriter {
             group.batch.delete(Family::Meta, keys::dead_letters(subscription_key));
             group.batch.delete(Family::Meta, keys::reap(subscription_key));
         }
-        self.free_held(&mut group)?;
+        self.free_carried(&mut group)?;
         self.store.write(&group.batch)
     }
 }

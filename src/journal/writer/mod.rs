@@ -184,7 +184,7 @@ struct CommitGroup {
     before: HashMap<PartitionId, Option<PartitionState>>,
     /// The incarnations before the group, restored if it is not written.
     incarnations: HashMap<SubscriptionKey, Option<Incarnation>>,
-    /// Changed pending deliveries and pins of events that may be held: whether they exist after this group.
+    /// Changed pending deliveries and pins of events that may be carried: whether they exist after this group.
     needs: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
@@ -271,7 +271,7 @@ impl GroupWriter {
         for (key, known) in &group.ids {
             group.batch.put(Family::PublishedIds, key.clone(), known.encode());
         }
-        self.free_held(&mut group)?;
+        self.free_carried(&mut group)?;
         self.forget_jobs(&mut group)?;
         let written = if group.batch.0.is_empty() { Ok(()) } else { self.write(&group, count) };
         match written {

@@ -35,7 +35,7 @@ use std::{sync::Arc, time::Duration};
 pub use health::{client_error_until, duration};
 
 use self::{
-    cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::RequestPace,
     reach::ConnectionProbe,
 };
 use crate::{
@@ -65,7 +65,7 @@ pub struct Endpoint {
     meter: RequestWindow,
     /// The stored part: the rate of the last healthy window before the present one.
     pace: PaceRecord,
-    bucket: Option<TokenBucket>,
+    bucket: Option<RequestPace>,
     limit: AdaptiveLimit,
     cap: BatchCap,
     reach: ConnectionProbe,
@@ -124,7 +124,7 @@ impl Endpoint {
 
     /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
-        let paced = self.bucket.as_ref().is_some_and(TokenBucket::has_course);
+        let paced = self.bucket.as_ref().is_some_and(RequestPace::has_course);
         PaceRecord { healthy: self.healthy(), paced, ..self.pace }
     }
 
@@ -185,7 +185,7 @@ impl Endpoint {
         if in_flight >= places as usize {
             return None;
         }
-        let wait = |bucket: &TokenBucket| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
+        let wait = |bucket: &RequestPace| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
         Some(self.bucket.as_ref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
     }
 
@@ -355,6 +355,13 @@ impl Endpoint {
         true
     }
 
+    /// Ends the wait: another endpoint requested it. Returns false if there is none.
+    pub fn end_requested_wait(&mut self) -> bool {
+        let is_waiting = self.pace.not_before.take().is_some();
+        self.leave_alone();
+        is_waiting
+    }
+
     /// The end of the wait that the endpoint requested since the last call.
     pub fn take_requested_wait(&mut self) -> Option<Timestamp> {
         self.requested_wait.take()
@@ -411,7 +418,7 @@ impl Endpoint {
     fn recovered(&mut self, now: Timestamp) {
         self.pace.healthy = self.healthy();
         self.meter = RequestWindow::new(self.edition.probation.window);
-        self.bucket = TokenBucket::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
+        self.bucket = RequestPace::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
         self.limit.reset(self.bucket.is_some(), now);
         self.reach.end();
         self.health = Health::Healthy { failures: 0 };

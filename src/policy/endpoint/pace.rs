@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::{
     event::Timestamp,
-    policy::{edition::PaceRules, outcome::Failure, record::Rate},
+    policy::{edition::PaceRules, outcome::Failure, record::Rate, token_bucket::TokenBucket},
 };
 
 /// How much of the rate accumulates while nothing is sent. More would cause bursts; less would be lost to timer
@@ -28,16 +28,12 @@ const BURST: Duration = Duration::from_millis(50);
 /// Successes are judged per second.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Tolerance of the sum of tokens.
-const ROUNDING: f64 = 1e-6;
-
-/// The bucket.
+/// The pace of an endpoint.
 #[derive(Debug)]
-pub(super) struct TokenBucket {
+pub(super) struct RequestPace {
     ceiling: Option<f64>,
     course: Option<RecoveryCourse>,
-    tokens: f64,
-    filled: Timestamp,
+    bucket: TokenBucket,
 }
 
 /// The course of the rate after probation.
@@ -73,7 +69,7 @@ impl SecondCounts {
     }
 }
 
-impl TokenBucket {
+impl RequestPace {
     /// A bucket, or none if nothing bounds the rate. `healthy` is the last healthy rate of an endpoint that failed
     /// recently, `ceiling` the maximum rate. With a ceiling the bucket is empty: the one before may have used it up.
     pub(super) fn new(healthy: Option<Rate>, ceiling: Option<Rate>, table: &PaceRules, now: Timestamp) -> Option<Self> {
@@ -100,7 +96,7 @@ impl TokenBucket {
         });
         let bounded = course.is_some() || ceiling.is_some();
         let tokens = if ceiling.is_some() { 0.0 } else { 1.0 };
-        bounded.then_some(Self { ceiling, course, tokens, filled: now })
+        bounded.then_some(Self { ceiling, course, bucket: TokenBucket::new(tokens, BURST, now) })
     }
 
     /// The present rate in requests per second.
@@ -116,30 +112,23 @@ impl TokenBucket {
 
     /// How many requests may leave now.
     pub(super) fn free_requests(&self, now: Timestamp) -> u32 {
-        // A burst is far below the range of the type.
-        (self.tokens(now) + ROUNDING) as u32
+        self.bucket.whole(self.rate(now), now)
     }
 
     /// When the next request may leave.
     pub(super) fn opens(&self, now: Timestamp) -> Timestamp {
-        let lacking = 1.0 - ROUNDING - self.tokens(now);
-        if lacking <= 0.0 {
-            return now;
-        }
-        // Rounded up by a microsecond, so that the token is complete by then.
-        now.after(Duration::from_secs_f64(lacking / self.rate(now))).after(Duration::from_micros(1))
+        self.bucket.opens(1, self.rate(now), now)
     }
 
     /// Takes a token.
     pub(super) fn take(&mut self, now: Timestamp) {
-        self.tokens = (self.tokens(now) - 1.0).max(0.0);
-        self.filled = self.filled.max(now);
+        self.owe(now);
+        self.bucket.forgive();
     }
 
     /// Takes a token that may be missing; then the next request waits for it, too.
     pub(super) fn owe(&mut self, now: Timestamp) {
-        self.fill(now);
-        self.tokens -= 1.0;
+        self.bucket.take(1.0, self.rate(now), now);
     }
 
     /// Notes a success.
@@ -167,16 +156,9 @@ impl TokenBucket {
         self.ceiling.is_some()
     }
 
-    fn tokens(&self, now: Timestamp) -> f64 {
-        let rate = self.rate(now);
-        let most = (rate * BURST.as_secs_f64()).max(1.0);
-        (self.tokens + rate * now.since(self.filled).as_secs_f64()).min(most)
-    }
-
     /// Adds the tokens accumulated until now at the present rate.
     fn fill(&mut self, now: Timestamp) {
-        self.tokens = self.tokens(now);
-        self.filled = self.filled.max(now);
+        self.bucket.take(0.0, self.rate(now), now);
     }
 }
 

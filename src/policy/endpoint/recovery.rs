@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Endpoint, cap::BatchCap, health, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    Endpoint, cap::BatchCap, health, limit::AdaptiveLimit, meter::RequestWindow, pace::RequestPace,
     reach::ConnectionProbe,
 };
 use crate::{
@@ -66,13 +66,13 @@ impl Endpoint {
             bucket: None,
             limit: AdaptiveLimit::new(settings.concurrency_max),
             cap: BatchCap::default(),
-            reach: ConnectionProbe::recover(settings.reconnect_wait, cause, now),
+            reach: ConnectionProbe::recover(settings.reconnect_interval, cause, now),
             requested_wait: None,
             reported_wait: None,
         };
         let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| paced);
-        endpoint.bucket = TokenBucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        endpoint.bucket = RequestPace::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
         endpoint.leave_alone();
         endpoint
     }

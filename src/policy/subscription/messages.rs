@@ -55,9 +55,9 @@ pub struct SubscriptionSettings {
     /// Consecutive failed requests that suspend the endpoint.
     pub suspend_after: u32,
     /// Minimum time between bare connections to an unreachable endpoint; zero disables them.
-    pub reconnect_wait: Duration,
+    pub reconnect_interval: Duration,
     /// When a request without an outcome counts as lost: longer than any request can take.
-    pub request_wait: Duration,
+    pub request_timeout: Duration,
     /// Whether a dead-letter destination is configured.
     pub dead_letter: bool,
     /// Whether events due during probation after a client error are dead-lettered at once.

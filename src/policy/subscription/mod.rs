@@ -1,4 +1,5 @@
-//! The state machine of one subscription in one partition: what it has read, what is pending, what is in flight.
+//! The state machine of one subscription in one partition: what it has read, what is pending, what is in flight. The actor
+//! that runs it is in `crate::subscription`.
 //!
 //! [`Subscription::absorb`] takes an input and returns what follows from it: changes for the journal, and effects for
 //! the actor to carry out. [`Subscription::next_due`] returns when to call it again if no input arrives. All delivery
@@ -135,14 +136,14 @@ impl Subscription {
         let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::recover).collect();
         let in_flight: HashSet<(Lane, Seq)> =
             requests.iter().flat_map(|request| &request.items).map(SendItem::key).collect();
-        let open = lanes.iter().flat_map(|lane| lane.open().iter().map(|seq| (lane.lane(), *seq)));
+        let open = lanes.iter().flat_map(|lane| lane.in_flight().iter().map(|seq| (lane.lane(), *seq)));
         let lost: Vec<(Lane, Seq)> = open.filter(|key| !in_flight.contains(key)).collect();
         let lost_of = |of| lost.iter().copied().filter(move |(lane, _)| Traffic::of(*lane) == of);
         // A first attempt sent after the previous incarnation's last write is open, although the cursor does not
         // include it.
         for item in requests.iter().flat_map(|request| &request.items).filter(|item| item.due.is_none()) {
             if let Some(lane) = lane_mut(&mut lanes, item.lane) {
-                lane.adopt(item.seq);
+                lane.note_in_flight(item.seq);
             }
         }
         let left = requests.iter().map(|request| (request.id, request.sent));
@@ -230,7 +231,7 @@ impl Subscription {
                 self.leases.looked();
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
                     let order = self.settings.order.as_deref().filter(|_| is_own(lane.lane()));
-                    lane.answer((from, upto), total, events, grouping, order);
+                    lane.add_read((from, upto), total, events, grouping, order);
                 }
             }
             Input::Unreadable { lane, from, upto } => {
@@ -320,6 +321,13 @@ impl Subscription {
     /// that an operator can end the wait.
     pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) {
         if self.endpoint.hold_back(until, now) {
+            self.pending_write.cursor_now();
+        }
+    }
+
+    /// Ends the wait that another endpoint requested, before the subscription had its present one.
+    pub fn end_requested_wait(&mut self) {
+        if self.endpoint.end_requested_wait() {
             self.pending_write.cursor_now();
         }
     }

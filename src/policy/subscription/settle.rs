@@ -136,7 +136,7 @@ impl Subscription {
         if item.due.is_none()
             && let Some(lane) = lane_mut(&mut self.lanes, item.lane)
         {
-            lane.adopt(item.seq);
+            lane.note_in_flight(item.seq);
         }
         self.queue(item.lane).drop_key(item.key());
         self.give_up(item, Reason::Quarantined, None, now);

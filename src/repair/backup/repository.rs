@@ -28,11 +28,12 @@ use std::{
     sync::Arc,
 };
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    BackupError, CopiedFile, Manifest, folders, hex, of_io,
+    BackupError, CopiedFile, Manifest, folders, of_io,
     restore::Source,
     seal::{HEAD, SealKey},
 };
@@ -342,7 +343,7 @@ impl Repository {
             Some(key) if is_sealed => key.hash(bytes).to_vec(),
             _ => ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().to_vec(),
         };
-        hex(&hash)
+        HEXLOWER.encode(&hash)
     }
 
     fn stored_length(&self, bytes: usize) -> u64 {

@@ -25,8 +25,8 @@ pub enum Repair {
     MissingPin,
     /// A pin without a dead letter, while no dead letter is missing. It is deleted.
     StrayPin,
-    /// A held event that is not needed. It is deleted.
-    StrayHeld,
+    /// A carried event that is not needed. It is deleted.
+    StrayCarried,
 }
 
 impl Repair {
@@ -39,13 +39,13 @@ impl Repair {
         Self::DeadLettered,
         Self::MissingPin,
         Self::StrayPin,
-        Self::StrayHeld,
+        Self::StrayCarried,
     ];
 
     /// Whether the repair deletes a record. That is done only if nothing else is wrong.
     fn deletes(self) -> bool {
         match self {
-            Self::StrayDue | Self::StrayPin | Self::StrayHeld => true,
+            Self::StrayDue | Self::StrayPin | Self::StrayCarried => true,
             Self::MissingDue | Self::NextDue | Self::Pending | Self::DeadLettered | Self::MissingPin => false,
         }
     }
@@ -87,11 +87,6 @@ impl CheckReport {
     /// Whether the store has no problems.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
-    }
-
-    /// The number of listed findings that can be repaired.
-    pub fn repairable_count(&self) -> usize {
-        self.findings.iter().chain(&self.leftovers).filter(|finding| finding.repair.is_some()).count()
     }
 
     pub(super) fn is_beyond_repair(&self) -> bool {

@@ -25,7 +25,7 @@ impl Salvage<'_> {
             Chunk::decode(seq, Bytes::copy_from_slice(value)).and_then(|chunk| chunk.events()).is_ok()
         };
         self.keep_if(Family::Log, |key, value| keys::parse_log(key).is_some_and(|(_, first)| chunk(first, value)))?;
-        self.keep_if(Family::Held, |key, value| keys::parse_held(key).is_some_and(|(_, seq)| chunk(seq, value)))?;
+        self.keep_if(Family::Carried, |key, value| keys::parse_carried(key).is_some_and(|(_, seq)| chunk(seq, value)))?;
         self.keep_if(Family::Cursor, |key, value| keys::parse_cursor(key).is_some() && Cursor::decode(value).is_ok())?;
         self.keep_if(Family::Pending, |key, value| {
             keys::parse_pending(key).is_some() && PendingDelivery::decode(value).is_ok()
@@ -115,8 +115,8 @@ impl Salvage<'_> {
             keys::parse_dead(key)
                 .map_or(Ok(()), |(of, _, seq, _)| salvage.mention(of.partition, seq.plus(1), of.subscription.0))
         })?;
-        self.all(Family::Held, |salvage, key, _| {
-            keys::parse_held(key).map_or(Ok(()), |(id, seq)| salvage.mention(id, seq.plus(1), 0))
+        self.all(Family::Carried, |salvage, key, _| {
+            keys::parse_carried(key).map_or(Ok(()), |(id, seq)| salvage.mention(id, seq.plus(1), 0))
         })?;
         self.all(Family::PublishedIds, |salvage, key, value| {
             let (Some((id, _)), Ok(known)) = (keys::parse_published_id(key), PublishedId::decode(value)) else {

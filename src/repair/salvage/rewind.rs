@@ -1,7 +1,7 @@
 //! Rewinds subscriptions with unknown pending deliveries: they read the log again.
 //!
 //! A missing pending delivery leaves a trace only in the cursor's counter. Its event is still in the log, unless it was
-//! held below it. So the log is read again, except events that have ended, are pending or wait as dead letters. Some
+//! carried below it. So the log is read again, except events that have ended, are pending or wait as dead letters. Some
 //! events are delivered again; none that still exists is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};

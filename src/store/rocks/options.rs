@@ -157,7 +157,7 @@ pub(super) fn family(
         | Family::Cursor
         | Family::Pending
         | Family::Due
-        | Family::Held
+        | Family::Carried
         | Family::Pin
         | Family::Dead
         | Family::Ids
@@ -206,7 +206,7 @@ pub(super) fn family(
             options.set_compression_type(DBCompressionType::Lz4);
             options.set_compaction_style(DBCompactionStyle::Fifo);
         }
-        Family::Held => {
+        Family::Carried => {
             table.set_block_size(16 << 10);
             table.set_bloom_filter(10.0, false);
             options.set_compression_type(DBCompressionType::Lz4);

@@ -30,7 +30,7 @@ impl SubscriptionActor {
                 ActorRequest::Page(page) => Input::Redrive(page),
             };
             self.absorb(input);
-            if let Some(wait) = self.plan.endpoint_wait.as_ref().filter(|_| is_ending_wait) {
+            if let Some(wait) = self.plan.retry_after.as_ref().filter(|_| is_ending_wait) {
                 wait.end();
             }
         }

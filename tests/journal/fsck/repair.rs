@@ -47,7 +47,7 @@ const MENDED: &[Row] = &[
     (Repair::DeadLettered, |store| count(store, |counters| counters.dead_lettered -= 1)),
     (Repair::MissingPin, |store| delete(store, Family::Pin, pin(4))),
     (Repair::StrayPin, |store| put(store, Family::Pin, pin(5), Vec::new())),
-    (Repair::StrayHeld, |store| put(store, Family::Held, held(1), value(store, Family::Held, &held(3)))),
+    (Repair::StrayCarried, |store| put(store, Family::Carried, carried(1), value(store, Family::Carried, &carried(3)))),
 ];
 
 #[test]
@@ -226,9 +226,9 @@ fn damage(store: &MemoryStore, kind: Repair, pick: prop::sample::Index, events: 
         (Repair::DeadLettered, ..) => count(store, |counters| counters.dead_lettered += 1 + pick.index(5) as u64),
         (Repair::MissingPin, _, Some(seq), _) => delete(store, Family::Pin, pin(seq)),
         (Repair::StrayPin, _, _, Some(seq)) => put(store, Family::Pin, pin(seq), Vec::new()),
-        (Repair::StrayHeld, _, _, Some(seq)) => {
+        (Repair::StrayCarried, _, _, Some(seq)) => {
             let event = super::super::chunk(1, 10);
-            put(store, Family::Held, held(seq), event);
+            put(store, Family::Carried, carried(seq), event);
         }
         _ => return false,
     }

@@ -47,8 +47,8 @@ fn what_is_missing_is_told_to_the_event() {
     queue.stop();
     known(&store);
     delete(&store, Family::Log, log(13));
-    delete(&store, Family::Held, held(3));
-    delete(&store, Family::Held, held(4));
+    delete(&store, Family::Carried, carried(3));
+    delete(&store, Family::Carried, carried(4));
     delete(&store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/two"));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
@@ -130,7 +130,7 @@ fn floor(store: &MemoryStore) -> Seq {
     FloorRecord::decode(&value(store, Family::Meta, &keys::floor(PARTITION))).expect("whole").floor
 }
 
-/// Whether an event can be read, from its chunk or from the held events.
+/// Whether an event can be read, from its chunk or from the carried events.
 fn is_there(store: &MemoryStore, seq: u64) -> bool {
     let range = keys::log_of(PARTITION).start..log(seq + 1);
     let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
@@ -138,7 +138,7 @@ fn is_there(store: &MemoryStore, seq: u64) -> bool {
         gridhook::store::chunk::Chunk::decode(first, value).ok()
     });
     chunk.is_some_and(|chunk| chunk.end() > Seq(seq))
-        || store.get(Family::Held, &held(seq)).expect("readable").is_some()
+        || store.get(Family::Carried, &carried(seq)).expect("readable").is_some()
 }
 
 /// The first sequence above all that any record mentions.
@@ -151,7 +151,7 @@ fn above(store: &MemoryStore) -> Seq {
         Family::Cursor => Cursor::decode(&value).ok()?.lanes.iter().map(|lane| lane.read).max(),
         Family::Pending => keys::parse_pending(&key).map(|(_, seq, ..)| seq.plus(1)),
         Family::Due => keys::parse_due(&key).map(|(.., seq)| seq.plus(1)),
-        Family::Held => keys::parse_held(&key).map(|(_, seq)| seq.plus(1)),
+        Family::Carried => keys::parse_carried(&key).map(|(_, seq)| seq.plus(1)),
         Family::Pin => keys::parse_pin(&key).map(|(_, seq, ..)| seq.plus(1)),
         Family::Dead => keys::parse_dead(&key).map(|(_, _, seq, _)| seq.plus(1)),
         Family::Meta | Family::Ledger | Family::Excerpt | Family::Ids | Family::PublishedIds => None,

@@ -47,7 +47,7 @@ impl Subscription {
             if ready == 0 || allowance.is_some_and(|allowance| allowance.opens(ready, now) > now) {
                 continue;
             }
-            let allowed = allowance.map_or(u32::MAX, |allowance| (allowance.events(now) + 1e-6) as u32);
+            let allowed = allowance.map_or(u32::MAX, |allowance| allowance.events(now));
             let events_max = self.batch_max().min(allowed.max(1));
             let batch = self.take_of_job(lane, BatchLimits { events_max, ..self.settings.batch }, now);
             if let Some(allowance) = &mut self.jobs.list[place].allowance {
