@@ -124,6 +124,9 @@ fn conform<S: Service>(mut service: S) {
 
     let mut arrivals = Arrivals(Vec::new());
     every_acknowledged_event_arrives(&mut server, &mut service, &mut arrivals, &key);
+    if !S::IS_DURABLE {
+        a_service_that_is_killed_during_a_delivery_gets_the_rest(&server, &mut service, &mut arrivals, &key);
+    }
     a_poison_event_becomes_a_dead_letter(&server, &mut service, &mut arrivals, &key);
     an_unreachable_service_is_reported(&server, &mut service, &mut arrivals, &key);
 
@@ -190,6 +193,35 @@ fn every_acknowledged_event_arrives<S: Service>(
     let missing: Vec<&String> = acknowledged.iter().filter(|id| !arrivals.have(id)).collect();
     assert!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), acknowledged.len());
     assert!(server.counter("orders", "queue", "requestsFailed") > 0, "the service was down");
+}
+
+/// What a service took and forgot is lost with it. What it did not take before it was killed arrives.
+fn a_service_that_is_killed_during_a_delivery_gets_the_rest<S: Service>(
+    server: &Server,
+    service: &mut S,
+    arrivals: &mut Arrivals,
+    key: &str,
+) {
+    let counter = |name: &str| server.counter("orders", "queue", name);
+    // Events of their own: a load has the same ids each time.
+    let publish = |ids: std::ops::Range<usize>| {
+        let ids: Vec<String> = ids.map(|id| format!("late-{id}")).collect();
+        ids.iter().for_each(|id| server.publish("orders", key, &load::body(std::slice::from_ref(id), "/load")));
+        ids
+    };
+    let before = counter("delivered");
+    publish(0..50);
+    wait_for("a delivery", LONG, || counter("delivered") > before);
+    service.stop();
+    let rest = publish(50..100);
+    let failed = counter("requestsFailed");
+    wait_for("a request that fails", LONG, || counter("requestsFailed") > failed);
+    service.resume();
+    wait_until_settled(server, "orders", "queue");
+    assert_eq!((counter("delivered"), counter("dropped"), counter("deadLettered")), (before + 100, 0, 0));
+    arrivals.take(service, "orders");
+    let missing: Vec<&String> = rest.iter().filter(|id| !arrivals.have(id)).collect();
+    assert!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), rest.len());
 }
 
 fn a_poison_event_becomes_a_dead_letter<S: Service>(

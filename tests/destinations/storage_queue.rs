@@ -1,5 +1,7 @@
 //! Queues of a storage account: Azurite's queue service, which is Microsoft's own.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
@@ -9,11 +11,13 @@ use crate::support::azurite::{ACCOUNT, Azurite, KEY, ask, create_queue};
 /// Azurite's queues, with the account's key.
 struct Queues {
     azurite: Azurite,
+    /// It may forget them at its end.
+    names: BTreeSet<String>,
 }
 
 impl Queues {
     fn new() -> Self {
-        Self { azurite: Azurite::new("queue") }
+        Self { azurite: Azurite::new("queue"), names: BTreeSet::new() }
     }
 }
 
@@ -25,14 +29,16 @@ impl Service for Queues {
 
     fn resume(&mut self) {
         self.azurite.resume();
+        self.names.iter().for_each(|name| create_queue(self.azurite.at(), name));
     }
 
     fn stop(&mut self) {
-        self.azurite.stop();
+        self.azurite.kill_9();
     }
 
     fn create(&mut self, name: &str) {
         create_queue(self.azurite.at(), name);
+        self.names.insert(name.to_owned());
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {

@@ -103,16 +103,22 @@ impl Authority {
 
     /// A certificate of the RSA key of the tests.
     pub(crate) fn issue_rsa(&self, name: &str) -> IssuedRsa {
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        self.sign_rsa(CertificateParams::new(vec![name.to_owned()]).expect("a name"))
+    }
+
+    /// One of that key that ended with the year 2019.
+    pub(crate) fn expired_rsa(&self, name: &str) -> IssuedRsa {
+        self.sign_rsa(ended(name))
+    }
+
+    fn sign_rsa(&self, params: CertificateParams) -> IssuedRsa {
         let certificate = params.signed_by(&RsaPublicKey, &self.0).expect("signed");
         IssuedRsa { der: certificate.der().clone(), pem: certificate.pem() }
     }
 
     /// One that ended with the year 2019.
     pub(crate) fn expired(&self, name: &str) -> Issued {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-        self.sign(params)
+        self.sign(ended(name))
     }
 
     fn sign(&self, params: CertificateParams) -> Issued {
@@ -164,6 +170,12 @@ impl Authority {
         roots.add(self.0.der().clone()).expect("a certificate");
         Arc::new(roots)
     }
+}
+
+fn ended(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+    params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    params
 }
 
 impl Issued {
