@@ -88,7 +88,12 @@ impl RabbitMq {
             // The program is a script, and the node its child.
             .process_group(0);
         self.child = Some(command.spawn().expect("it starts"));
-        wait_for("RabbitMQ to answer", START, || self.runtime.block_on(self.channel()).is_ok());
+        // A node that starts may accept a connection and never answer on it.
+        wait_for("RabbitMQ to answer", START, || {
+            self.runtime.block_on(async {
+                matches!(tokio::time::timeout(Duration::from_secs(5), self.channel()).await, Ok(Ok(_)))
+            })
+        });
     }
 
     /// Ends it with `kill -9`.
