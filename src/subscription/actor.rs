@@ -301,10 +301,11 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let sender = self.sender();
+                let (sender, wait) = (self.sender(), self.plan.response_timeout);
                 self.await_report(async move {
                     let reached = match sender {
-                        Ok(sender) => sender.reach(now).await.is_ok(),
+                        // A broker that starts may accept a connection and say nothing.
+                        Ok(sender) => matches!(tokio::time::timeout(wait, sender.reach(now)).await, Ok(Ok(()))),
                         Err(_) => false,
                     };
                     Ok(SharedStateMessage::Input(Input::Connected(reached)))

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::{LONG, Service, conform, outcomes, start_server};
 use crate::support::{
     load, needs,
+    port::ReservedPort,
     rabbitmq::{MESSAGE_BYTES_MAX, Message, PASSWORD, PROGRAM, RabbitMq},
-    server::{SubscriptionSpec, wait_for},
+    server::{Server, SubscriptionSpec, wait_for},
 };
 
 struct Queues(RabbitMq);
@@ -55,6 +56,31 @@ fn an_amqp_queue_keeps_what_every_destination_promises() {
     if has_rabbitmq() {
         conform(Queues(RabbitMq::new()));
     }
+}
+
+#[test]
+fn a_broker_that_accepts_connections_and_says_nothing_is_tried_again() {
+    let port = ReservedPort::new();
+    let server = Server::start(&[
+        ("DELIVERY__VALIDATE", "false"),
+        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("amqp://{}", port.address)),
+        ("DELIVERY__RESPONSE_WAIT", "300ms"),
+        ("DELIVERY__RECONNECT_WAIT", "50ms"),
+        ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
+    ]);
+    let key = server.topic("orders", "EventGridSchema");
+    let properties = json!({"resourceId": "service", "routingKey": "orders"});
+    let destination = json!({"destination": {"endpointType": "Amqp", "properties": properties}});
+    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    wait_for("the suspension", LONG, || server.status("orders", "queue")["health"]["state"] == "suspended");
+    let listener = port.listen();
+    listener.set_nonblocking(true).expect("a socket takes its option");
+    let mut accepted = Vec::new();
+    wait_for("five connections", LONG, || {
+        accepted.extend(listener.accept());
+        accepted.len() >= 5
+    });
 }
 
 #[test]
