@@ -12,7 +12,7 @@
 
 mod meta;
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 pub use self::meta::{
     MetaKind, dead_letters, dead_letters_name, ended_job, ended_jobs_of, filter_name, filters_of, filters_of_partition,
@@ -333,6 +333,13 @@ pub fn ledger_upto(subscription_key: SubscriptionKey, seq: Seq) -> Range<Vec<u8>
 /// The range of a subscription's lines from `from` (included) to `to` (excluded).
 pub fn ledger_between(subscription_key: SubscriptionKey, from: Timestamp, to: Timestamp) -> Range<Vec<u8>> {
     start(KeyKind::LedgerByTime, (subscription_key, from))..start(KeyKind::LedgerByTime, (subscription_key, to))
+}
+
+/// A position in the ledger by time, moved back by `span`. A position that has no time stays.
+pub fn ledger_before(position: &[u8], span: Duration) -> Vec<u8> {
+    let mut reader = RecordReader::new(position);
+    let place = reader.u8().and_then(|_| Some((SubscriptionKey::take(&mut reader)?, Timestamp::take(&mut reader)?)));
+    place.map_or_else(|| position.to_vec(), |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))))
 }
 
 /// The range of all ledger lines, by event and by time.

@@ -4,22 +4,34 @@
 //! event and is split at the end of each block of 4,096 sequences. So all lines that cover an event begin in its block,
 //! and looking up an event reads one block, however far apart the events of a request were.
 //!
+//! The lines of one write share records, because a record costs more than a line: by event those of a block, by time
+//! those of [`RECORD_SPAN`]. The key of a record is that of its first line. Readers see lines and their keys only.
+//!
 //! Invariants: nothing is deleted here; if the ledger exceeds its size, the store drops its oldest files, which contain
 //! both copies of their lines. A line never changes: the time of its writing is in its key.
 
-use std::ops::ControlFlow;
-
-use bytes::Bytes;
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    ops::{ControlFlow, Range},
+    time::Duration,
+};
 
 use super::{
     keys::{self, LineKey},
-    records::{StoredRecord, event_byte},
+    records::{LedgerLines, StoredRecord, event_byte, ledger_lines},
 };
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
     policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine},
     store::{Batch, Family, Store, StoreError},
 };
+
+/// The maximum time between the lines of a record by time. A reader begins this much earlier.
+const RECORD_SPAN: Duration = Duration::from_millis(100);
+
+/// The maximum number of lines in a record: about 8 KiB.
+const RECORD_LINES: usize = 256;
 
 /// A page of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,20 +42,67 @@ pub struct LedgerPage {
     pub next: Option<Vec<u8>>,
 }
 
-/// Adds a line to `batch`.
-pub(crate) fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lane: Lane, attempt: u32, entry: &LedgerEntry) {
-    let Some((first, _)) = entry.covers.first() else { return };
-    let key = LineKey { subscription_key, lane, first: *first, at: entry.at, attempt, what: event_byte(&entry.what) };
-    let whole = Bytes::from(entry.encode());
-    if is_in_one_block(&entry.covers) {
-        batch.put(Family::Ledger, keys::ledger(key), whole.clone());
-    } else {
-        for covers in parts(&entry.covers) {
-            let part = LineKey { first: covers[0].0, ..key };
-            batch.put(Family::Ledger, keys::ledger(part), LedgerEntry { covers, ..entry.clone() }.encode());
-        }
+/// Adds the lines of a subscription's write to `batch`.
+pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, mut lines: Vec<LedgerLine>) {
+    lines.retain(|line| !line.entry.covers.is_empty());
+    lines.sort_by_key(|line| by_time(&key_of(subscription_key, line)));
+    put_records(batch, &lines, |line| key_of(subscription_key, line), keys::ledger_by_time, is_near);
+    if !lines.iter().all(|line| is_in_one_block(&line.entry.covers)) {
+        let split = |LedgerLine { lane, attempt, entry }: LedgerLine| {
+            let parts = parts(&entry.covers).into_iter();
+            parts.map(move |covers| LedgerLine { lane, attempt, entry: LedgerEntry { covers, ..entry.clone() } })
+        };
+        lines = lines.into_iter().flat_map(split).collect();
     }
-    batch.put(Family::Ledger, keys::ledger_by_time(key), whole);
+    lines.sort_by_key(|line| by_event(&key_of(subscription_key, line)));
+    put_records(batch, &lines, |line| key_of(subscription_key, line), keys::ledger, is_in_block_of);
+}
+
+/// Adds records of sorted lines. Lines that follow the first one and fit to it share its record.
+fn put_records(
+    batch: &mut Batch,
+    mut lines: &[LedgerLine],
+    key_of: impl Fn(&LedgerLine) -> LineKey,
+    key: fn(LineKey) -> Vec<u8>,
+    fits: fn(&LineKey, &LineKey) -> bool,
+) {
+    while let [first, following @ ..] = lines {
+        let first_key = key_of(first);
+        let shares = |line: &&LedgerLine| fits(&first_key, &key_of(line));
+        let (record, rest) = lines.split_at(1 + following.iter().take(RECORD_LINES - 1).take_while(shares).count());
+        let value = match record {
+            [line] => line.entry.encode(),
+            lines => LedgerLines(Cow::Borrowed(lines)).encode(),
+        };
+        batch.put(Family::Ledger, key(first_key), value);
+        lines = rest;
+    }
+}
+
+/// The key of a line. A line without events, which no record has, begins at 0.
+fn key_of(subscription_key: SubscriptionKey, LedgerLine { lane, attempt, entry }: &LedgerLine) -> LineKey {
+    let first = entry.covers.first().map_or(Seq(0), |(first, _)| *first);
+    LineKey { subscription_key, lane: *lane, first, at: entry.at, attempt: *attempt, what: event_byte(&entry.what) }
+}
+
+/// The order of keys by time.
+fn by_time(key: &LineKey) -> (Timestamp, Seq, Lane, u32, u8) {
+    (key.at, key.first, key.lane, key.attempt, key.what)
+}
+
+/// The order of keys by event.
+fn by_event(key: &LineKey) -> (Seq, Lane, Timestamp, u32, u8) {
+    (key.first, key.lane, key.at, key.attempt, key.what)
+}
+
+/// Whether a line may be in a record by time that begins with `first`.
+fn is_near(first: &LineKey, line: &LineKey) -> bool {
+    line.at.since(first.at) <= RECORD_SPAN
+}
+
+/// Whether a line may be in a record by event that begins with `first`.
+fn is_in_block_of(first: &LineKey, line: &LineKey) -> bool {
+    line.first.0 / LEDGER_BLOCK == first.first.0 / LEDGER_BLOCK
 }
 
 /// Whether all runs are in one block, as for nearly every line.
@@ -73,11 +132,16 @@ fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
     parts
 }
 
-/// Whether a line matches `key`, by event or by time.
-pub(crate) fn is_at(entry: &LedgerEntry, key: LineKey, by_event: bool) -> bool {
-    let first = entry.covers.first().map(|(first, _)| *first);
-    let in_one_block = || parts(&entry.covers).len() == 1;
-    (event_byte(&entry.what), entry.at, first) == (key.what, key.at, Some(key.first)) && (!by_event || in_one_block())
+/// Whether the lines of a record match `key`, by event or by time.
+pub(crate) fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
+    let all: Vec<LineKey> = lines.iter().map(|line| key_of(key.subscription_key, line)).collect();
+    let is_whole = if is_by_event {
+        let in_one_block = || lines.iter().all(|line| is_in_one_block(&line.entry.covers));
+        all.is_sorted_by_key(by_event) && all.iter().all(|line| is_in_block_of(&key, line)) && in_one_block()
+    } else {
+        all.is_sorted_by_key(by_time) && all.iter().all(|line| is_near(&key, line))
+    };
+    all.first() == Some(&key) && is_whole
 }
 
 /// Whether a line covers an event.
@@ -89,7 +153,7 @@ fn covers(entry: &LedgerEntry, seq: Seq) -> bool {
     })
 }
 
-/// The lines of an event from `from` on. Reads at most `looks` lines of its block.
+/// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of their last record.
 pub(crate) fn of_event(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
@@ -98,19 +162,71 @@ pub(crate) fn of_event(
     looks: usize,
 ) -> Result<LedgerPage, StoreError> {
     let range = keys::ledger_upto(subscription_key, seq);
-    let from = from.unwrap_or(range.start);
-    collect(store, &from, &range.end, looks, usize::MAX, keys::parse_ledger, |entry| covers(entry, seq))
+    let mut page = LedgerPage { lines: Vec::new(), next: None };
+    let mut seen = 0;
+    each_record(store, &from.unwrap_or(range.start)..&range.end, keys::parse_ledger, |key, _, lines| {
+        if seen >= looks {
+            page.next = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        seen += lines.len();
+        page.lines.extend(lines.into_iter().filter(|line| covers(&line.entry, seq)));
+        ControlFlow::Continue(())
+    })?;
+    Ok(page)
 }
 
-/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines.
+/// The lines in `range` for which `wanted` returns true: at most `max`. Reads about `looks` lines of the range.
 pub(crate) fn between(
     store: &dyn Store,
-    range: &std::ops::Range<Vec<u8>>,
+    range: &Range<Vec<u8>>,
     max: usize,
     looks: usize,
     wanted: impl Fn(&LedgerEntry) -> bool,
 ) -> Result<LedgerPage, StoreError> {
-    collect(store, &range.start, &range.end, looks, max, keys::parse_ledger_by_time, wanted)
+    let mut page = LedgerPage { lines: Vec::new(), next: None };
+    // Lines that may come after lines of a later record.
+    let mut waiting = BTreeMap::new();
+    let mut seen = 0;
+    // Lines of the range may be in records that begin before it.
+    let begin = keys::ledger_before(&range.start, RECORD_SPAN);
+    each_record(store, &begin..&range.end, keys::parse_ledger_by_time, |record, key, lines| {
+        if page.take(&mut waiting, Some(record), max).is_break() {
+            return ControlFlow::Break(());
+        }
+        if seen >= looks {
+            page.next = Some(record.max(&range.start).to_vec());
+            return ControlFlow::Break(());
+        }
+        for line in lines {
+            let at = keys::ledger_by_time(key_of(key.subscription_key, &line));
+            if range.contains(&at) {
+                seen += 1;
+                if wanted(&line.entry) {
+                    waiting.insert(at, line);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    if page.next.is_none() {
+        let _rest = page.take(&mut waiting, None, max);
+    }
+    Ok(page)
+}
+
+impl LedgerPage {
+    /// Takes the waiting lines before `end`, up to `max` in all. Breaks if there is no room for what follows.
+    fn take(&mut self, waiting: &mut BTreeMap<Vec<u8>, LedgerLine>, end: Option<&[u8]>, max: usize) -> ControlFlow<()> {
+        while self.lines.len() < max {
+            let next = waiting.first_entry().filter(|next| end.is_none_or(|end| &next.key()[..] < end));
+            let Some(next) = next else { return ControlFlow::Continue(()) };
+            self.lines.push(next.remove());
+        }
+        let waiting = waiting.keys().next().map(Vec::as_slice);
+        self.next = waiting.into_iter().chain(end).min().map(<[u8]>::to_vec);
+        ControlFlow::Break(())
+    }
 }
 
 /// The time of a subscription's oldest line.
@@ -124,36 +240,23 @@ pub(crate) fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Re
     Ok(oldest)
 }
 
-fn collect(
+/// Visits the records in `range`: the key as it is stored and parsed, and the lines.
+fn each_record(
     store: &dyn Store,
-    from: &[u8],
-    upper: &[u8],
-    looks: usize,
-    max: usize,
+    range: Range<&Vec<u8>>,
     parse: fn(&[u8]) -> Option<LineKey>,
-    wanted: impl Fn(&LedgerEntry) -> bool,
-) -> Result<LedgerPage, StoreError> {
-    let mut page = LedgerPage { lines: Vec::new(), next: None };
-    let mut seen = 0;
+    mut visit: impl FnMut(&[u8], LineKey, Vec<LedgerLine>) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
     let mut bad = None;
-    store.scan(Family::Ledger, from, upper, &mut |key, value| {
-        if seen == looks || page.lines.len() == max {
-            page.next = Some(key.to_vec());
-            return ControlFlow::Break(());
-        }
-        seen += 1;
-        match (parse(key), LedgerEntry::decode(value)) {
-            (Some(LineKey { lane, attempt, .. }), Ok(entry)) => {
-                if wanted(&entry) {
-                    page.lines.push(LedgerLine { lane, attempt, entry });
-                }
-                ControlFlow::Continue(())
-            }
-            (key, entry) => {
-                bad = Some(StoreError::damaged(format!("a ledger line cannot be decoded: {key:?} {entry:?}")));
+    store.scan(Family::Ledger, range.start, range.end, &mut |stored, value| {
+        let key = parse(stored);
+        match (key, key.map(|key| ledger_lines(key, value))) {
+            (Some(key), Some(Ok(lines))) => visit(stored, key, lines),
+            (key, lines) => {
+                bad = Some(StoreError::damaged(format!("a ledger line cannot be decoded: {key:?} {lines:?}")));
                 ControlFlow::Break(())
             }
         }
     })?;
-    bad.map_or(Ok(page), Err)
+    bad.map_or(Ok(()), Err)
 }

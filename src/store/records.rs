@@ -15,7 +15,7 @@ mod cursor;
 mod job;
 mod published_id;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -23,12 +23,13 @@ pub use self::published_id::{IdDigest, PublishedId};
 use super::{
     chunk::LogTail,
     codec::{RecordReader, put_varint},
+    keys::LineKey,
 };
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         outcome::{LastOutcome, Outcome, Reason},
-        record::{DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, PendingDelivery, lease::LeaseStep},
+        record::{DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, lease::LeaseStep},
     },
 };
 
@@ -37,8 +38,8 @@ use crate::{
 #[error("a record of kind {0} is damaged")]
 pub struct DamagedRecord(pub &'static str);
 
-/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`Excerpt`],
-/// [`FloorRecord`] or [`PublishedId`].
+/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`LedgerLines`],
+/// [`Excerpt`], [`FloorRecord`] or [`PublishedId`].
 pub trait StoredRecord: Sized {
     /// Encodes the record.
     ///
@@ -228,6 +229,44 @@ impl RecordLayout for LedgerEntry {
         }
         Some(Self { at, covers, what })
     }
+}
+
+/// Ledger lines of a subscription that share a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerLines<'a>(pub Cow<'a, [LedgerLine]>);
+
+impl RecordLayout for LedgerLines<'_> {
+    const NAME: &'static str = "ledger";
+
+    /// Up to version 3, a record is a [`LedgerEntry`]. Both share the version byte: the next version of either is 5.
+    const VERSION: u8 = 4;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.0.len() as u64);
+        for LedgerLine { lane, attempt, entry } in &*self.0 {
+            put_varint(out, lane.0.into());
+            put_varint(out, (*attempt).into());
+            entry.put(out);
+        }
+    }
+
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+        let mut lines = Vec::new();
+        for _ in 0..reader.varint().filter(|lines| *lines > 0)? {
+            let lane = Lane(u16::try_from(reader.varint()?).ok()?);
+            let attempt = take_u32(reader)?;
+            lines.push(LedgerLine { lane, attempt, entry: LedgerEntry::take(LedgerEntry::VERSION, reader)? });
+        }
+        Some(Self(lines.into()))
+    }
+}
+
+/// The lines of a record of the ledger. A record of one line has its lane and its attempt in its key.
+pub fn ledger_lines(LineKey { lane, attempt, .. }: LineKey, value: &[u8]) -> Result<Vec<LedgerLine>, DamagedRecord> {
+    if value.first() == Some(&LedgerLines::VERSION) {
+        return Ok(LedgerLines::decode(value)?.0.into_owned());
+    }
+    LedgerEntry::decode(value).map(|entry| vec![LedgerLine { lane, attempt, entry }])
 }
 
 /// Flags of an attempt.

@@ -24,7 +24,7 @@ use gridhook::{
         keys::{self, MetaKind},
         layer,
         migrate::{self, PART, Step, migrate},
-        records::{PublishedId, StoredRecord},
+        records::{LedgerLines, PublishedId, StoredRecord},
         rocks::FORMAT,
     },
 };
@@ -87,7 +87,7 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
         Family::Pending => vec![("owed", reads::<PendingDelivery>)],
         Family::Due | Family::Pin => Vec::new(),
         Family::Dead => vec![("dead", reads::<DeadLetterRecord>)],
-        Family::Ledger => vec![("entry", reads::<LedgerEntry>)],
+        Family::Ledger => vec![("entry", reads::<LedgerEntry>), ("lines", reads::<LedgerLines<'static>>)],
         Family::Excerpt => vec![("excerpt", reads::<Excerpt>)],
         Family::Ids => vec![("ids", |bytes| IdFilter::decode(bytes).is_some_and(|ids| ids.may_have("any")))],
         Family::PublishedIds => vec![("published_id", reads::<PublishedId>)],
@@ -192,6 +192,7 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     check("owed", samples::owed(), &mut missing);
     check("dead", samples::dead(), &mut missing);
     check("entry", samples::entry(), &mut missing);
+    check("lines", samples::lines(), &mut missing);
     check("job", samples::job(), &mut missing);
     check("cursor", samples::cursor(), &mut missing);
     let said = (any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40));

@@ -14,14 +14,15 @@ use gridhook::{
     policy::{
         outcome::{Failure, Reason},
         record::{
-            Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+            Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery,
+            RecordChange,
         },
     },
     repair::fsck::{self, CheckReport},
     store::{
         Batch, Family, Store,
         keys::{self, KeyKind, LineKey, MetaKind},
-        records::{FloorRecord, StoredRecord},
+        records::{FloorRecord, LedgerLines, StoredRecord},
     },
 };
 
@@ -493,6 +494,18 @@ const RECORDS: &[Damage] = &[
             let key =
                 LineKey { subscription_key: ONE, lane: Lane::LIVE, first: Seq(7), at: START, attempt: 1, what: 3 };
             put(store, Family::Ledger, keys::ledger(key), line);
+        },
+        "a ledger line is damaged or has another's key: ",
+    ),
+    (
+        "lines of the ledger that share a record, in the wrong order",
+        |store| {
+            let entry =
+                |seq| LedgerEntry { at: START, covers: vec![(Seq(seq), 1)], what: LedgerEvent::Late { settled: true } };
+            let lines = [8, 7].map(|seq| LedgerLine { lane: Lane::LIVE, attempt: 1, entry: entry(seq) });
+            let key =
+                LineKey { subscription_key: ONE, lane: Lane::LIVE, first: Seq(8), at: START, attempt: 1, what: 4 };
+            put(store, Family::Ledger, keys::ledger(key), LedgerLines(lines.to_vec().into()).encode());
         },
         "a ledger line is damaged or has another's key: ",
     ),

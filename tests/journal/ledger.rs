@@ -1,6 +1,6 @@
 //! Ledger lines are found by event and by time, whatever they cover.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
@@ -11,15 +11,18 @@ use gridhook::{
         record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange},
         runs::SeqRuns,
     },
-    store::{Family, Store, keys},
+    store::{Batch, Family, Store, keys, ledger},
 };
 use proptest::{collection::vec, prelude::*};
 
-use super::keys_in;
 use crate::support::memory_store::MemoryStore;
 
 const ONE: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 const BLOCK: u64 = 4096;
+
+/// Times of lines, in steps of 9 ms.
+const TIMES: std::ops::Range<u64> = 0..50;
+const STEP: u64 = 9_000;
 
 fn what() -> impl Strategy<Value = LedgerEvent> {
     prop_oneof![
@@ -49,11 +52,11 @@ fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
 }
 
 fn line() -> impl Strategy<Value = LedgerLine> {
-    (0u64..50, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, covers(), what()).prop_map(
+    (TIMES, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, covers(), what()).prop_map(
         |(at, lane, attempt, covers, what)| LedgerLine {
             lane,
             attempt,
-            entry: LedgerEntry { at: Timestamp(at), covers, what },
+            entry: LedgerEntry { at: Timestamp(at * STEP), covers, what },
         },
     )
 }
@@ -82,10 +85,12 @@ proptest! {
         runtime.block_on(journal.change(founded)).expect("founded");
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
         let note = |line: &LedgerLine| RecordChange::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
-        let (done, answer) = std::sync::mpsc::channel();
-        let done = Box::new(move |result| done.send(result).expect("the test listens"));
-        journal.append(owner, lines.iter().map(note).collect(), true, done);
-        answer.recv().expect("answered").expect("written");
+        for write in lines.chunks(7) {
+            let (done, answer) = std::sync::mpsc::channel();
+            let done = Box::new(move |result| done.send(result).expect("the test listens"));
+            journal.append(owner, write.iter().map(note).collect(), true, done);
+            answer.recv().expect("answered").expect("written");
+        }
 
         // Of two lines with equal keys, the later one counts.
         let mut known: Vec<LedgerLine> = Vec::new();
@@ -115,7 +120,7 @@ proptest! {
             prop_assert_eq!(found, expected, "event {}", seq);
             prop_assert_eq!(page.next, None);
         }
-        let (mut range, mut found) = (keys::ledger_between(ONE, Timestamp(10), Timestamp(40)), Vec::new());
+        let (mut range, mut found) = (keys::ledger_between(ONE, Timestamp(10 * STEP), Timestamp(40 * STEP)), Vec::new());
         while let page = runtime.block_on(journal.reads().lines_between(range.clone(), 3, |_| true)).expect("readable")
             && !page.lines.is_empty()
         {
@@ -125,16 +130,50 @@ proptest! {
             range.start = next;
         }
         prop_assert!(found.is_sorted_by_key(|line| line.entry.at));
-        let mut expected: Vec<LedgerLine> = known.iter().filter(|line| (10..40).contains(&line.entry.at.0)).cloned().collect();
+        let mut expected: Vec<LedgerLine> = known.iter().filter(|line| (10 * STEP..40 * STEP).contains(&line.entry.at.0)).cloned().collect();
         expected.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
         found.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
         let whole = |lines: &[LedgerLine]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
         prop_assert_eq!(whole(&found), whole(&expected), "by time each line is whole");
         let oldest = runtime.block_on(journal.reads().oldest_line(ONE)).expect("readable");
         prop_assert_eq!(oldest, known.iter().map(|line| line.entry.at).min());
-        let range = keys::ledgers();
-        prop_assert!(keys_in(&store, Family::Ledger, &range.start, &range.end).len() >= 2 * known.len());
         journal.close();
         writer.join();
     }
+}
+
+/// Writes lines for consecutive events, each `apart` after the one before. Returns the versions of the records by event and by time.
+fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
+    let store = MemoryStore::new();
+    let mut batch = Batch::default();
+    let line = |number: u64| LedgerLine {
+        lane: Lane::LIVE,
+        attempt: 1,
+        entry: LedgerEntry {
+            at: Timestamp(1_000).after(apart * number as u32),
+            covers: vec![(Seq(number), 1)],
+            what: LedgerEvent::Canceled,
+        },
+    };
+    ledger::put(&mut batch, ONE, (0..lines).rev().map(line).collect());
+    store.write(&batch).expect("written");
+    let mut versions = [Vec::new(), Vec::new()];
+    let range = keys::ledgers();
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        versions[usize::from(keys::parse_ledger_by_time(key).is_some())].push(value[0]);
+        ControlFlow::Continue(())
+    };
+    store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");
+    versions
+}
+
+#[test]
+fn the_lines_of_a_write_share_records_within_their_limits() {
+    let near = Duration::from_micros(10);
+    assert_eq!(records_of(1, near), [[3], [3]], "a line alone, as earlier versions wrote it");
+    assert_eq!(records_of(100, near), [[4], [4]]);
+    assert_eq!(records_of(300, near), [[4, 4], [4, 4]], "256 lines in a record");
+    assert_eq!(records_of(3, Duration::from_millis(60)), [vec![4], vec![4, 3]], "100 ms in a record by time");
+    let [by_event, by_time] = records_of(BLOCK + 1, near);
+    assert_eq!((by_event.len(), by_time.len()), (17, 17), "a block in a record by event");
 }

@@ -6,14 +6,14 @@ use gridhook::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
             Counters, Cursor, DeadLetterRecord, Excerpt, FilteredOut, Health, HeldBy, LaneCursor, LedgerEntry,
-            LedgerEvent, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
+            LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
             job::{Job, JobKind, JobState},
             lease::{LeaseStep, StepKind},
         },
     },
     store::{
         chunk::LogTail,
-        records::{FloorRecord, StoredRecord, event_byte},
+        records::{FloorRecord, LedgerLines, StoredRecord, event_byte},
     },
 };
 use proptest::{
@@ -251,6 +251,15 @@ pub(super) fn entry() -> impl Strategy<Value = LedgerEntry> {
     })
 }
 
+pub(super) fn lines() -> impl Strategy<Value = LedgerLines<'static>> {
+    let line = (any::<u16>(), any::<u32>(), entry()).prop_map(|(lane, attempt, entry)| LedgerLine {
+        lane: Lane(lane),
+        attempt,
+        entry,
+    });
+    vec(line, 1..4).prop_map(|lines| LedgerLines(lines.into()))
+}
+
 pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
     any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| FloorRecord {
         floor: Seq(floor),
@@ -307,6 +316,11 @@ proptest! {
 
     #[test]
     fn a_line_of_the_ledger_is_read_back_as_it_was_and_damage_is_refused(record in entry(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
+    fn lines_that_share_a_record_are_read_back_as_they_were_and_damage_is_refused(record in lines(), at: usize, byte: u8) {
         check(&record, at, byte)?;
     }
 

@@ -21,13 +21,13 @@ use gridhook::{
     },
     policy::{
         outcome::{Failure, Reason},
-        record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
+        record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEvent, PendingDelivery, RecordChange},
     },
     store::{
         Family, Store, StoreError, Visit,
         keys::{self, MetaKind},
         layer,
-        records::StoredRecord,
+        records::ledger_lines,
         rocks::{RocksOptions, RocksStore},
     },
 };
@@ -659,8 +659,9 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
     let jobs = keys::meta_of(MetaKind::Job);
     assert!(keys_in(&store, Family::Meta, &jobs.start, &jobs.end).is_empty());
     let (mut canceled, range) = (0, keys::ledger_of(ONE));
-    let visit = &mut |_: &[u8], value: &[u8]| {
-        canceled += u32::from(LedgerEntry::decode(value).expect("whole").what == LedgerEvent::Canceled);
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        let lines = ledger_lines(keys::parse_ledger(key).expect("a key"), value).expect("whole");
+        canceled += lines.iter().filter(|line| line.entry.what == LedgerEvent::Canceled).count();
         ControlFlow::Continue(())
     };
     store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");

@@ -9,7 +9,7 @@ use crate::{
         DeadKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
         partition_state::{LowWatermark, PartitionState},
     },
-    policy::record::{Cursor, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
+    policy::record::{Cursor, FilteredOut, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
     store::{
         Family, StoreError,
         chunk::{Chunk, SealedChunk},
@@ -170,9 +170,8 @@ impl GroupWriter {
         let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key)).ok().flatten();
         // An unreadable cursor is deleted without lines.
         let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
-        for range in cursor.filtered_out {
-            ledger::put(&mut group.batch, subscription_key, range.lane, 0, &range.line(now));
-        }
+        let line = |range: FilteredOut| LedgerLine { lane: range.lane, attempt: 0, entry: range.line(now) };
+        ledger::put(&mut group.batch, subscription_key, cursor.filtered_out.into_iter().map(line).collect());
     }
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
@@ -219,6 +218,7 @@ impl GroupWriter {
 /// Encodes a subscription's changes.
 fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, changes: &[RecordChange]) {
     let SubscriptionKey { partition, subscription } = subscription_key;
+    let mut lines = Vec::new();
     for change in changes {
         match change {
             RecordChange::Cursor(cursor) => {
@@ -242,7 +242,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
                 group.needs.insert((partition, *seq, subscription, *lane), true);
             }
             RecordChange::Note { lane, attempt, entry } => {
-                ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry)
+                lines.push(LedgerLine { lane: *lane, attempt: *attempt, entry: entry.clone() });
             }
             RecordChange::StoreExcerpt { key, excerpt } => {
                 group.batch.put(Family::Excerpt, keys::excerpt(subscription_key, *key), excerpt.encode());
@@ -254,6 +254,7 @@ fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, ch
             }
         }
     }
+    ledger::put(&mut group.batch, subscription_key, lines);
 }
 
 /// Deletes a pending delivery.
@@ -301,9 +302,7 @@ fn encode_dead_letter_write(
     for dead in &write.done {
         remove_dead_letter(group, subscription_key, *dead);
     }
-    for LedgerLine { lane, attempt, entry } in &write.notes {
-        ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry);
-    }
+    ledger::put(&mut group.batch, subscription_key, write.notes.clone());
 }
 
 /// Deletes a dead letter and its pin.

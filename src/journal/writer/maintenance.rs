@@ -12,7 +12,7 @@ use super::{
 use crate::{
     event::{Lane, SubscriptionKey, Timestamp},
     journal::{DeadKey, JournalState, reader::ended_jobs, shards::CONTROL},
-    policy::record::{LedgerEntry, LedgerEvent},
+    policy::record::{LedgerEntry, LedgerEvent, LedgerLine},
     store::{Family, StoreError, keys, ledger},
 };
 
@@ -101,14 +101,16 @@ impl GroupWriter {
         let mut group = CommitGroup::default();
         let now = self.clock.now();
         let range = keys::due_of(subscription_key);
+        let mut canceled = Vec::new();
         self.store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, lane, seq)) = keys::parse_due(key) {
                 settle(&mut group, subscription_key, lane, seq, due);
                 let entry = LedgerEntry { at: now, covers: vec![(seq, 1)], what: LedgerEvent::Canceled };
-                ledger::put(&mut group.batch, subscription_key, lane, 0, &entry);
+                canceled.push(LedgerLine { lane, attempt: 0, entry });
             }
             if group.needs.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
+        ledger::put(&mut group.batch, subscription_key, canceled);
         let range = keys::dead_of(subscription_key);
         self.store.scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, seq, lane)) = keys::parse_dead(key) {

@@ -2,19 +2,24 @@
 
 use super::{CheckStop, StoreCheck};
 use crate::{
-    policy::record::{Excerpt, LedgerEntry},
-    store::{Family, keys, ledger, records::StoredRecord},
+    policy::record::Excerpt,
+    store::{
+        Family, keys, ledger,
+        records::{StoredRecord, ledger_lines},
+    },
 };
 
 impl StoreCheck<'_> {
     pub(super) fn ledger(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Ledger, &keys::ledgers(), |check, key, value| {
             let (by_event, by_time) = (keys::parse_ledger(key), keys::parse_ledger_by_time(key));
-            check.report.count("ledger lines", by_time.is_some().into());
-            match (by_event.or(by_time), LedgerEntry::decode(value)) {
-                (Some(key), Ok(entry)) if ledger::is_at(&entry, key, by_event.is_some()) => {}
-                (key, entry) => {
-                    check.report.wrong(format!("a ledger line is damaged or has another's key: {key:?} {entry:?}"))
+            let key = by_event.or(by_time);
+            match (key, key.map(|key| ledger_lines(key, value))) {
+                (Some(key), Some(Ok(lines))) if ledger::is_at(&lines, key, by_event.is_some()) => {
+                    check.report.count("ledger lines", if by_time.is_some() { lines.len() as u64 } else { 0 });
+                }
+                (key, lines) => {
+                    check.report.wrong(format!("a ledger line is damaged or has another's key: {key:?} {lines:?}"))
                 }
             }
             Ok(())

@@ -5,7 +5,7 @@ use crate::{
     event::{Lane, Seq, SubscriptionKey},
     policy::{
         outcome::Reason,
-        record::{Cursor, LedgerEntry, LedgerEvent},
+        record::{Cursor, LedgerEntry, LedgerEvent, LedgerLine},
     },
     repair::fsck::CheckStop,
     store::{Family, StoreError, keys, ledger, log::EventFinder},
@@ -109,7 +109,7 @@ impl Salvage<'_> {
         self.loss.event(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
         let what = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
         let entry = LedgerEntry { at: self.now, covers: vec![(seq, 1)], what };
-        ledger::put(&mut self.batch, of, lane, 0, &entry);
+        ledger::put(&mut self.batch, of, vec![LedgerLine { lane, attempt: 0, entry }]);
         self.flush_if_full()
     }
 }

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use super::Salvage;
 use crate::{
     event::{PartitionId, Seq},
-    policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
+    policy::record::{Cursor, DeadLetterRecord, Excerpt, PendingDelivery},
     repair::fsck::CheckStop,
     store::{
         Family, StoreError,
         chunk::Chunk,
         id_filter::{self, IdFilter},
-        keys::{self, LineKey, MetaKind},
-        records::{FloorRecord, PublishedId, StoredRecord},
+        keys::{self, MetaKind},
+        records::{FloorRecord, PublishedId, StoredRecord, ledger_lines},
     },
 };
 
@@ -37,7 +37,7 @@ impl Salvage<'_> {
         })?;
         self.keep_in(Family::Ledger, &keys::ledgers(), |key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
-            line.is_some() && LedgerEntry::decode(value).is_ok()
+            line.is_some_and(|line| ledger_lines(line, value).is_ok())
         })?;
         self.keep_if(Family::Excerpt, |key, value| {
             keys::parse_excerpt(key).is_some() && Excerpt::decode(value).is_ok()
@@ -126,11 +126,11 @@ impl Salvage<'_> {
         })?;
         self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
-            let (Some(LineKey { subscription_key: of, .. }), Ok(entry)) = (line, LedgerEntry::decode(value)) else {
-                return Ok(());
-            };
-            let end = entry.covers.last().map_or(Seq::FIRST, |(first, count)| first.plus(u64::from(*count)));
-            salvage.mention(of.partition, end, of.subscription.0)
+            let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else { return Ok(()) };
+            let covers = lines.iter().flat_map(|line| &line.entry.covers);
+            let end = covers.map(|(first, count)| first.plus(u64::from(*count))).max().unwrap_or(Seq::FIRST);
+            let of = line.map(|line| line.subscription_key);
+            of.map_or(Ok(()), |of| salvage.mention(of.partition, end, of.subscription.0))
         })?;
         self.all(Family::Cursor, |salvage, key, value| {
             let (Some(of), Ok(cursor)) = (keys::parse_cursor(key), Cursor::decode(value)) else { return Ok(()) };

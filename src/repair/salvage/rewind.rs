@@ -11,10 +11,10 @@ use crate::{
     event::{Lane, Seq, SubscriptionKey},
     policy::{
         outcome::Outcome,
-        record::{Cursor, LaneCursor, LedgerEntry, LedgerEvent, lease::LeaseStep},
+        record::{Cursor, LaneCursor, LedgerEvent, lease::LeaseStep},
     },
     repair::fsck::CheckStop,
-    store::{Family, keys, records::StoredRecord},
+    store::{Family, keys, records::ledger_lines},
 };
 
 /// The maximum number of done events in a cursor. Events beyond it are delivered again.
@@ -59,9 +59,9 @@ impl Salvage<'_> {
     fn known_events(&mut self, of: SubscriptionKey, floor: Seq) -> Result<BTreeSet<Seq>, CheckStop> {
         let mut known = BTreeSet::new();
         self.each(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
-            let (Some(line), Ok(entry)) = (keys::parse_ledger(key), LedgerEntry::decode(value)) else { return Ok(()) };
-            if !line.lane.is_job() && has_ended(&entry.what) {
-                let runs = entry.covers.iter().map(|(first, count)| first.0..first.0 + u64::from(*count));
+            let Some(Ok(lines)) = keys::parse_ledger(key).map(|key| ledger_lines(key, value)) else { return Ok(()) };
+            for line in lines.iter().filter(|line| !line.lane.is_job() && has_ended(&line.entry.what)) {
+                let runs = line.entry.covers.iter().map(|(first, count)| first.0..first.0 + u64::from(*count));
                 known.extend(runs.flatten().map(Seq).filter(|seq| *seq >= floor).take(DONE_MAX));
             }
             Ok(())
