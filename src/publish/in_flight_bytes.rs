@@ -10,7 +10,7 @@
 //! table has entries only for holders with bytes, so the total bounds it.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -38,11 +38,11 @@ pub struct InFlightBytes {
 #[derive(Debug, Default)]
 struct InFlightBytesState {
     total: usize,
-    by: HashMap<BytesHolder, usize>,
+    by: BTreeMap<BytesHolder, usize>,
 }
 
 /// A holder of bytes, at one of the sharing levels.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum BytesHolder {
     Namespace(String),
     Topic(PartitionId),

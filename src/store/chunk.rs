@@ -57,6 +57,8 @@ pub struct ChunkBuilder {
     schema: Schema,
     version: u8,
     trace: Option<Box<str>>,
+    /// The bytes that a chunk begins with room for.
+    room: usize,
     full: Vec<SealedChunk>,
     open: OpenChunk,
 }
@@ -88,7 +90,14 @@ pub struct SealedChunk {
 impl ChunkBuilder {
     /// Creates a builder without events.
     pub fn new(schema: Schema) -> Self {
-        Self { schema, version: VERSION, trace: None, full: Vec::new(), open: OpenChunk::default() }
+        Self { schema, version: VERSION, trace: None, room: 0, full: Vec::new(), open: OpenChunk::default() }
+    }
+
+    /// Prepares for a request body of this length, so that a chunk is not copied while it grows.
+    #[must_use]
+    pub fn sized(self, body_bytes: usize) -> Self {
+        // The stored form of an event is longer than the published one.
+        Self { room: (body_bytes + body_bytes / 2).min(FULL + FULL / 4), ..self }
     }
 
     /// Sets the trace context of the request.
@@ -101,6 +110,9 @@ impl ChunkBuilder {
     /// `write` returns the end of the wire form and the ranges of the strings in the buffer.
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> WriterStamp) {
         let open = &mut self.open;
+        if open.count == 0 {
+            open.wires.reserve(self.room);
+        }
         let before = open.wires.len();
         let WriterStamp { wire_end, mut spans } = write(&mut open.wires);
         if let Some(trace) = &self.trace {

@@ -6,6 +6,7 @@
 //! Of several forwarded values the last counts: the nearest proxy wrote it, and a client may have sent the others.
 
 use std::{
+    cell::RefCell,
     fmt,
     net::{IpAddr, SocketAddr},
 };
@@ -186,8 +187,19 @@ fn unquoted(value: &str) -> String {
     }
 }
 
+thread_local! {
+    /// The text that was last read, and its host and port: most requests of a thread have the same host.
+    static LAST_READ: RefCell<(String, Option<(Host, Option<u16>)>)> = const { RefCell::new((String::new(), None)) };
+}
+
 fn read(text: &str, problem: &'static str) -> Result<(Host, Option<u16>), Refusal> {
-    authority(text).ok_or(Refusal::Host { problem })
+    let known = LAST_READ.with_borrow(|(last, host)| (last == text).then(|| host.clone()));
+    let host = known.unwrap_or_else(|| {
+        let host = authority(text);
+        LAST_READ.set((text.to_owned(), host.clone()));
+        host
+    });
+    host.ok_or(Refusal::Host { problem })
 }
 
 /// Parses a host with an optional port; [`None`] for anything else.

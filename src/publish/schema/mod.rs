@@ -156,7 +156,7 @@ pub fn read(
     body: &Bytes,
     limits: &PublishLimits,
 ) -> Result<ChunkBuilder, Refusal> {
-    read_into(ChunkBuilder::new(target.schema), target, content, body, limits)
+    read_into(ChunkBuilder::new(target.schema).sized(body.len()), target, content, body, limits)
 }
 
 /// As [`read`], for a traced request.
@@ -167,7 +167,7 @@ pub(super) fn read_traced(
     limits: &PublishLimits,
     place: &str,
 ) -> Result<ChunkBuilder, Refusal> {
-    read_into(ChunkBuilder::new(target.schema).traced(place), target, content, body, limits)
+    read_into(ChunkBuilder::new(target.schema).sized(body.len()).traced(place), target, content, body, limits)
 }
 
 fn read_into(
