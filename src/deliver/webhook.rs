@@ -415,11 +415,11 @@ pub(super) fn head(
     outgoing: &OutgoingRequest,
 ) -> awc::ClientRequest {
     let (method, uri, host) = outgoing.target(destination, method);
-    let mut request = awc
-        .request(method, uri)
-        .no_decompress()
-        .insert_header((header::HOST, host))
-        .insert_header((header::USER_AGENT, HeaderValue::from_static(concat!("gridhook/", env!("CARGO_PKG_VERSION")))));
+    let mut request = awc.request(method, uri).no_decompress();
+    // A builder would move the whole request for each header.
+    let headers = request.headers_mut();
+    headers.insert(header::HOST, host);
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &outgoing.headers {
         let value = match value {
             Cow::Borrowed(value) => HeaderValue::from_static(value),
@@ -428,14 +428,14 @@ pub(super) fn head(
                 HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
             }),
         };
-        request = request.insert_header((HeaderName::from_static(name), value));
+        headers.insert(HeaderName::from_static(name), value);
     }
     for (name, value) in &outgoing.properties {
         // Both were checked when they were created. An invalid one is omitted.
         let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
         if let Some((name, mut value)) = pair {
             value.set_sensitive(true);
-            request = request.insert_header((name, value));
+            headers.insert(name, value);
         }
     }
     request

@@ -240,6 +240,9 @@ impl LaneReader {
             self.ready_bytes -= ready.event.wire_len();
             self.in_flight.insert(ready.item.seq);
         }
+        if aside.is_empty() {
+            return (taken, Vec::new());
+        }
         let of_batch = |(place, _): &(usize, ReadyEvent)| places.binary_search(place).is_ok();
         let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
         let without_place = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();

@@ -140,6 +140,9 @@ pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey>
 
 /// The headers of a request with `event`; without an event, those of every request.
 pub fn headers(properties: &[DeliveryProperty], event: Option<&Event>) -> Vec<(String, String)> {
+    if properties.is_empty() {
+        return Vec::new();
+    }
     let view = event.map(EventView::new);
     let pairs = properties.iter().filter_map(|DeliveryProperty { name, source }| {
         let value = match source {

@@ -97,8 +97,10 @@ impl Subscription {
             if batch.is_empty() {
                 break;
             }
-            let (alive, expired): (Vec<ReadyEvent>, Vec<ReadyEvent>) =
-                batch.into_iter().partition(|ready| !self.is_expired(ready, now));
+            let (mut alive, mut expired) = (batch, Vec::new());
+            if alive.iter().any(|ready| self.is_expired(ready, now)) {
+                (alive, expired) = alive.into_iter().partition(|ready| !self.is_expired(ready, now));
+            }
             for ready in expired {
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
             }
