@@ -92,7 +92,6 @@ pub struct SubscriptionActor {
     core: Box<Subscription>,
     member: Rc<BudgetMember>,
     sender: Result<Rc<dyn Sender>, String>,
-    inherited: Vec<Input>,
     on_recovered: Option<RecoveryDone>,
     /// The running timer, and the time for which it is set.
     timer: Option<(SpawnHandle, Timestamp)>,
@@ -121,6 +120,7 @@ impl SubscriptionActor {
         if is_other_endpoint {
             core.end_requested_wait();
         }
+        core.inherit(inputs);
         if is_first {
             core.start(now);
         }
@@ -137,7 +137,6 @@ impl SubscriptionActor {
             core,
             member,
             sender,
-            inherited: inputs,
             on_recovered: Some(on_recovered),
             timer: None,
             known_end: None,
@@ -460,9 +459,7 @@ impl Actor for SubscriptionActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        for input in std::mem::take(&mut self.inherited) {
-            self.absorb(input);
-        }
+        self.absorb(Input::Tick);
         self.rearm(ctx);
         self.shared.set_mailbox(ctx.address());
     }

@@ -1,12 +1,14 @@
 //! The order of the stages of one turn of the core: prepare, give up and send, read ahead and end.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use gridhook::{
     event::{Event, Lane, RequestId, Seq, Timestamp},
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
         batch::BatchLimits,
+        filter::key::FilterKey,
+        order::OrderSettings,
         outcome::{Failure, Outcome, RequestResult},
         record::{Cursor, Health, LaneCursor},
         retry::Jitter,
@@ -21,6 +23,10 @@ fn core(settings: SubscriptionSettings, health: Health, end: u64) -> Subscriptio
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(1), end: None, open: Vec::new(), done: Vec::new() };
     let cursor = Cursor { lanes: vec![lane], health, ..Cursor::default() };
     Subscription::recover(settings, &cursor, Seq(end), Vec::new(), RequestId(1), START)
+}
+
+fn by_subject() -> Arc<OrderSettings> {
+    Arc::new(OrderSettings { key: FilterKey::from("subject".to_owned()), tracked_max: 100, blocks: false })
 }
 
 fn absorb(core: &mut Subscription, input: Input) -> CoreStep {
@@ -80,6 +86,50 @@ fn lanes_are_assigned_before_a_batch_leaves() {
     let lanes: Vec<Lane> = core.cursor().lanes.iter().map(|lane| lane.lane).collect();
     assert_eq!(lanes, [Lane::LIVE, Lane::BACKLOG]);
     assert_eq!(names(&step), [""; 0], "first attempts wait until the new lane is on disk");
+}
+
+/// An incarnation that begins after the deadline of what the previous one sent must not send again what was answered.
+#[test]
+fn results_that_an_earlier_incarnation_received_come_before_deadlines() {
+    let settings = plain();
+    let batch = BatchLimits { events_max: 1, ..settings.batch };
+    let settings = SubscriptionSettings { batch, concurrency_max: 2, ..settings };
+    let mut former = core(settings.clone(), Health::default(), 3);
+    find_nothing_expired(&mut former);
+    let sent = absorb(&mut former, read(1, 3, 2)).effects.into_iter();
+    let requests: Vec<_> = sent
+        .filter_map(|effect| if let Effect::Send { request, .. } = effect { Some(request) } else { None })
+        .collect();
+    assert_eq!(requests.len(), 2);
+    let cursor = core(settings.clone(), Health::default(), 3).cursor();
+    let deadline = requests[0].deadline;
+    let answered = requests.iter().map(|request| Input::Finished {
+        request: request.id,
+        answer: RequestResult { status: Some(200), ..RequestResult::bare(Outcome::Delivered) },
+    });
+    let answered = answered.collect();
+    let mut next = Subscription::recover(settings, &cursor, Seq(3), requests, RequestId(3), START);
+    next.inherit(answered);
+    let step = next.absorb(Input::Tick, deadline, Jitter(0.0));
+    assert!(!names(&step).contains(&"send"), "{:?}", step.effects);
+    let counters = next.cursor().counters;
+    assert_eq!((counters.delivered, counters.requests_failed), (2, 0));
+}
+
+/// A crash before the write would find the first event pending or unread, and send it after the second.
+#[test]
+fn the_next_event_of_a_key_waits_until_it_is_durable_that_the_one_before_is_given_up() {
+    for order in [None, Some(by_subject())] {
+        let is_ordered = order.is_some();
+        let mut core = core(SubscriptionSettings { order, ..plain() }, Health::default(), 3);
+        find_nothing_expired(&mut core);
+        assert_eq!(names(&absorb(&mut core, read(1, 3, 2)))[0], "send");
+        let answer = RequestResult { status: Some(400), ..RequestResult::bare(Failure::BadRequest) };
+        let step = absorb(&mut core, Input::Finished { request: RequestId(1), answer });
+        assert!(step.write.is_some());
+        assert_eq!(names(&step).contains(&"send"), !is_ordered, "{:?}", step.effects);
+        assert_eq!(names(&absorb(&mut core, Input::Durable)).contains(&"send"), is_ordered);
+    }
 }
 
 #[test]

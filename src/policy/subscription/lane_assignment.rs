@@ -171,8 +171,17 @@ impl Subscription {
                 }
             }
             self.pending_write.cursor();
+            self.order_behind_write();
         }
         all
+    }
+
+    /// Parts of the log are given up by the next write. Where events have an order, later ones wait for that write: an
+    /// incarnation that does not find it would send the earlier ones after them.
+    pub(super) fn order_behind_write(&mut self) {
+        if self.ordering.is_some() {
+            self.pending_write.move_events();
+        }
     }
 
     /// The endpoint recovered: the backlog must not precede new events, nor events that arrived since it became

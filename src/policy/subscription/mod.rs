@@ -120,6 +120,8 @@ pub struct Subscription {
     retry: RetryNow,
     /// Deliveries that commands moved, and that no answer has told.
     commanded: u64,
+    /// Results of earlier incarnations, and inputs that wait until the order is recovered.
+    postponed: Vec<Input>,
 }
 
 impl Subscription {
@@ -191,17 +193,23 @@ impl Subscription {
             pending_write: PendingWrite::recover(&cursor.filtered_out),
             retry: RetryNow::None,
             commanded: 0,
+            postponed: Vec::new(),
         }
+    }
+
+    /// Takes the results that earlier incarnations received and that are not durable. They are absorbed before a
+    /// deadline passes and before anything is sent: what an earlier incarnation sent may rely on them.
+    pub fn inherit(&mut self, results: Vec<Input>) {
+        self.postponed.extend(results);
     }
 
     /// Processes one input.
     pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         let mut effects = Vec::new();
-        if let Some(input) = self.recovers_order(input) {
+        let input = self.recovers_order(input);
+        let postponed = if self.is_recovering() { Vec::new() } else { std::mem::take(&mut self.postponed) };
+        for input in postponed.into_iter().chain(input) {
             self.on_input(input, &mut effects, now, jitter);
-        }
-        for postponed in self.take_postponed() {
-            self.on_input(postponed, &mut effects, now, jitter);
         }
         if self.is_recovering() {
             self.ask_for_order(&mut effects);

@@ -13,6 +13,9 @@
 //! - Only keys with an event in flight, pending or held back are in memory, and their number is bounded: at the bound
 //!   no event is sent for the first time.
 //! - A released event is fetched only once its record is durable.
+//! - An event leaves only once the earlier ones of its key were sent, or are given up by a durable write. Whatever
+//!   crashes, no event is sent for the first time after a later one of its key. An attempt whose result was not durable
+//!   may be repeated after a later event.
 //! - Recovery reads all pending deliveries, because only their events tell their keys. Meanwhile nothing is sent, and
 //!   outcomes wait.
 //!
@@ -61,6 +64,8 @@ struct KeyState {
     /// In one request, or waiting for a retry, or released.
     going: BTreeSet<Seq>,
     held: BTreeMap<Seq, HeldBack>,
+    /// Number of events that are given up by a write that is not durable.
+    ending: usize,
     /// Whether an event of the key failed and has not ended.
     failed: bool,
 }
@@ -78,6 +83,8 @@ pub(super) struct Ordering {
     holding: usize,
     /// Released, but their record is not durable.
     released: Vec<(Seq, HeldBack)>,
+    /// Keys of events that are given up, and the write that makes it durable.
+    ending: Vec<(OrderHash, u64)>,
     /// The number of the next write, of the write in progress, and of the last durable one.
     writes: (u64, u64, u64),
     recovery: Option<Recovery>,
@@ -102,8 +109,6 @@ struct Recovery {
     found: BTreeMap<Seq, FoundPending>,
     asked: bool,
     is_any_due: bool,
-    /// What arrived meanwhile and needs the order.
-    inputs: Vec<Input>,
 }
 
 impl Ordering {
@@ -118,7 +123,7 @@ impl Ordering {
         let wanted: VecDeque<(Lane, Seq)> = open.collect();
         let from = is_any_due.then(|| DueKey::at(Timestamp::default()));
         let needed = is_any_due || !wanted.is_empty();
-        let recovery = Recovery { from, wanted, found: BTreeMap::new(), asked: false, is_any_due, inputs: Vec::new() };
+        let recovery = Recovery { from, wanted, found: BTreeMap::new(), asked: false, is_any_due };
         let mut ordering = Self {
             tracked_max: order.tracked_max,
             blocking: BlockedKeys::new(order.blocks),
@@ -127,6 +132,7 @@ impl Ordering {
             held: 0,
             holding: 0,
             released: Vec::new(),
+            ending: Vec::new(),
             writes: (1, 0, 0),
             recovery: needed.then_some(recovery),
             one_of_a_key,
@@ -206,6 +212,19 @@ impl Ordering {
 
     /// An event has ended. Returns the event that is released and durable.
     pub(super) fn end(&mut self, seq: Seq) -> Option<(Lane, Seq, Option<Timestamp>)> {
+        let key = self.forget(seq)?;
+        self.advance(key)
+    }
+
+    /// An event is given up by the next write. The others of its key wait for that write: an incarnation that does not
+    /// find it would send the event after them.
+    pub(super) fn end_with_write(&mut self, seq: Seq) {
+        let Some(key) = self.forget(seq) else { return };
+        self.keys.entry(key).or_default().ending += 1;
+        self.ending.push((key, self.writes.0));
+    }
+
+    fn forget(&mut self, seq: Seq) -> Option<OrderHash> {
         // It may have no key any more.
         self.blocking.remove(seq);
         let key = self.tracked.remove(&seq)?;
@@ -216,7 +235,13 @@ impl Ordering {
             self.holding -= usize::from(state.held.is_empty());
         }
         self.released.retain(|(released, _)| *released != seq);
-        if !state.going.is_empty() {
+        Some(key)
+    }
+
+    /// Releases the next event of a key, unless others go before it.
+    fn advance(&mut self, key: OrderHash) -> Option<(Lane, Seq, Option<Timestamp>)> {
+        let state = self.keys.get_mut(&key)?;
+        if !state.going.is_empty() || state.ending > 0 {
             return None;
         }
         let Some((next, held)) = state.held.pop_first() else {
@@ -256,12 +281,18 @@ impl Ordering {
         self.writes.0 += 1;
     }
 
-    /// Notes that the write in progress is durable; returns the released events that waited for it.
+    /// Notes that the write in progress is durable; returns the events that are released by it.
     pub(super) fn durable(&mut self) -> Vec<(Lane, Seq, Option<Timestamp>)> {
         self.writes.2 = self.writes.1;
         let durable = self.writes.2;
         let released = self.released.extract_if(.., |(_, held)| held.write <= durable);
-        released.map(|(seq, held)| (held.lane, seq, held.due)).collect()
+        let mut released: Vec<_> = released.map(|(seq, held)| (held.lane, seq, held.due)).collect();
+        let ended: Vec<_> = self.ending.extract_if(.., |(_, write)| *write <= durable).collect();
+        for (key, _) in ended {
+            self.keys.entry(key).and_modify(|state| state.ending -= 1);
+            released.extend(self.advance(key));
+        }
+        released
     }
 }
 
@@ -309,9 +340,19 @@ impl Subscription {
         self.lanes.iter_mut().for_each(LaneReader::unstall);
     }
 
+    /// The same for an event that is given up by the next write.
+    pub(super) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
+        if let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) {
+            ordering.end_with_write(seq);
+        }
+    }
+
     /// The write in progress is durable.
     pub(super) fn release_durable(&mut self) {
         let Some(ordering) = &mut self.ordering else { return };
+        if !ordering.ending.is_empty() {
+            self.lanes.iter_mut().for_each(LaneReader::unstall);
+        }
         for next in ordering.durable() {
             self.own.release(next);
         }
@@ -345,7 +386,7 @@ impl Subscription {
                 }
             }
             Input::Finished { .. } | Input::Late { .. } | Input::Claim(_) | Input::Quarantine(_) => {
-                recovery.inputs.push(input);
+                self.postponed.push(input);
             }
             other => return Some(other),
         }
@@ -366,25 +407,12 @@ impl Subscription {
         }
     }
 
-    /// What waited for the end of the recovery, once it has ended.
-    pub(super) fn take_postponed(&mut self) -> Vec<Input> {
-        let Some(ordering) = &mut self.ordering else { return Vec::new() };
-        let done = |recovery: &Recovery| recovery.from.is_none() && recovery.wanted.is_empty() && !recovery.asked;
-        match ordering.recovery.take_if(|recovery| done(recovery)) {
-            Some(recovery) => recovery.inputs,
-            None => Vec::new(),
-        }
-    }
-
     fn finish_recovery(&mut self) {
         let in_flight: HashSet<Seq> =
             self.requests.items().filter(|item| !item.lane.is_job()).map(|item| item.seq).collect();
         let Some(ordering) = &mut self.ordering else { return };
-        let Some(recovery) = &mut ordering.recovery else { return };
-        if recovery.asked || recovery.from.is_some() || !recovery.wanted.is_empty() {
-            return;
-        }
-        let found = std::mem::take(&mut recovery.found);
+        let done = |recovery: &Recovery| recovery.from.is_none() && recovery.wanted.is_empty() && !recovery.asked;
+        let Some(Recovery { found, .. }) = ordering.recovery.take_if(|recovery| done(recovery)) else { return };
         for (seq, found) in &found {
             if let Some(key) = found.key.filter(|_| in_flight.contains(seq)) {
                 ordering.begin(*seq, key);

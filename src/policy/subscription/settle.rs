@@ -184,6 +184,7 @@ impl Subscription {
         last: Option<LastAttempt>,
         now: Timestamp,
     ) -> bool {
+        self.end_of_turn_with_write(item.key());
         if !self.leave(item) {
             return false;
         }
@@ -225,6 +226,7 @@ impl Subscription {
             counters.matched += events;
             counters.dropped += events;
         });
+        self.order_behind_write();
         let why = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
         self.pending_write.give_up_runs(name, why, missing);
     }
@@ -240,6 +242,7 @@ impl Subscription {
     }
 
     pub(super) fn deliver(&mut self, item: SendItem) {
+        self.end_of_turn(item.key());
         if self.leave(item) {
             self.count(item.lane, |counters| counters.delivered += 1);
         }
@@ -289,7 +292,6 @@ impl Subscription {
 
     /// Ends the pending delivery. Returns false if its end has been written already.
     pub(super) fn leave(&mut self, item: SendItem) -> bool {
-        self.end_of_turn(item.key());
         let Some(was_due) = item.due else { return self.first_outcome(item) };
         let SendItem { lane, seq, .. } = item;
         self.invalidate_lookups((lane, seq));

@@ -51,7 +51,7 @@ impl Scenario {
                 },
             );
         }
-        story.open();
+        story.open(None);
         story
     }
 
