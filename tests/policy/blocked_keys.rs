@@ -175,6 +175,32 @@ fn what_blocks_no_longer_is_attempted_once_more_in_bounded_writes() {
 }
 
 #[test]
+fn what_an_order_moves_behind_another_event_is_written_in_bounded_writes() {
+    const EVENTS: u64 = 3000;
+    let mut asked = 0;
+    let endpoint = move |_: &_| {
+        asked += 1;
+        Some((Duration::ZERO, status(if asked <= EVENTS { 503 } else { 200 })))
+    };
+    let unordered = SubscriptionSettings { order: None, ..blocking(10_000) };
+    let mut driver = Driver::new(unordered, Box::new(endpoint));
+    driver.is_large();
+    driver.publish(&vec![("yes", 1); EVENTS as usize]);
+    driver.run_for(Duration::from_secs(1));
+    assert_eq!(driver.disk.cursor.counters.pending, EVENTS);
+    driver.settings.order = blocking(10_000).order;
+    driver.largest_write = 0;
+    driver.revive();
+    driver.absorb(Input::Tick);
+    let OrderView { keys, events, .. } = order(&driver);
+    assert_eq!((keys, events), (1, EVENTS as usize - 1), "all have one subject: the first goes first");
+    driver.run();
+    assert_eq!(sent(&driver)[EVENTS as usize..], (1..=EVENTS).collect::<Vec<_>>(), "in order");
+    assert_eq!(driver.disk.cursor.counters.delivered, EVENTS);
+    assert!(driver.largest_write < 2048, "{} changes in one write", driver.largest_write);
+}
+
+#[test]
 fn a_decision_is_not_carried_out_before_a_write_contains_it() {
     let mut driver = refusing(&[1]);
     driver.publish(&[("yes-a", 1), ("yes-a", 1)]);

@@ -206,14 +206,16 @@ impl Subscription {
     /// Processes one input.
     pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         let mut effects = Vec::new();
-        let input = self.recovers_order(input);
-        let postponed = if self.is_recovering() { Vec::new() } else { std::mem::take(&mut self.postponed) };
-        for input in postponed.into_iter().chain(input) {
+        if let Some(input) = self.recovers_order(input) {
             self.on_input(input, &mut effects, now, jitter);
         }
+        self.finish_recovery();
         if self.is_recovering() {
             self.ask_for_order(&mut effects);
             return CoreStep { write: self.write(now), effects };
+        }
+        for postponed in std::mem::take(&mut self.postponed) {
+            self.on_input(postponed, &mut effects, now, jitter);
         }
         self.fail_overdue_requests(now, jitter);
         self.settle_claims(now);

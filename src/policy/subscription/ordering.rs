@@ -111,6 +111,13 @@ struct Recovery {
     is_any_due: bool,
 }
 
+impl Recovery {
+    /// Whether all is read.
+    fn is_read(&self) -> bool {
+        self.from.is_none() && self.wanted.is_empty() && !self.asked
+    }
+}
+
 impl Ordering {
     /// Nothing is known yet of the events with these keys and of those in the order of due times.
     pub(super) fn recover(
@@ -390,14 +397,13 @@ impl Subscription {
             }
             other => return Some(other),
         }
-        self.finish_recovery();
         None
     }
 
     /// What recovery asks next.
     pub(super) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
         let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else { return };
-        if recovery.asked {
+        if recovery.asked || recovery.is_read() {
             return;
         }
         recovery.asked = true;
@@ -407,21 +413,24 @@ impl Subscription {
         }
     }
 
-    fn finish_recovery(&mut self) {
-        let in_flight: HashSet<Seq> =
-            self.requests.items().filter(|item| !item.lane.is_job()).map(|item| item.seq).collect();
+    /// Ends the recovery once all is read and what has another place in the order is written, a part with each write.
+    pub(super) fn finish_recovery(&mut self) {
         let Some(ordering) = &mut self.ordering else { return };
-        let done = |recovery: &Recovery| recovery.from.is_none() && recovery.wanted.is_empty() && !recovery.asked;
-        let Some(Recovery { found, .. }) = ordering.recovery.take_if(|recovery| done(recovery)) else { return };
-        for (seq, found) in &found {
-            if let Some(key) = found.key.filter(|_| in_flight.contains(seq)) {
-                ordering.begin(*seq, key);
+        let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else { return };
+        for item in self.requests.items().filter(|item| !item.lane.is_job()) {
+            if let Some(key) = recovery.found.remove(&item.seq).and_then(|found| found.key) {
+                ordering.begin(item.seq, key);
             }
         }
-        for (seq, FoundPending { lane, key, appended, pending }) in found {
+        while let Some((seq, FoundPending { lane, key, appended, pending })) = recovery.found.pop_first() {
+            if self.pending_write.may_give_up() == 0 {
+                recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
+                ordering.recovery = Some(recovery);
+                return;
+            }
             let is_lost = self.own.is_lost((lane, seq));
             let due = pending.as_ref().map(|pending| pending.due);
-            if in_flight.contains(&seq) || !is_lost && due.is_none() {
+            if !is_lost && due.is_none() {
                 continue;
             }
             let held = due == Some(HELD_BACK);
@@ -462,6 +471,7 @@ impl Subscription {
                         self.own.due.leave(DueKey { due: was_due, lane, seq });
                     }
                     let pending = PendingDelivery { due: HELD_BACK, ..pending };
+                    self.pending_write.spend(1);
                     self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
                 }
                 Some(_) | None => {

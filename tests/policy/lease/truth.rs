@@ -11,7 +11,7 @@ use gridhook::{
         SubscriptionSettings,
         outcome::{LastOutcome, Reason},
         record::{
-            ASKED, BLOCKING, LedgerEntry, LedgerEvent, RecordChange,
+            ASKED, BLOCKING, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
             lease::{Lease, LeaseAction, LeaseResult, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind},
         },
     },
@@ -103,7 +103,7 @@ impl Truths {
             let truth = self.events.get_mut(seq).expect("published");
             if pending.due == ASKED {
                 assert!(std::mem::take(&mut truth.blocks), "{seq:?} is asked for, and blocks nothing: {truth:?}");
-                (truth.asked, truth.received, truth.free) = (true, None, Timestamp::default());
+                (truth.asked, truth.free) = (true, Timestamp::default());
             }
             truth.blocks |= pending.due == BLOCKING;
         }
@@ -123,6 +123,12 @@ impl Truths {
                 if !matches!(what, LedgerEvent::Filtered { .. }) {
                     truth.note(seq, *attempt, *at, what, (&self.settings, self.latest));
                 }
+            }
+        }
+        // A lock may be renewed in the same write, before its event blocked its key.
+        for change in changes {
+            if let RecordChange::Defer { seq, pending: PendingDelivery { due: ASKED, .. }, .. } = change {
+                self.events.entry(*seq).and_modify(|truth| truth.received = None);
             }
         }
     }
