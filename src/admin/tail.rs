@@ -53,7 +53,8 @@ struct TailQuery {
 
 /// `GET /tail`.
 pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let query = TailQuery::of(&control, request.query_string())?;
+    let permissions = Permissions::of(&request)?;
+    let query = TailQuery::of(&control, &permissions, request.query_string())?;
     let subscriber = control.registry.feed().subscribe().ok_or_else(|| {
         AdminError::Unavailable(
             "Too many clients follow events, or the server is stopping. Try again later.".to_owned(),
@@ -61,7 +62,7 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
     })?;
     let (caller, wall, now) = (AdminCaller::of(&request)?, control.clock.wall(), control.clock.now());
     let session = request.extensions().get::<OpenSession>().cloned();
-    let permissions = Some(Permissions::of(&request)?).filter(|permissions| !permissions.sees_everything());
+    let permissions = Some(permissions).filter(|permissions| !permissions.sees_everything());
     let state = TailStream { query, permissions, subscriber, control, ready: VecDeque::new() };
     let lines = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
@@ -185,7 +186,7 @@ fn text(line: &TailLine) -> String {
 }
 
 impl TailQuery {
-    fn of(control: &Control, text: &str) -> Result<Self, AdminError> {
+    fn of(control: &Control, permissions: &Permissions, text: &str) -> Result<Self, AdminError> {
         let mut query = Self { events: true, outcomes: true, ..Self::default() };
         for (key, value) in form_urlencoded::parse(text.as_bytes()) {
             let flag = || match &*value {
@@ -197,7 +198,7 @@ impl TailQuery {
                 "events" => query.events = flag()?,
                 "outcomes" => query.outcomes = flag()?,
                 "data" => query.data = flag()?,
-                "topic" => query.topic = Some(topic_of(control, &value)?),
+                "topic" => query.topic = Some(topic_of(control, permissions, &value)?),
                 "subscription" => query.subscription = Some(value.to_lowercase()),
                 "type" => query.event_type = Some(value.into_owned()),
                 "outcome" => query.outcome = Some(value.into_owned()),
@@ -239,10 +240,26 @@ impl TailQuery {
     }
 }
 
-/// The topic, the domain or the domain topic that a resource id names.
-pub(super) fn topic_of(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
+/// The topic, the domain or the domain topic that a resource id names. One of which the caller may see nothing does not
+/// exist for the caller.
+pub(super) fn topic_of(
+    control: &Control,
+    permissions: &Permissions,
+    id: &str,
+) -> Result<(PartitionId, Option<String>), AdminError> {
     let path = path::find(id).filter(path::ArmPath::is_topic).ok_or_else(|| not_a_topic(id))?.topic()?;
     let topic = arm::topic(control, &path)?;
+    let (record, domain_topic) = (topic.record(), path.domain_topic.as_ref().map(|name| name.as_str()));
+    let is_seen = permissions.sees_topic(control, &record, domain_topic)
+        || topic.glances().iter().any(|glance| {
+            let subscription = glance.record();
+            let of = subscription.filter.domain_topic.as_deref();
+            domain_topic.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)))
+                && permissions.sees(control, &record, &subscription)
+        });
+    if !is_seen {
+        return Err(arm::no_topic(&path));
+    }
     Ok((topic.partition(), path.domain_topic.map(|name| name.to_string())))
 }
 

@@ -210,7 +210,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     let mut report = TopReport::of(&all, window, now);
     if let Some(topic) = &query.topic {
-        let (partition, domain_topic) = tail::topic_of(&control, topic)?;
+        let (partition, domain_topic) = tail::topic_of(&control, &permissions, topic)?;
         let is_of = |one: &SubscriptionSample<'_>| {
             let is_of_domain_topic = |wanted: &str| {
                 let record = one.figures.record();

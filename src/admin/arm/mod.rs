@@ -191,7 +191,12 @@ pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError
 pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHandle>, AdminError> {
     let found =
         control.registry.topic(&path.key()).filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
-    found.ok_or_else(|| not_found(&TopicPath { domain_topic: None, ..path.clone() }))
+    found.ok_or_else(|| no_topic(path))
+}
+
+/// The error for a missing topic or domain.
+pub(super) fn no_topic(path: &TopicPath) -> AdminError {
+    not_found(&TopicPath { domain_topic: None, ..path.clone() })
 }
 
 /// The error for a missing resource.

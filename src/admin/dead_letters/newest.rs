@@ -67,8 +67,8 @@ pub(in crate::admin) async fn newest(
             InvalidRequest::new("continue", problem)
         })?),
     };
-    let mut candidates = candidates(&control, &query)?;
     let permissions = Permissions::of(&request)?;
+    let mut candidates = candidates(&control, &permissions, &query)?;
     candidates.retain(|_, (topic, record)| permissions.sees(&control, &topic.record(), record));
     let keys: Vec<SubscriptionKey> = candidates.keys().copied().collect();
     let reason = query.reason.as_deref().map(|given| known_reason("reason", given)).transpose()?;
@@ -123,8 +123,8 @@ pub(in crate::admin) async fn newest(
 }
 
 /// Event subscriptions that match and may have dead letters.
-fn candidates(control: &Control, query: &NewestQuery) -> Result<Candidates, AdminError> {
-    let of_topic = query.topic.as_deref().map(|topic| topic_of(control, topic)).transpose()?;
+fn candidates(control: &Control, permissions: &Permissions, query: &NewestQuery) -> Result<Candidates, AdminError> {
+    let of_topic = query.topic.as_deref().map(|topic| topic_of(control, permissions, topic)).transpose()?;
     let search = query.search.as_deref().unwrap_or_default().to_ascii_lowercase();
     let mut candidates = Candidates::new();
     for topic in control.registry.topics() {
