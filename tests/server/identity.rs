@@ -257,6 +257,18 @@ fn a_certificate_proves_the_identity_to_an_issuer_that_checks_each_assertion() {
     assert!(ledger.contains("the response is 401 (invalid_client)"), "{ledger}");
     assert!(!ledger.contains("eyJ") && !server.logs().contains("eyJ"), "no assertion and no token is shown");
 
+    // Another address keeps the identity.
+    let (at, moved) = (subscription("orders", "named"), hook.url().replace("/hook?code=1", "/moved"));
+    let identified = json!({"properties": {"deliveryWithResourceIdentity": {
+        "identity": {"type": "SystemAssigned"}, "destination": spec(&hook).properties()["destination"]}}});
+    server.command("PUT", &at, &identified);
+    operator(&server, &["subscriptions", "update", &format!("{SCOPE}/orders"), "named", "--endpoint", &moved])
+        .expect("it is changed");
+    let shown = server.command("GET", &at, &Value::Null).json();
+    let delivery = &shown["properties"]["deliveryWithResourceIdentity"];
+    assert_eq!(delivery["identity"]["type"], "SystemAssigned", "{shown}");
+    assert_eq!(delivery["destination"]["properties"]["endpointBaseUrl"], moved, "{shown}");
+
     // A key that is not that of the certificate stops the start, and so does a certificate without a key.
     authority.issue("gridhook").write(folder.path(), "other");
     let other = folder.path().join("other.key").display().to_string();

@@ -251,15 +251,13 @@ impl SubscriptionArgs {
     async fn update(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
         let kind = self.topic.kind();
-        // In a namespace, the JSON form depends on push or pull delivery.
-        let (existing, shown) = match kind {
-            ResourceNameKind::NamespaceTopic => {
-                let (existing, shown) = session.get_tagged(&self.path("")).await?;
-                (Some(existing), shown)
-            }
-            ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => {
-                (None, Precondition::None)
-            }
+        // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with the type of the
+        // destination only if that changes.
+        let (existing, shown) = if kind == ResourceNameKind::NamespaceTopic || spec.endpoint.is_some() {
+            let (existing, shown) = session.get_tagged(&self.path("")).await?;
+            (Some(existing), shown)
+        } else {
+            (None, Precondition::None)
         };
         let change = spec.change(kind, existing.as_ref())?;
         let changed: Value = session.change(Method::PATCH, &self.path(""), &shown, Some(&change)).await?;

@@ -16,7 +16,7 @@ use crate::cli::{
 pub(super) struct SubscriptionSpecArgs {
     /// URL of the endpoint
     #[arg(long, value_name = "URL", help_heading = "Settings")]
-    endpoint: Option<String>,
+    pub(super) endpoint: Option<String>,
     /// Deliver only events of this type; repeatable
     #[arg(long = "event-type", value_name = "TYPE", help_heading = "Settings")]
     event_types: Vec<String>,
@@ -130,7 +130,7 @@ impl SubscriptionSpecArgs {
             return Err(ClientError::Input(text.to_owned()));
         }
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
-        let mut properties = self.webhook("destination");
+        let mut properties = self.webhook("", existing);
         properties.extend([
             ("filter.includedEventTypes".to_owned(), list(&self.event_types)),
             ("filter.subjectBeginsWith".to_owned(), text(&self.subject_begins_with)),
@@ -151,8 +151,15 @@ impl SubscriptionSpecArgs {
         Ok(properties)
     }
 
-    /// The properties of the webhook at `at`.
-    fn webhook(&self, at: &str) -> Vec<(String, Option<Value>)> {
+    /// The properties of the webhook below `at`. `endpointType` is left out where it stays: with it, the server replaces a
+    /// destination together with its identity.
+    fn webhook(&self, at: &str, existing: Option<&Value>) -> Vec<(String, Option<Value>)> {
+        let is_webhook = ["destination", "deliveryWithResourceIdentity.destination"].iter().any(|form| {
+            let pointer = format!("/properties/{at}{form}/endpointType").replace('.', "/");
+            existing.and_then(|existing| existing.pointer(&pointer)).is_some_and(|kind| kind == "WebHook")
+        });
+        let kind = self.endpoint.as_ref().filter(|_| !is_webhook).map(|_| Value::from("WebHook"));
+        let at = format!("{at}destination");
         let limits = [
             ("maxEventsPerBatch", self.batch_events.map(Value::from)),
             ("preferredBatchSizeInKilobytes", self.batch_kilobytes.map(Value::from)),
@@ -160,10 +167,8 @@ impl SubscriptionSpecArgs {
             ("responseTimeoutInSeconds", self.response_timeout.map(Value::from)),
             ("proxy", text(&self.proxy)),
         ];
-        let mut properties = vec![
-            (format!("{at}.endpointType"), self.endpoint.as_ref().map(|_| Value::from("WebHook"))),
-            (format!("{at}.properties.endpointUrl"), text(&self.endpoint)),
-        ];
+        let mut properties =
+            vec![(format!("{at}.endpointType"), kind), (format!("{at}.properties.endpointUrl"), text(&self.endpoint))];
         properties.extend(limits.map(|(key, value)| (format!("{at}.properties.{key}"), value)));
         properties
     }
@@ -195,7 +200,7 @@ impl SubscriptionSpecArgs {
         if !self.labels.is_empty() {
             return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
         }
-        if is_pulled && self.webhook("").iter().any(|(_, value)| value.is_some()) {
+        if is_pulled && self.webhook("", None).iter().any(|(_, value)| value.is_some()) {
             let text = "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and --proxy are not allowed with pull delivery; each receive request sets its batch size and waiting time";
             return Err(ClientError::Input(text.to_owned()));
         }
@@ -210,10 +215,12 @@ impl SubscriptionSpecArgs {
             Some(json!({"operatorType": operator, "key": "subject", "values": [value.as_ref()?]}))
         });
         let filters: Vec<Value> = filters.collect();
-        let has_mode = self.pull || self.endpoint.is_some();
-        let mut properties = self.webhook(&format!("{part}.destination"));
+        let wanted = if is_pulled { "Queue" } else { "Push" };
+        let has_mode = (self.pull || self.endpoint.is_some())
+            && !existing.and_then(there).is_some_and(|known| known.eq_ignore_ascii_case(wanted));
+        let mut properties = self.webhook(&format!("{part}."), existing);
         properties.extend([
-            (mode.to_owned(), has_mode.then(|| Value::from(if is_pulled { "Queue" } else { "Push" }))),
+            (mode.to_owned(), has_mode.then(|| Value::from(wanted))),
             (format!("{part}.receiveLockDurationInSeconds"), self.lock.map(Value::from)),
             (format!("{part}.maxDeliveryCount"), self.max_attempts.map(Value::from)),
             (format!("{part}.eventTimeToLive"), self.time_to_live.map(|minutes| format!("PT{minutes}M").into())),
