@@ -28,6 +28,7 @@ use actix_web::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 use tracing::{Instrument as _, warn};
 
 use super::{
@@ -130,8 +131,8 @@ impl Access {
 /// The caller of a request.
 #[derive(Clone, Debug)]
 pub enum AdminCaller {
-    /// A holder of the admin token.
-    Admin,
+    /// A holder of the admin token, and what tells that it was replaced.
+    Admin(watch::Receiver<()>),
     /// A holder of a named token.
     Named(Arc<Token>),
     /// A holder of an access token of the issuer.
@@ -144,7 +145,7 @@ impl AdminCaller {
     /// The identity for `systemData`.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
-            Self::Admin => ("admin", IdentityType::Key),
+            Self::Admin(_) => ("admin", IdentityType::Key),
             Self::Named(token) => (token.name(), IdentityType::Key),
             Self::Holder(TokenHolder { name, is_application: true }) => (name, IdentityType::Application),
             Self::Holder(TokenHolder { name, is_application: false }) => (name, IdentityType::User),
@@ -157,11 +158,16 @@ impl AdminCaller {
         request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
     }
 
-    /// Waits until the caller's token is revoked or expires.
+    /// Waits until the caller's token is revoked, replaced or expires.
     pub(super) async fn ended(&self, now: Timestamp) {
         match self {
             Self::Named(token) => token.ended(now).await,
-            Self::Admin | Self::Holder(_) | Self::Declared => std::future::pending().await,
+            Self::Admin(replaced) => {
+                let mut replaced = replaced.clone();
+                // An error: the server ends.
+                replaced.changed().await.ok();
+            }
+            Self::Holder(_) | Self::Declared => std::future::pending().await,
         }
     }
 }
@@ -182,6 +188,7 @@ pub enum TokenOrigin {
 pub struct AdminToken {
     /// Shared by all clones, so that it can be replaced.
     text: Arc<RwLock<String>>,
+    replaced: Arc<watch::Sender<()>>,
     origin: TokenOrigin,
 }
 
@@ -208,7 +215,7 @@ impl AdminToken {
                  characters without spaces",
             ));
         }
-        Ok(Self { text: Arc::new(RwLock::new(text.to_owned())), origin })
+        Ok(Self { text: Arc::new(RwLock::new(text.to_owned())), replaced: Arc::default(), origin })
     }
 
     /// The origin of the token.
@@ -226,6 +233,9 @@ impl AdminToken {
         let (old, fresh) = (self.text(), fresh.text());
         let changed = old != fresh;
         *self.text.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        if changed {
+            self.replaced.send_replace(());
+        }
         changed
     }
 
@@ -367,9 +377,15 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
     let given = bearer(request).ok_or(AdminError::NoToken)?;
     let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
-    let holder = |given: &str| match token.is(given) {
-        true => Ok(Permissions { caller: AdminCaller::Admin, grants: vec![Grant::everywhere(TokenRole::Admin)] }),
-        false => control.holder(given, now),
+    let holder = |given: &str| {
+        let replaced = token.replaced.subscribe();
+        match token.is(given) {
+            true => {
+                let grants = vec![Grant::everywhere(TokenRole::Admin)];
+                Ok(Permissions { caller: AdminCaller::Admin(replaced), grants })
+            }
+            false => control.holder(given, now),
+        }
     };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
         let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;

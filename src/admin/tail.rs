@@ -63,7 +63,8 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
     let (caller, wall, now) = (AdminCaller::of(&request)?, control.clock.wall(), control.clock.now());
     let session = request.extensions().get::<OpenSession>().cloned();
     let permissions = Some(permissions).filter(|permissions| !permissions.sees_everything());
-    let state = TailStream { query, permissions, subscriber, control, ready: VecDeque::new() };
+    let state =
+        TailStream { query, permissions, subscriber, control, session: session.clone(), ready: VecDeque::new() };
     let lines = stream::unfold(state, |mut state| async move {
         let text = state.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), state))
@@ -90,6 +91,7 @@ struct TailStream {
     permissions: Option<Permissions>,
     subscriber: FeedSubscriber,
     control: web::Data<Control>,
+    session: Option<OpenSession>,
     ready: VecDeque<String>,
 }
 
@@ -100,7 +102,11 @@ impl TailStream {
             if !self.ready.is_empty() {
                 return Some(self.ready.drain(..).collect());
             }
-            match tokio::time::timeout(HEARTBEAT, self.subscriber.next()).await {
+            let received = tokio::time::timeout(HEARTBEAT, self.subscriber.next()).await;
+            if let Some(session) = &self.session {
+                session.keep(self.control.clock.now());
+            }
+            match received {
                 Err(_) => return Some("\n".to_owned()),
                 Ok(received) => {
                     let (missed, event) = received?;

@@ -7,7 +7,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +22,7 @@ use crate::event::Timestamp;
 /// The beginning of the secret of every session, which tells it from other tokens.
 pub const PREFIX: &str = "ghs_";
 
-/// A session ends after this time without a request …
+/// A session ends after this time without a request and without an open stream …
 pub const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// … and at the latest after this time.
@@ -31,7 +34,8 @@ pub const SESSIONS_MAX: usize = 64;
 struct Session {
     token: String,
     started: Timestamp,
-    used: Timestamp,
+    /// Microseconds.
+    used: Arc<AtomicU64>,
     /// Closed when the session is removed.
     open: watch::Sender<()>,
 }
@@ -41,10 +45,16 @@ struct Session {
 pub struct OpenSession {
     /// The time at which it ends at the latest.
     pub expires: Timestamp,
+    used: Arc<AtomicU64>,
     open: watch::Receiver<()>,
 }
 
 impl OpenSession {
+    /// Counts as a use: a stream of the session is open.
+    pub fn keep(&self, now: Timestamp) {
+        self.used.fetch_max(now.0, Ordering::Relaxed);
+    }
+
     /// Waits until the session is removed, or ends by a clock that is `now` at present.
     pub async fn ended(mut self, now: Timestamp) {
         tokio::select! {
@@ -55,8 +65,12 @@ impl OpenSession {
 }
 
 impl Session {
+    fn last_use(&self) -> Timestamp {
+        Timestamp(self.used.load(Ordering::Relaxed))
+    }
+
     fn is_over(&self, now: Timestamp) -> bool {
-        now.since(self.used) >= IDLE || now.since(self.started) >= LIFETIME
+        now.since(self.last_use()) >= IDLE || now.since(self.started) >= LIFETIME
     }
 }
 
@@ -70,12 +84,17 @@ impl Sessions {
         let mut sessions = self.lock();
         sessions.retain(|_, session| !session.is_over(now));
         while sessions.len() >= SESSIONS_MAX {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(key, _)| *key);
+            let oldest = sessions.iter().min_by_key(|(_, session)| session.last_use()).map(|(key, _)| *key);
             oldest.map(|key| sessions.remove(&key));
         }
         sessions.insert(
             key(secret),
-            Session { token: token.to_owned(), started: now, used: now, open: watch::Sender::default() },
+            Session {
+                token: token.to_owned(),
+                started: now,
+                used: Arc::new(AtomicU64::new(now.0)),
+                open: watch::Sender::default(),
+            },
         );
         now.after(LIFETIME)
     }
@@ -83,13 +102,14 @@ impl Sessions {
     /// The token that the session stands for, and the session. Counts as a use.
     pub fn token(&self, secret: &str, now: Timestamp) -> Option<(String, OpenSession)> {
         let (mut sessions, key) = (self.lock(), key(secret));
-        let session = sessions.get_mut(&key)?;
+        let session = sessions.get(&key)?;
         if session.is_over(now) {
             sessions.remove(&key);
             return None;
         }
-        session.used = session.used.max(now);
-        let open = OpenSession { expires: session.started.after(LIFETIME), open: session.open.subscribe() };
+        let (expires, used) = (session.started.after(LIFETIME), Arc::clone(&session.used));
+        let open = OpenSession { expires, used, open: session.open.subscribe() };
+        open.keep(now);
         Some((session.token.clone(), open))
     }
 

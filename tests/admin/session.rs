@@ -67,6 +67,26 @@ async fn a_session_ends_after_half_an_hour_without_use_and_after_twelve_hours_wi
 }
 
 #[test]
+fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
+    let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
+    sessions.start("one", "token", begin);
+    let (_, stream) = sessions.token("one", begin).expect("it is there");
+    let minute = Duration::from_secs(60);
+    let mut now = begin;
+    while now.after(IDLE - minute) < begin.after(LIFETIME) {
+        now = now.after(IDLE - minute);
+        stream.keep(now);
+    }
+    assert!(sessions.token("one", now.after(minute)).is_some(), "the last request was half a day before");
+    stream.keep(begin.after(LIFETIME));
+    assert!(sessions.token("one", begin.after(LIFETIME)).is_none());
+    sessions.start("two", "token", begin);
+    let (_, stream) = sessions.token("two", begin).expect("it is there");
+    drop(stream);
+    assert!(sessions.token("two", begin.after(IDLE)).is_none());
+}
+
+#[test]
 fn there_are_64_sessions_and_the_longest_unused_gives_way() {
     let (sessions, begin) = (Sessions::default(), Timestamp(1_000_000));
     let at = |second: u64| begin.after(Duration::from_secs(second));

@@ -1,11 +1,11 @@
 //! SIGHUP: what can be changed is changed while the server runs, and the log says what was done. Other signals do no harm.
 
-use std::fs;
+use std::{fs, io::Read as _};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::LONG;
+use super::{LONG, tokens::tail};
 use crate::support::{
     certificates::Authority,
     endpoint::{Endpoint, answer},
@@ -69,10 +69,14 @@ fn an_admin_token_of_the_settings_is_replaced() {
     server.under(&["sh", "-c", &format!("exec \"$@\" --config {}", file.display()), "--"]);
     server.restart();
     assert_eq!(status(&server, "/supervision", OLD), 200);
+    let mut stream = tail(&server, OLD);
     write(NEW);
     server.signal("HUP");
     wait_for("the new token", LONG, || status(&server, "/supervision", NEW) == 200);
     assert_eq!(status(&server, "/supervision", OLD), 401);
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).ok();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the tail ends with its token: {}", String::from_utf8_lossy(&rest));
     assert!(!server.logs().contains(NEW) && !server.logs().contains(OLD), "no token is logged");
 }
 
