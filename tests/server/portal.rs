@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::tokens::{EVENT, RG, Request, ask, one_of_each_kind, requests, state, status, tail, token};
 use crate::support::{
     http::Answer,
-    server::{Server, SubscriptionSpec, operator, subscription},
+    server::{Server, SubscriptionSpec, operator, operator_with, subscription},
     sink::Sink,
 };
 
@@ -46,9 +46,9 @@ fn a_portal_token_tried_on_every_route_does_its_four_things_on_its_own_event_sub
     for name in ["other", "billing"] {
         for Request { of, method, template, path, body, roles, is_open } in requests(&server, name) {
             let action = own(&template).filter(|_| name == "billing");
-            // The address of a push subscription of a namespace has another form.
-            let is_for_operators = method == "PATCH" && template.contains("namespaceName");
-            let is_own = !is_for_operators && action.is_some_and(|action| OF_PORTALS.contains(&(&*method, &*action)));
+            // The event subscription of the namespace is pulled.
+            let is_pulled = method == "PATCH" && template.contains("namespaceName");
+            let is_own = !is_pulled && action.is_some_and(|action| OF_PORTALS.contains(&(&*method, &*action)));
             let is_for_all = method == "GET" && ["/top", "/ui/session"].contains(&&*template);
             let body = match &*method {
                 "PATCH" if is_own => &endpoint,
@@ -164,6 +164,60 @@ fn a_portal_link_changes_an_address_only_and_its_token_is_narrow_and_short() {
             }
         }
     }
+    // A push subscription of a namespace topic has another form.
+    server.command("PUT", &format!("{RG}/namespaces/plant"), &json!({"location": "local"}));
+    server.command("PUT", &format!("{RG}/namespaces/plant/topics/heat"), &json!({}));
+    let [pushed, pulled] =
+        ["pushed", "pulled"].map(|name| format!("{RG}/namespaces/plant/topics/heat/eventSubscriptions/{name}"));
+    let mode = |mode: &Value| json!({"properties": {"deliveryConfiguration": mode}});
+    let hook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/")}});
+    server.command("PUT", &pushed, &mode(&json!({"deliveryMode": "Push", "push": {"destination": hook}})));
+    server.command("PUT", &pulled, &mode(&json!({"deliveryMode": "Queue"})));
+    let other = operator(
+        &server,
+        &[
+            "tokens",
+            "create",
+            "n",
+            "--role",
+            "portal",
+            "--scope",
+            "namespaces/plant",
+            "--expires",
+            "8h",
+            "--output",
+            "json",
+        ],
+    );
+    let other: Value = serde_json::from_str(&other.expect("a link")).expect("JSON");
+    let other = other["token"].as_str().expect("a token");
+    let push = |change: Value| mode(&json!({"push": change}));
+    for (path, body, expected) in [
+        (&pushed, push(to(&sink.url("/moved"))), Ok(())),
+        (&pushed, push(json!({"maxDeliveryCount": 2})), Err(only)),
+        (&pushed, to(&sink.url("/moved")), Err(only)),
+        (&pulled, push(to(&sink.url("/moved"))), Err("is not a webhook")),
+    ] {
+        let answer = ask(&server, other, "PATCH", path, &body.to_string());
+        match expected {
+            Ok(()) => assert!([200, 201].contains(&answer.status), "{path} {body}: {}", answer.text()),
+            Err(why) => {
+                assert!(answer.status == 403 && answer.text().contains(why), "{path} {body}: {}", answer.text())
+            }
+        }
+    }
+    // The command of the dashboard's page, too.
+    let file = server.data_dir().join("portal-token");
+    std::fs::write(&file, portal).expect("a file");
+    let moved = sink.url("/command");
+    operator_with(
+        &server,
+        &file,
+        &["subscriptions", "update", &format!("{RG}/topics/orders"), "plain", "--endpoint", &moved],
+    )
+    .expect("the address changes");
+    let shown = server.command("GET", &subscription("orders", "plain"), &Value::Null).json();
+    assert_eq!(shown["properties"]["destination"]["properties"]["endpointBaseUrl"], moved);
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for (test, key, draft) in [("testFilter", "filter", "{}"), ("testTransform", "transform", r#"{"body": "@"}"#)] {
         let test = format!("{}/{test}", subscription("orders", "plain"));

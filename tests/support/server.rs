@@ -519,7 +519,11 @@ pub(crate) fn subscription(topic: &str, name: &str) -> String {
 
 /// Runs a command on a running server, as its operator would: what it printed, or why not.
 pub(crate) fn operator(server: &Server, arguments: &[&str]) -> Result<String, String> {
-    let token = server.data_dir().join("admin-token");
+    operator_with(server, &server.data_dir().join("admin-token"), arguments)
+}
+
+/// The same with the token of this file.
+pub(crate) fn operator_with(server: &Server, token: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = gridhook(arguments, Path::new("--server"))
         .arg(format!("http://{}", server.at()))
         .arg("--token-file")

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{no_subscription, path::ArmPath, topic};
 use crate::{
     admin::{AdminError, Control, model::parse},
-    control::record::subscription::Webhook,
+    control::record::{subscription::Webhook, topic::TopicKind},
     policy::property::PropertySource,
 };
 
@@ -17,10 +17,18 @@ pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> Re
     let found = control.registry.provisioned(&*topic(control, &of)?, &name);
     let record = found.ok_or_else(|| no_subscription(&of, &name))?.record;
     let change = parse(body)?;
-    let address = change.pointer("/destination/properties/endpointUrl").and_then(Value::as_str).unwrap_or_default();
-    if change != json!({"destination": {"properties": {"endpointUrl": address}}}) {
+    let is_in_namespace = of.kind == TopicKind::NamespaceTopic;
+    let at = if is_in_namespace { "/properties/deliveryConfiguration/push" } else { "" };
+    let address = change.pointer(&format!("{at}/destination/properties/endpointUrl"));
+    let address = address.and_then(Value::as_str).unwrap_or_default();
+    let mut allowed = json!({"destination": {"properties": {"endpointUrl": address}}});
+    if is_in_namespace {
+        allowed = json!({"properties": {"deliveryConfiguration": {"push": allowed}}});
+    }
+    if change != allowed {
         return Err(AdminError::PortalLink(
-            "it changes destination.properties.endpointUrl of a webhook and nothing else",
+            "it changes destination.properties.endpointUrl of a webhook and nothing else; in namespaces the \
+             destination is in properties.deliveryConfiguration.push",
         ));
     }
     if record.endpoint_type() != Some("WebHook") {

@@ -209,7 +209,7 @@ static NAMESPACE_SUBSCRIPTION: [Operation; 4] = [
         |c| subscriptions::difference(c.control, &c.path.topic()?, &c.path.subscription()?, c.body),
         namespaces_doc::put_subscription,
     ),
-    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription),
+    patch(on_subscription!(c, topic, name => subscriptions::patch(c.input, topic, name).await), namespaces_doc::patch_subscription).or_portal(),
     delete(on_subscription!(c, topic, name => subscriptions::delete(c.control, topic, name).await), subscriptions_doc::delete),
 ];
 

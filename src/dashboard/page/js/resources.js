@@ -36,6 +36,12 @@ export function plain(all) {
   return { ...properties, ...(delivery && { destination: delivery.destination }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
 }
 
+/** The destination of an event subscription, also of a push subscription of a namespace. */
+export function destinationOf(all) {
+  const { destination, deliveryConfiguration } = plain(all);
+  return destination ?? plain(deliveryConfiguration?.push ?? {}).destination;
+}
+
 /** Where an event subscription delivers to: the address of a webhook, or the kind and the resource of another destination. */
 export function address(all) {
   const { destination, deliveryConfiguration } = plain(all);

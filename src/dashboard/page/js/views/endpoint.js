@@ -4,7 +4,7 @@ import { call, get, pathOf, tagOf } from '../api.js';
 import { command, splitId, topicArgument } from '../format.js';
 import { html, useState } from '../html.js';
 import { usePoll } from '../poll.js';
-import { address } from '../resources.js';
+import { destinationOf } from '../resources.js';
 import { go, link, useParams } from '../state.js';
 import { Command, Failed, Field, Head, Loaded } from '../ui.js';
 
@@ -19,7 +19,7 @@ export default function Endpoint() {
 }
 
 function Change({ id, resource }) {
-  const before = address(resource.properties);
+  const before = destinationOf(resource.properties)?.properties?.endpointBaseUrl;
   const [url, set] = useState(before);
   const [error, fail] = useState(/** @type {any} */ (null));
   const [isBusy, busy] = useState(false);
@@ -29,7 +29,9 @@ function Change({ id, resource }) {
     event.preventDefault();
     busy(true);
     fail(null);
-    const body = { destination: { properties: { endpointUrl: url } } };
+    const change = { destination: { properties: { endpointUrl: url } } };
+    const isPush = resource.properties.deliveryConfiguration?.push;
+    const body = isPush ? { properties: { deliveryConfiguration: { push: change } } } : change;
     const keep = (problem) => {
       fail(problem);
       throw problem;

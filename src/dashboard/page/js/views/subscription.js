@@ -5,7 +5,7 @@ import { nextStep } from '../causes.js';
 import { command, duration, num, rate, shortName, splitId, topicArgument } from '../format.js';
 import { html } from '../html.js';
 import { useChanges, usePoll } from '../poll.js';
-import { address, plain, statusOf } from '../resources.js';
+import { address, destinationOf, statusOf } from '../resources.js';
 import { go, link, useParam, useParams } from '../state.js';
 import { Badge, Command, Facts, Failed, Figure, Head, Loaded, Tabs, Time } from '../ui.js';
 import { Attempts } from './attempts.js';
@@ -40,7 +40,7 @@ export default function Subscription() {
       ${may('read') && html`<a href=${link('tail', { topic, subscription: name })}>Live tail</a>`}
       <a href=${link('filter', { id })}>Filter bench</a>
       ${may('operate') && html`<button type="button" onClick=${() => go('jobs', { id, new: 'replay' })}>Replay …</button>`}
-      ${isPortal() && resource.data && plain(resource.data.properties).destination?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => go('endpoint', { id })}>Change the endpoint …</button>`}
+      ${isPortal() && resource.data && destinationOf(resource.data.properties)?.endpointType === 'WebHook' && html`<button type="button" onClick=${() => go('endpoint', { id })}>Change the endpoint …</button>`}
       ${may('admin') && html`<button type="button" onClick=${() => go('edit', { id })}>Edit …</button>
         <button type="button" class="danger" onClick=${gone}>Delete …</button>`}
     <//>
