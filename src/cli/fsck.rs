@@ -123,7 +123,7 @@ pub fn accounts() -> DeadLetterAccounts {
 /// The record cannot be read.
 pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     match kind {
-        MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss => {
+        MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss | MetaKind::Applied => {
             fsck::check_record(kind, value)
         }
         MetaKind::DeadLetters => DeadLetterTotals::decode(value).map(drop).map_err(|error| error.to_string()),

@@ -50,7 +50,7 @@ use crate::{
         Batch, Family, Store, StoreError, WriteOp,
         keys::{self, MetaKind},
         log::{EventFinder, LogEnd},
-        records::{FloorRecord, StoredRecord},
+        records::{AppliedPosition, FloorRecord, StoredRecord},
     },
 };
 
@@ -85,6 +85,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Loss => of_length(8),
         MetaKind::Secret => of_length(32),
         MetaKind::Floor => FloorRecord::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Applied => AppliedPosition::decode(value).map(drop).map_err(|error| error.to_string()),
         // The job that removes the records of a deleted subscription is one byte.
         MetaKind::Job if value == [1] => Ok(()),
         MetaKind::Job => Job::decode(value).map(drop).map_err(|error| error.to_string()),

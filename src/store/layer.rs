@@ -22,6 +22,11 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.inner().write(batch)
     }
 
+    /// [`Store::write_unsynced`].
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.inner().write_unsynced(batch)
+    }
+
     /// [`Store::get`].
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.inner().get(family, key)
@@ -61,6 +66,10 @@ pub trait StoreLayer: Send + Sync + 'static {
 impl<L: StoreLayer> Store for L {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         StoreLayer::write(self, batch)
+    }
+
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        StoreLayer::write_unsynced(self, batch)
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {

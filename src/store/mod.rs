@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// A family of records: a column family of RocksDB with its own form of keys ([`keys`]) and its own settings
-/// (`rocks::options`).
+/// (`rocks::options`). Records of a changelog name a family by the place of its variant: a new one goes to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Topics, subscriptions, keys, jobs, and the floor of each partition.
@@ -175,6 +175,12 @@ pub trait Store: Send + Sync + 'static {
     /// Writes all of `batch` and syncs it. After an `Ok` it survives `kill -9` and power loss.
     fn write(&self, batch: &Batch) -> Result<(), StoreError>;
 
+    /// Writes all of `batch` like [`Store::write`], and syncs it later: with [`Store::note_watermark`], or with the next
+    /// write that syncs. For a store whose writes can be read again from elsewhere.
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.write(batch)
+    }
+
     /// Reads one record.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
@@ -195,7 +201,7 @@ pub trait Store: Send + Sync + 'static {
     /// some.
     fn is_short_of_space(&self) -> bool;
 
-    /// Stores the watermark, if it changed. Called once a second.
+    /// Syncs what was written unsynced and stores the watermark, if it changed. Called once a second.
     fn note_watermark(&self) -> Result<(), StoreError>;
 
     /// Measurements for the metrics endpoint, if the store has any.

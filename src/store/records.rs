@@ -10,6 +10,7 @@
 //!
 //! An unknown version is damage here, because a store of a newer format is refused when it is opened.
 
+mod applied;
 mod counts;
 mod cursor;
 mod job;
@@ -19,7 +20,10 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-pub use self::published_id::{IdDigest, PublishedId};
+pub use self::{
+    applied::AppliedPosition,
+    published_id::{IdDigest, PublishedId},
+};
 use super::{
     chunk::LogTail,
     codec::{RecordReader, put_varint},
@@ -39,7 +43,7 @@ use crate::{
 pub struct DamagedRecord(pub &'static str);
 
 /// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`LedgerLines`],
-/// [`Excerpt`], [`FloorRecord`] or [`PublishedId`].
+/// [`Excerpt`], [`FloorRecord`], [`AppliedPosition`] or [`PublishedId`].
 pub trait StoredRecord: Sized {
     /// Encodes the record.
     ///

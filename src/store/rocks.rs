@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Every write is synced.
+//! - Every write is synced before its result is returned, or, if the caller can read it again from elsewhere, before
+//!   the watermark is stored.
 //! - After a write failed for any reason other than space, nothing is written any more.
 //! - A new store is made under another name and renamed, so it appears whole or not at all.
 //! - A store is not opened if its format is newer, if it recovered less than was acknowledged, or if it is damaged. A
@@ -148,7 +149,7 @@ pub struct RocksStore {
     trimmer: Trimmer,
     db: Arc<DB>,
     options: RocksOptions,
-    synced: SyncedWrites,
+    writes: WriteModes,
     floors: PartitionFloors,
     watermark: Mutex<Watermark>,
     /// The sequence number of RocksDB after the last acknowledged sync.
@@ -165,11 +166,17 @@ pub struct RocksStore {
     folder: DataFolder,
 }
 
-struct SyncedWrites(WriteOptions);
+#[derive(Default)]
+struct WriteModes {
+    synced: WriteOptions,
+    unsynced: WriteOptions,
+    /// Whether something was written that is not synced.
+    is_behind: AtomicBool,
+}
 
-impl std::fmt::Debug for SyncedWrites {
+impl std::fmt::Debug for WriteModes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SyncedWrites")
+        f.write_str("WriteModes")
     }
 }
 
@@ -249,6 +256,30 @@ impl RocksStore {
         writes
     }
 
+    fn write_with(&self, batch: &Batch, mode: &WriteOptions) -> Result<(), StoreError> {
+        if let Some(failed) = self.failed.get() {
+            return Err(failed.clone());
+        }
+        if batch.0.is_empty() {
+            return Ok(());
+        }
+        let writes = self.encode(batch);
+        self.db.write_opt(writes, mode).map_err(|error| self.refuse(of_rocksdb(error)))?;
+        self.folder.check_writable().map_err(|error| self.refuse(StoreError::Failed(error.to_string())))?;
+        self.full.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Syncs what was written unsynced.
+    fn sync(&self) -> Result<(), StoreError> {
+        if self.writes.is_behind.swap(false, Ordering::AcqRel) {
+            let written = self.db.latest_sequence_number();
+            self.db.flush_wal(true).map_err(|error| self.refuse(of_rocksdb(error)))?;
+            self.acknowledged.fetch_max(written, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Tests whether a full disk has space again; on an idle server nothing else would write. It deletes a key that
     /// never existed.
     fn probe(&self) -> Result<(), StoreError> {
@@ -308,18 +339,18 @@ impl RocksStore {
 
 impl Store for RocksStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        if let Some(failed) = self.failed.get() {
-            return Err(failed.clone());
+        self.write_with(batch, &self.writes.synced)?;
+        if !batch.0.is_empty() {
+            // It may include a write of another thread, which is synced too: RocksDB counts a write after its sync.
+            self.acknowledged.fetch_max(self.db.latest_sequence_number(), Ordering::AcqRel);
         }
-        if batch.0.is_empty() {
-            return Ok(());
-        }
-        let writes = self.encode(batch);
-        self.db.write_opt(writes, &self.synced.0).map_err(|error| self.refuse(of_rocksdb(error)))?;
-        self.folder.check_writable().map_err(|error| self.refuse(StoreError::Failed(error.to_string())))?;
-        self.full.store(false, Ordering::Release);
-        // It may include a write of another thread, which is synced too: RocksDB counts a write after its sync.
-        self.acknowledged.fetch_max(self.db.latest_sequence_number(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.write_with(batch, &self.writes.unsynced)?;
+        // Behind the write: a sync of another thread may or may not have included it.
+        self.writes.is_behind.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -360,6 +391,7 @@ impl Store for RocksStore {
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
+        self.sync()?;
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         // The file's state changes only after its write was synced, so it is consistent even if a thread panicked with
         // the lock.

@@ -24,7 +24,7 @@ use gridhook::{
         keys::{self, MetaKind},
         layer,
         migrate::{self, PART, Step, migrate},
-        records::{LedgerLines, PublishedId, StoredRecord},
+        records::{AppliedPosition, LedgerLines, PublishedId, StoredRecord},
         rocks::FORMAT,
     },
 };
@@ -116,6 +116,7 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
         MetaKind::Token => vec![("token", |bytes| readable(MetaKind::Token, bytes).is_ok())],
         MetaKind::Audit => vec![("audit", |bytes| readable(MetaKind::Audit, bytes).is_ok())],
         MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
+        MetaKind::Applied => vec![("applied", |bytes| readable(MetaKind::Applied, bytes).is_ok())],
     }
 }
 
@@ -208,6 +209,10 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
             last: last.map(Timestamp),
         });
     check("published_id", published, &mut missing);
+    let applied = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>());
+    let applied =
+        applied.prop_map(|(sequence, chain, epoch, number)| AppliedPosition { sequence, chain, epoch, number });
+    check("applied", applied, &mut missing);
     assert!(missing.is_empty(), "lines to be added to tests/journal/formats.txt:\n{}", missing.join("\n"));
 }
 

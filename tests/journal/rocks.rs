@@ -189,6 +189,28 @@ fn a_log_that_was_cut_below_the_watermark_is_refused_with_the_gap() {
 }
 
 #[test]
+fn what_was_written_unsynced_may_be_missing_until_the_watermark_is_stored() {
+    let folder = folder();
+    let store = open(folder.path());
+    let unsynced = |job: u32| {
+        let mut batch = Batch::default();
+        batch.put(Family::Meta, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 100]);
+        store.write_unsynced(&batch).expect("written");
+    };
+    fill(&store, 0, 50);
+    (50..100).for_each(unsynced);
+    let killed = folder_after_kill(&folder);
+    cut(&fullest_wal(killed.path()), 7);
+    assert_eq!(jobs(&open(killed.path())), 99);
+    store.note_watermark().expect("noted");
+    let killed = folder_after_kill(&folder);
+    assert_eq!(jobs(&open(killed.path())), 100);
+    let killed = folder_after_kill(&folder);
+    cut(&fullest_wal(killed.path()), 7);
+    assert!(matches!(refused(killed.path()), OpenError::Behind { .. }));
+}
+
+#[test]
 fn a_store_that_was_refused_opens_when_the_missing_file_is_back() {
     let folder = folder();
     let store = open(folder.path());

@@ -51,11 +51,13 @@ pub enum MetaKind {
     Audit = 15,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
+    /// How far the store has applied its changelog.
+    Applied = 30,
 }
 
 impl MetaKind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -72,6 +74,7 @@ impl MetaKind {
         Self::Token,
         Self::Audit,
         Self::Loss,
+        Self::Applied,
     ];
 }
 

@@ -12,7 +12,7 @@ use std::{
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
 
 use super::{
-    FORMAT, OpenError, RocksOptions, RocksStore, SyncedWrites,
+    FORMAT, OpenError, RocksOptions, RocksStore, WriteModes,
     floors::PartitionFloors,
     folder::DataFolder,
     of_rocksdb,
@@ -96,7 +96,7 @@ fn wrap(
         trimmer: Trimmer::start(Arc::clone(&db)),
         db,
         options: *wanted,
-        synced: SyncedWrites(synced()),
+        writes: WriteModes { synced: synced(), ..WriteModes::default() },
         floors,
         watermark: Mutex::new(watermark),
         acknowledged: recovered.into(),

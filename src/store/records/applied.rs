@@ -1,0 +1,37 @@
+//! The record of how far a store has applied its changelog: sequence | chain 4 | epoch | number.
+
+use super::RecordLayout;
+use crate::store::codec::{RecordReader, put_varint};
+
+/// A position in a changelog: behind the last record that was applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AppliedPosition {
+    /// The sequence of that record; 0 before the first one.
+    pub sequence: u64,
+    /// The checksum of all records up to it.
+    pub chain: u32,
+    /// The epoch in which it was written; 0 after a release.
+    pub epoch: u64,
+    /// Its number within the epoch.
+    pub number: u64,
+}
+
+impl RecordLayout for AppliedPosition {
+    const NAME: &'static str = "applied position";
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.sequence);
+        out.extend_from_slice(&self.chain.to_be_bytes());
+        put_varint(out, self.epoch);
+        put_varint(out, self.number);
+    }
+
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+        Some(Self {
+            sequence: reader.varint()?,
+            chain: reader.u32()?,
+            epoch: reader.varint()?,
+            number: reader.varint()?,
+        })
+    }
+}
