@@ -312,6 +312,21 @@ fn nobody_imports_what_the_table_does_not_allow() {
     assert!(wrong.is_empty(), "the design's table of imports is broken:\n{}", wrong.join("\n"));
 }
 
+/// The files that use the client of NATS: the others build without the feature `nats`.
+const NATS: [&str; 2] = ["deliver/resource/nats/client.rs", "journal/changelog/nats.rs"];
+
+#[test]
+fn only_two_files_use_the_client_of_nats() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let name = |path: &Path| path.strip_prefix(&root).expect("a file below src").to_string_lossy().replace('\\', "/");
+    let users = files.iter().filter(|path| code(&fs::read_to_string(path).expect("a source")).contains("async_nats"));
+    let mut users: Vec<String> = users.map(|path| name(path)).collect();
+    users.sort();
+    assert_eq!(users, NATS);
+}
+
 #[test]
 fn every_way_of_naming_a_module_is_seen() {
     let check =

@@ -19,11 +19,13 @@
 //!
 //! Not here: which changes a subscription makes. `policy` decides that.
 
+pub mod changelog;
 pub mod figures;
 mod partition_state;
 mod position;
 mod queue;
 mod reader;
+pub mod replicated;
 mod scrub;
 mod shards;
 mod status;

@@ -1,19 +1,28 @@
-//! Behaviour that both stores must share.
+//! Behaviour that all stores must share.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
-use gridhook::store::{
-    Batch, Family, Store,
-    rocks::{RocksOptions, RocksStore},
+use gridhook::{
+    clock::Clock,
+    journal::replicated::{ReplicatedStore, ReplicationOptions},
+    store::{
+        Batch, Family, Store,
+        rocks::{RocksOptions, RocksStore},
+    },
 };
 
 use super::{keys_in, put};
-use crate::support::memory_store::MemoryStore;
+use crate::support::{memory_changelog::MemoryChangelog, memory_store::MemoryStore};
 
 fn check(rule: impl Fn(&dyn Store)) {
     rule(&MemoryStore::new());
     let folder = tempfile::tempdir().expect("a folder");
     rule(&RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let rocks = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    let log = Arc::new(MemoryChangelog::default());
+    let replicated = ReplicatedStore::open(rocks, log, "node", Clock::system(), ReplicationOptions::default());
+    rule(&replicated.expect("a new log"));
 }
 
 fn write(store: &dyn Store, build: impl FnOnce(&mut Batch)) {

@@ -3,6 +3,7 @@
 mod backlog;
 mod backups;
 mod behaviour;
+mod changelog;
 mod chunks;
 mod damage;
 mod duplicates;

@@ -1,5 +1,7 @@
 //! The writer: groups, order of answers, fencing, failures, trimming, and recovery.
 
+mod replicated;
+
 use std::{
     ops::ControlFlow,
     sync::{
@@ -78,7 +80,8 @@ impl Fixture {
                 fatal.fetch_add(1, Ordering::SeqCst);
             })
         };
-        let (journal, writer) = Journal::start(store, clock.clone(), options, listener, on_fatal).expect("sound");
+        let (journal, writer) =
+            Journal::start(replicated::layered(store), clock.clone(), options, listener, on_fatal).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         Self { journal, writer, hand, clock, runtime, received, fatal }
     }

@@ -1,4 +1,4 @@
-//! A NATS server with JetStream, on a port that it keeps, also while it is down. Clients log in with a password.
+//! Servers of NATS with JetStream, on ports that they keep, also while they are down. Clients log in with a password.
 
 use std::{
     fs::{self, File},
@@ -37,12 +37,17 @@ pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 impl Nats {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
+        let authorization = format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
+        Self::with(&format!("max_payload: {MESSAGE_BYTES_MAX}\n{authorization}"), "always")
+    }
+
+    /// One with these settings, which syncs its streams this often.
+    fn with(more: &str, sync: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let nats =
             Self { folder: tempfile::tempdir().expect("a folder"), port: ReservedPort::new(), child: None, runtime };
         let settings = format!(
-            "listen: \"{}\"\nmax_payload: {MESSAGE_BYTES_MAX}\nauthorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n\
-             jetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            "listen: \"{}\"\n{more}jetstream {{ store_dir: \"{}\", sync_interval: {sync} }}\n",
             nats.port.address,
             nats.folder.path().join("data").display()
         );
@@ -55,12 +60,22 @@ impl Nats {
         format!("nats://{}", self.port.address)
     }
 
-    /// Starts it, with what it had.
+    /// Starts it, with what it had, and waits until it answers.
     pub(crate) fn resume(&mut self) {
+        self.start();
+        self.wait();
+    }
+
+    /// Starts it, with what it had.
+    pub(crate) fn start(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new("nats-server");
         command.arg("-c").arg(self.settings()).stdout(log.try_clone().expect("a log")).stderr(log);
         self.child = Some(command.spawn().expect("it starts"));
+    }
+
+    /// Waits until it answers. One of a cluster does when there is a majority.
+    pub(crate) fn wait(&self) {
         wait_for("JetStream to answer", START, || {
             self.runtime.block_on(async {
                 let Ok(context) = self.context().await else { return false };
@@ -106,6 +121,39 @@ impl Nats {
 
     fn settings(&self) -> PathBuf {
         self.folder.path().join("nats.conf")
+    }
+}
+
+/// Servers of one cluster, with an account for streams and the user `system` of the system account.
+pub(crate) struct NatsCluster(pub(crate) Vec<Nats>);
+
+impl NatsCluster {
+    /// Starts so many servers, which sync their streams this often.
+    pub(crate) fn start(servers: usize, sync: &str) -> Self {
+        let routes: Vec<ReservedPort> = (0..servers).map(|_| ReservedPort::new()).collect();
+        let all: Vec<String> = routes.iter().map(|route| format!("\"nats://{}\"", route.address)).collect();
+        let of_server = |(index, route): (usize, &ReservedPort)| {
+            let cluster = match servers {
+                1 => String::new(),
+                _ => format!("cluster {{ name: c, listen: \"{}\", routes: [{}] }}\n", route.address, all.join(", ")),
+            };
+            let users = |name| format!("users: [{{ user: {name}, password: \"{PASSWORD}\" }}]");
+            let accounts = format!(
+                "accounts {{ APP {{ jetstream: enabled, {} }}, SYS {{ {} }} }}\nsystem_account: SYS\n",
+                users("gridhook"),
+                users("system")
+            );
+            Nats::with(&format!("server_name: n{index}\nmax_payload: 8MB\n{cluster}{accounts}"), sync)
+        };
+        let mut cluster = Self(routes.iter().enumerate().map(of_server).collect());
+        cluster.0.iter_mut().for_each(Nats::start);
+        cluster.0.iter().for_each(Nats::wait);
+        cluster
+    }
+
+    /// The addresses of all servers.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.0.iter().map(Nats::url).collect()
     }
 }
 

@@ -1,0 +1,367 @@
+//! A changelog in a stream of NATS JetStream. The only file of the journal that uses async-nats.
+//!
+//! The stream takes one subject, the one of its name. `Nats-Expected-Last-Sequence` is the fence. Its messages are read
+//! from the leader, one request each: a follower may not have the newest ones.
+//!
+//! Calls block: a thread of its own runs the client, and the caller waits for it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_nats::{
+    Client, ConnectOptions, StatusCode, ToServerAddrs,
+    jetstream::{
+        self, ErrorCode,
+        context::{Context, CreateStreamErrorKind, PublishError, PublishErrorKind},
+        message::PublishMessage,
+        response::Response,
+        stream::{Config, DiscardPolicy, Info, RawMessageErrorKind, Stream},
+    },
+};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use serde::Deserialize;
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+
+use super::{Changelog, ChangelogBounds, ChangelogError};
+
+/// The oldest release of the server whose replicated streams were tried.
+const SERVER_MIN: (i64, i64, i64) = (2, 15, 0);
+
+/// The smallest `max_payload` of a server: a record, and what NATS adds to it.
+const PAYLOAD_MIN: usize = 4 << 20;
+
+/// How long a call waits for its answer.
+const ANSWER_WAIT: Duration = Duration::from_millis(1_500);
+
+/// How long servers have to report how they sync.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
+
+/// The longest pause before a lost connection is opened again.
+const RECONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// Why servers of NATS cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NatsError {
+    /// No connection.
+    #[error("NATS cannot be reached: {0}")]
+    Connect(String),
+    /// An old server.
+    #[error("the NATS server {server} has version {version}; run 2.15 or later")]
+    Version {
+        /// Its name.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+    /// A server that does not take large messages.
+    #[error("the NATS server takes messages of up to {found} bytes; set its max_payload to {PAYLOAD_MIN} or more")]
+    Payload {
+        /// Its limit.
+        found: usize,
+    },
+    /// A server that does not sync its streams at every write.
+    #[error("the NATS server {server} does not sync every write; set jetstream.sync_interval to \"always\"")]
+    Sync {
+        /// Its name.
+        server: String,
+    },
+    /// Not all servers have reported how they sync.
+    #[error(
+        "{found} of {servers} NATS servers reported whether they sync every write; the user must be of the system account"
+    )]
+    Unreported {
+        /// The number of reports.
+        found: usize,
+        /// The number of servers.
+        servers: usize,
+    },
+    /// The stream was not made.
+    #[error("the stream {stream} cannot be made: {why}")]
+    Create {
+        /// Its name.
+        stream: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// The settings of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamSettings {
+    /// The number of servers that have it.
+    pub replicas: usize,
+    /// Its limit of bytes; [`None`] for the limit of its server.
+    pub bytes_max: Option<i64>,
+}
+
+/// A connection to a cluster of NATS, shared by the logs of all shards. Clones share it.
+#[derive(Clone)]
+pub struct NatsConnection {
+    runtime: Handle,
+    context: Context,
+    /// Dropped with the last clone, which ends the thread.
+    _ends: Arc<oneshot::Sender<()>>,
+}
+
+/// A report of a server about its streams, as far as it is read.
+#[derive(Deserialize)]
+struct ServerReport {
+    server: ReportingServer,
+    data: JetStreamReport,
+}
+
+#[derive(Deserialize)]
+struct ReportingServer {
+    name: String,
+    ver: String,
+}
+
+#[derive(Deserialize)]
+struct JetStreamReport {
+    #[serde(default)]
+    config: JetStreamConfig,
+    meta_cluster: Option<MetaCluster>,
+}
+
+#[derive(Default, Deserialize)]
+struct JetStreamConfig {
+    #[serde(default)]
+    sync_always: bool,
+}
+
+#[derive(Deserialize)]
+struct MetaCluster {
+    cluster_size: usize,
+}
+
+impl NatsConnection {
+    /// Connects to one of the servers at `urls`. A lost connection is opened again, to any server of the cluster.
+    ///
+    /// # Errors
+    /// If none can be reached, or if its release or its `max_payload` is too small.
+    pub fn open(urls: &[String], options: ConnectOptions) -> Result<Self, NatsError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| NatsError::Connect(error.to_string()))?;
+        let handle = runtime.handle().clone();
+        let (ends, ended) = oneshot::channel::<()>();
+        let driver = move || runtime.block_on(ended).ok();
+        std::thread::Builder::new()
+            .name("nats".to_owned())
+            .spawn(driver)
+            .expect("a process that cannot start a thread cannot start");
+        let addresses: Result<Vec<_>, _> = urls.iter().map(|url| url.as_str().to_server_addrs()).collect();
+        let addresses = addresses.map_err(|error| NatsError::Connect(error.to_string()))?;
+        let addresses: Vec<_> = addresses.into_iter().flatten().collect();
+        let options = options
+            .name("gridhook")
+            .request_timeout(Some(ANSWER_WAIT))
+            .reconnect_delay_callback(|attempt| (Duration::from_millis(25) * attempt as u32).min(RECONNECT_MAX));
+        let client = handle.block_on(options.connect(addresses));
+        let client = client.map_err(|error| NatsError::Connect(error.to_string()))?;
+        check(&client)?;
+        let entered = handle.enter();
+        let mut context = jetstream::new(client);
+        drop(entered);
+        context.set_timeout(ANSWER_WAIT);
+        Ok(Self { runtime: handle, context, _ends: Arc::new(ends) })
+    }
+
+    /// Makes the stream `name`, if it is not there. Only the creation of a cluster does that: a stream that is missing
+    /// later has lost its records.
+    pub fn create(&self, name: &str, settings: StreamSettings) -> Result<(), NatsError> {
+        let config = Config {
+            name: name.to_owned(),
+            subjects: vec![name.to_owned()],
+            num_replicas: settings.replicas,
+            max_bytes: settings.bytes_max.unwrap_or(-1),
+            discard: DiscardPolicy::New,
+            deny_delete: true,
+            ..Config::default()
+        };
+        let created = self.runtime.block_on(self.context.create_stream(config));
+        created.map(drop).map_err(|error| NatsError::Create {
+            stream: name.to_owned(),
+            why: match error.kind() {
+                CreateStreamErrorKind::JetStream(error) => error.to_string(),
+                _ => error.to_string(),
+            },
+        })
+    }
+
+    /// The log in the stream `name`.
+    pub fn changelog(&self, name: &str) -> NatsChangelog {
+        NatsChangelog { connection: self.clone(), name: name.to_owned() }
+    }
+
+    /// Checks that every server syncs each write before it acknowledges it. This connection must have a user of the
+    /// system account.
+    pub fn check_sync(&self) -> Result<(), NatsError> {
+        let reports = self.runtime.block_on(self.reports())?;
+        let servers = reports.values().filter_map(|report| report.data.meta_cluster.as_ref()).map(|of| of.cluster_size);
+        let servers = servers.max().unwrap_or(1);
+        if reports.len() < servers {
+            return Err(NatsError::Unreported { found: reports.len(), servers });
+        }
+        for ServerReport { server: ReportingServer { name, ver }, data } in reports.into_values() {
+            if is_older(&ver) {
+                return Err(NatsError::Version { server: name, version: ver });
+            }
+            if !data.config.sync_always {
+                return Err(NatsError::Sync { server: name });
+            }
+        }
+        Ok(())
+    }
+
+    /// The reports of all servers that answer in time, by their names.
+    async fn reports(&self) -> Result<BTreeMap<String, ServerReport>, NatsError> {
+        let client = self.context.client();
+        let of_client = |error: &dyn std::error::Error| NatsError::Connect(error.to_string());
+        let inbox = client.new_inbox();
+        let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| of_client(&error))?;
+        let asked = client.publish_with_reply("$SYS.REQ.SERVER.PING.JSZ", inbox, Bytes::new()).await;
+        asked.map_err(|error| of_client(&error))?;
+        let mut reports = BTreeMap::new();
+        let collect = async {
+            while let Some(answer) = answers.next().await {
+                if answer.status == Some(StatusCode::NO_RESPONDERS) {
+                    return;
+                }
+                let Ok(report) = serde_json::from_slice::<ServerReport>(&answer.payload) else { continue };
+                let servers = report.data.meta_cluster.as_ref().map_or(1, |meta| meta.cluster_size);
+                reports.insert(report.server.name.clone(), report);
+                if reports.len() >= servers {
+                    return;
+                }
+            }
+        };
+        // Those that are missing are counted.
+        tokio::time::timeout(REPORT_WAIT, collect).await.ok();
+        Ok(reports)
+    }
+}
+
+fn check(client: &Client) -> Result<(), NatsError> {
+    let info = client.server_info();
+    if is_older(&info.version) {
+        return Err(NatsError::Version { server: info.server_name, version: info.version });
+    }
+    if info.max_payload < PAYLOAD_MIN {
+        return Err(NatsError::Payload { found: info.max_payload });
+    }
+    Ok(())
+}
+
+/// Whether a release is too old. A version that cannot be read is.
+fn is_older(version: &str) -> bool {
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<i64>().ok());
+    let mut part = || parts.next().flatten();
+    let (Some(major), Some(minor), Some(patch)) = (part(), part(), part()) else { return true };
+    (major, minor, patch) < SERVER_MIN
+}
+
+/// The changelog in a stream.
+pub struct NatsChangelog {
+    connection: NatsConnection,
+    name: String,
+}
+
+impl NatsChangelog {
+    async fn stream(&self) -> Result<Stream<()>, ChangelogError> {
+        let stream = self.connection.context.get_stream_no_info(&self.name).await;
+        stream.map_err(|error| ChangelogError::Refused(error.to_string()))
+    }
+
+    /// Waits for an answer, and no longer than a call may take.
+    fn wait<T>(&self, call: impl Future<Output = Result<T, ChangelogError>>) -> Result<T, ChangelogError> {
+        let call = async {
+            let answer = tokio::time::timeout(ANSWER_WAIT, call).await;
+            answer.unwrap_or_else(|_| Err(ChangelogError::Unavailable("no answer came in time".to_owned())))
+        };
+        self.connection.runtime.block_on(call)
+    }
+}
+
+impl Changelog for NatsChangelog {
+    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
+        let message = PublishMessage::build().payload(record.clone()).expected_stream(&self.name);
+        let message = match expected {
+            Some(expected) => message.expected_last_sequence(expected),
+            None => message,
+        };
+        self.wait(async {
+            let sent = self.connection.context.send_publish(self.name.clone(), message).await;
+            let acknowledged = match sent {
+                Ok(acknowledged) => acknowledged.await,
+                Err(error) => Err(error),
+            };
+            acknowledged.map(|acknowledged| acknowledged.sequence).map_err(|error| of_publish(&error))
+        })
+    }
+
+    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
+        self.wait(async {
+            let request = self.connection.context.request(format!("STREAM.INFO.{}", self.name), &());
+            match request.await.map_err(|error| ChangelogError::Unavailable(error.to_string()))? {
+                Response::Ok(Info { state, .. }) => {
+                    Ok(ChangelogBounds { first: state.first_sequence, last: state.last_sequence })
+                }
+                Response::Err { error } => Err(of_jetstream(&error)),
+            }
+        })
+    }
+
+    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
+        self.wait(async {
+            let stream = self.stream().await?;
+            let sequences = stream::iter((from..).take(most));
+            let mut messages = sequences.map(|sequence| stream.get_raw_message(sequence)).buffered(most.max(1));
+            let mut records = Vec::new();
+            while let Some(message) = messages.next().await {
+                match message {
+                    Ok(message) => records.push(message.payload),
+                    Err(error) => match error.kind() {
+                        RawMessageErrorKind::NoMessageFound => break,
+                        RawMessageErrorKind::JetStream(error) => return Err(of_jetstream(&error)),
+                        _ => return Err(ChangelogError::Unavailable(error.to_string())),
+                    },
+                }
+            }
+            Ok(records)
+        })
+    }
+}
+
+fn of_publish(error: &PublishError) -> ChangelogError {
+    use std::error::Error as _;
+    match error.kind() {
+        PublishErrorKind::WrongLastSequence => ChangelogError::WrongLast,
+        PublishErrorKind::MaxPayloadExceeded => ChangelogError::Refused(error.to_string()),
+        PublishErrorKind::WrongLastMessageId | PublishErrorKind::Other => {
+            let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
+            cause.map_or_else(|| ChangelogError::Unavailable(error.to_string()), of_jetstream)
+        }
+        // Without a leader nobody takes the subject: as if there were no stream.
+        PublishErrorKind::StreamNotFound
+        | PublishErrorKind::TimedOut
+        | PublishErrorKind::BrokenPipe
+        | PublishErrorKind::MaxAckPending => ChangelogError::Unavailable(error.to_string()),
+    }
+}
+
+fn of_jetstream(error: &jetstream::Error) -> ChangelogError {
+    match error.error_code() {
+        ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
+            ChangelogError::WrongLast
+        }
+        ErrorCode::STREAM_NOT_FOUND => ChangelogError::Missing,
+        ErrorCode::STREAM_STORE_FAILED | ErrorCode::INSUFFICIENT_RESOURCES | ErrorCode::STORAGE_RESOURCES_EXCEEDED => {
+            ChangelogError::Full
+        }
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => ChangelogError::Refused(error.to_string()),
+        _ => ChangelogError::Unavailable(error.to_string()),
+    }
+}

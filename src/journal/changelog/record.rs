@@ -1,0 +1,322 @@
+//! The bytes of a changelog's records.
+//!
+//! ```text
+//! version 1 | kind 1 | epoch 8 | number 8 | part 2 | parts 2 | previous 4 | body | crc32 of all before it 4
+//! FENCE    body: incarnation 8 | name of the node
+//! GROUP    body: the operations of a batch, or a part of them
+//! RELEASE  body: empty
+//! operation: kind 1 | family 1 | length of the key | key | for a put: length of the value | value
+//! ```
+//!
+//! Numbers are big-endian, lengths are varints. The epoch is the sequence of the owner's `FENCE`, and `number` counts the
+//! owner's records behind it, so no two owners write the same bytes. A batch over the limit is a chain of parts.
+//!
+//! Invariants, which [`ChainHead::follow`] checks:
+//! - `previous` is the checksum of everything before the record: a record that was changed, left out or added is noticed
+//!   at the next one. A `FENCE` cannot know what is last when it is appended and has 0 there; its checksum is combined
+//!   with that of the records before it.
+//! - A record has the epoch of the last `FENCE`. A record of an earlier owner behind it is an error.
+//! - The parts of a batch are behind each other. A `FENCE` ends a chain that is not complete, and its batch was never
+//!   acknowledged.
+
+use bytes::Bytes;
+
+use crate::store::{
+    Batch, Family, WriteOp,
+    codec::{RecordReader, put_varint},
+    records::AppliedPosition,
+};
+
+/// The version that is written, and the only one so far.
+const VERSION: u8 = 1;
+
+/// The bytes of a record without its body.
+pub const OVERHEAD: usize = 30;
+
+/// Why a record does not continue the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BrokenRecord {
+    /// Its checksum or its form is wrong.
+    #[error("it is damaged")]
+    Damaged,
+    /// A newer version of gridhook wrote it.
+    #[error("it has version {0}, and this program knows version {VERSION}")]
+    Newer(u8),
+    /// The records before it are not those that its writer knew.
+    #[error("the records before it were changed")]
+    Chain,
+    /// Its epoch is not that of the last fence.
+    #[error("it is of epoch {found}, and the epoch is {epoch}")]
+    Epoch {
+        /// The epoch of the record.
+        found: u64,
+        /// The epoch of the last fence.
+        epoch: u64,
+    },
+    /// A record or a part of a batch is left out.
+    #[error("a record before it is missing")]
+    Gap,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A node takes the shard. Its epoch begins.
+    Fence {
+        /// A number of this start of the process.
+        incarnation: u64,
+        /// The name of the node.
+        node: String,
+    },
+    /// A batch, or a part of one.
+    Group {
+        /// The number of the part, from 1.
+        part: u16,
+        /// The number of parts.
+        parts: u16,
+        /// Encoded operations.
+        operations: Bytes,
+    },
+    /// The owner gives the shard up. Nothing of its epoch follows.
+    Release,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The epoch; 0 in a `FENCE`, whose sequence is the epoch.
+    pub epoch: u64,
+    /// The number within the epoch; 0 in a `FENCE`.
+    pub number: u64,
+    /// The checksum of the records before it; 0 in a `FENCE`.
+    pub previous: u32,
+    /// What it says.
+    pub body: Body,
+}
+
+impl Record {
+    /// The record with which a node takes a shard.
+    pub fn fence(node: &str, incarnation: u64) -> Self {
+        Self { epoch: 0, number: 0, previous: 0, body: Body::Fence { incarnation, node: node.to_owned() } }
+    }
+
+    /// Encodes the record.
+    pub fn encode(&self) -> Bytes {
+        let (kind, part, parts) = match &self.body {
+            Body::Fence { .. } => (1, 0, 0),
+            Body::Group { part, parts, .. } => (2, *part, *parts),
+            Body::Release => (3, 0, 0),
+        };
+        let mut out = Vec::with_capacity(OVERHEAD + self.body_len());
+        out.extend_from_slice(&[VERSION, kind]);
+        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.extend_from_slice(&self.number.to_be_bytes());
+        out.extend_from_slice(&part.to_be_bytes());
+        out.extend_from_slice(&parts.to_be_bytes());
+        out.extend_from_slice(&self.previous.to_be_bytes());
+        match &self.body {
+            Body::Fence { incarnation, node } => {
+                out.extend_from_slice(&incarnation.to_be_bytes());
+                out.extend_from_slice(node.as_bytes());
+            }
+            Body::Group { operations, .. } => out.extend_from_slice(operations),
+            Body::Release => {}
+        }
+        let crc = crc32fast::hash(&out);
+        out.extend_from_slice(&crc.to_be_bytes());
+        out.into()
+    }
+
+    fn body_len(&self) -> usize {
+        match &self.body {
+            Body::Fence { node, .. } => 8 + node.len(),
+            Body::Group { operations, .. } => operations.len(),
+            Body::Release => 0,
+        }
+    }
+
+    /// Decodes a record.
+    pub fn decode(bytes: &Bytes) -> Result<Self, BrokenRecord> {
+        let body_end = bytes.len().checked_sub(4).ok_or(BrokenRecord::Damaged)?;
+        if crc_of(bytes) != Some(crc32fast::hash(&bytes[..body_end])) {
+            return Err(BrokenRecord::Damaged);
+        }
+        if bytes[0] != VERSION {
+            return Err(BrokenRecord::Newer(bytes[0]));
+        }
+        Self::fields(bytes, body_end).ok_or(BrokenRecord::Damaged)
+    }
+
+    fn fields(bytes: &Bytes, body_end: usize) -> Option<Self> {
+        let mut reader = RecordReader::new(&bytes[1..body_end]);
+        let kind = reader.u8()?;
+        let (epoch, number) = (reader.u64()?, reader.u64()?);
+        let (part, parts, previous) = (reader.u16()?, reader.u16()?, reader.u32()?);
+        let is_fence = kind == 1;
+        if (epoch == 0) != is_fence || (number == 0) != is_fence || (is_fence && previous != 0) {
+            return None;
+        }
+        let body = match kind {
+            1 => {
+                let incarnation = reader.u64()?;
+                let node = std::str::from_utf8(&bytes[OVERHEAD + 4..body_end]).ok()?.to_owned();
+                Body::Fence { incarnation, node }
+            }
+            2 if (1..=parts).contains(&part) => {
+                Body::Group { part, parts, operations: bytes.slice(OVERHEAD - 4..body_end) }
+            }
+            3 if reader.is_empty() => Body::Release,
+            _ => return None,
+        };
+        Some(Self { epoch, number, previous, body })
+    }
+}
+
+/// The checksum at the end of a record.
+fn crc_of(record: &[u8]) -> Option<u32> {
+    record.last_chunk().map(|crc| u32::from_be_bytes(*crc))
+}
+
+/// The end of the part of a log that was checked, and the parts of a batch that is not complete there.
+#[derive(Clone, Debug, Default)]
+pub struct ChainHead {
+    /// Behind the last record that was checked.
+    pub position: AppliedPosition,
+    parts: Vec<Bytes>,
+}
+
+/// What follows from a record.
+#[derive(Debug)]
+pub enum Followed {
+    /// A batch is complete and is applied.
+    Batch(Batch),
+    /// The position alone moves: a fence or a release.
+    Position,
+    /// The batch has more parts.
+    Part,
+}
+
+impl ChainHead {
+    /// Begins behind `position`.
+    pub fn at(position: AppliedPosition) -> Self {
+        Self { position, parts: Vec::new() }
+    }
+
+    /// Checks the record behind this one and moves behind it. Nothing changes if it is broken.
+    pub fn follow(&mut self, bytes: &Bytes) -> Result<Followed, BrokenRecord> {
+        let record = Record::decode(bytes)?;
+        let next = position_behind(self.position, bytes, &record);
+        match record.body {
+            Body::Fence { .. } => {
+                *self = Self::at(next);
+                return Ok(Followed::Position);
+            }
+            Body::Group { .. } | Body::Release => self.check(&record)?,
+        }
+        let Body::Group { part, parts, operations } = record.body else {
+            *self = Self::at(next);
+            return Ok(Followed::Position);
+        };
+        if part < parts {
+            self.parts.push(operations);
+            self.position = next;
+            return Ok(Followed::Part);
+        }
+        let batch = match self.parts.is_empty() {
+            true => decode_batch(&operations),
+            false => {
+                let whole = self.parts.iter().flatten().chain(&operations).copied().collect::<Vec<u8>>();
+                decode_batch(&whole.into())
+            }
+        };
+        let batch = batch.ok_or(BrokenRecord::Damaged)?;
+        *self = Self::at(next);
+        Ok(Followed::Batch(batch))
+    }
+
+    /// Checks what the owner of the epoch wrote.
+    fn check(&self, record: &Record) -> Result<(), BrokenRecord> {
+        let AppliedPosition { chain, epoch, number, .. } = self.position;
+        if record.epoch != epoch {
+            return Err(BrokenRecord::Epoch { found: record.epoch, epoch });
+        }
+        let part = match record.body {
+            Body::Group { part, .. } => usize::from(part) - 1,
+            Body::Fence { .. } | Body::Release => 0,
+        };
+        if record.number != number + 1 || part != self.parts.len() {
+            return Err(BrokenRecord::Gap);
+        }
+        if record.previous != chain { Err(BrokenRecord::Chain) } else { Ok(()) }
+    }
+}
+
+/// The position behind `record`, whose bytes are `bytes`, if it is the one behind `position`.
+pub fn position_behind(position: AppliedPosition, bytes: &[u8], record: &Record) -> AppliedPosition {
+    let crc = crc_of(bytes).unwrap_or_default();
+    let sequence = position.sequence + 1;
+    match record.body {
+        Body::Fence { .. } => {
+            let chain = crc32fast::hash(&[position.chain.to_be_bytes(), crc.to_be_bytes()].concat());
+            AppliedPosition { sequence, chain, epoch: sequence, number: 0 }
+        }
+        Body::Group { .. } => AppliedPosition { sequence, chain: crc, epoch: record.epoch, number: record.number },
+        // A release leaves no epoch that a record could have.
+        Body::Release => AppliedPosition { sequence, chain: crc, epoch: 0, number: record.number },
+    }
+}
+
+/// Whether `bytes` can be the last record before `position`. Of a `FENCE`, the next record tells.
+pub fn ends_at(bytes: &Bytes, position: AppliedPosition) -> bool {
+    match Record::decode(bytes) {
+        Ok(Record { body: Body::Fence { .. }, .. }) => position.epoch == position.sequence,
+        Ok(_) => crc_of(bytes) == Some(position.chain),
+        Err(_) => false,
+    }
+}
+
+/// The kinds of operations.
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const SINGLE_DELETE: u8 = 3;
+
+/// Encodes the operations of a batch.
+pub fn encode_batch(batch: &Batch) -> Bytes {
+    let mut out = Vec::new();
+    for operation in &batch.0 {
+        let (kind, value) = match operation {
+            WriteOp::Put(_, _, value) => (PUT, Some(value)),
+            WriteOp::Delete(..) => (DELETE, None),
+            WriteOp::SingleDelete(..) => (SINGLE_DELETE, None),
+        };
+        let (family, key) = operation.place();
+        out.extend_from_slice(&[kind, family as u8]);
+        for bytes in std::iter::once(key).chain(value.map(|value| &value[..])) {
+            put_varint(&mut out, bytes.len() as u64);
+            out.extend_from_slice(bytes);
+        }
+    }
+    out.into()
+}
+
+/// Decodes the operations of a batch.
+pub fn decode_batch(bytes: &Bytes) -> Option<Batch> {
+    let mut reader = RecordReader::new(bytes);
+    let mut batch = Batch::default();
+    while !reader.is_empty() {
+        let kind = reader.u8()?;
+        let family = *Family::ALL.get(usize::from(reader.u8()?))?;
+        let mut field = || {
+            let len = usize::try_from(reader.varint()?).ok()?;
+            reader.take(len)
+        };
+        let key = field()?.to_vec();
+        match kind {
+            PUT => batch.put(family, key, bytes.slice_ref(field()?)),
+            DELETE => batch.delete(family, key),
+            SINGLE_DELETE => batch.single_delete(family, key),
+            _ => return None,
+        }
+    }
+    Some(batch)
+}

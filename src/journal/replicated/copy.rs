@@ -1,0 +1,199 @@
+//! A local store that follows a changelog.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::ReplicationOptions;
+use crate::{
+    journal::changelog::{
+        Changelog, ChangelogBounds, ChangelogError,
+        record::{self, BrokenRecord, ChainHead, Followed},
+    },
+    store::{
+        Batch, Family, Store, StoreError,
+        keys::{self, MetaKind},
+        records::{AppliedPosition, StoredRecord},
+    },
+};
+
+/// The number of records that are read at once when a store follows the log.
+const READ_RECORDS: usize = 16;
+
+/// Why a store does not follow its log. Nothing behind that point was applied.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum FollowError {
+    /// The log does not exist.
+    #[error("the changelog does not exist, but the local store has applied {applied} of its records")]
+    Missing {
+        /// The local position.
+        applied: u64,
+    },
+    /// The log ends before the local store.
+    #[error("the changelog ends at record {last}, but the local store has applied records up to {applied}")]
+    Shorter {
+        /// The last sequence of the log.
+        last: u64,
+        /// The local position.
+        applied: u64,
+    },
+    /// The log begins behind the local store.
+    #[error(
+        "the changelog begins at record {first}, but the local store has applied records up to {applied}: it needs a copy"
+    )]
+    Trimmed {
+        /// The first sequence of the log.
+        first: u64,
+        /// The local position.
+        applied: u64,
+    },
+    /// A record does not continue the log.
+    #[error("record {sequence} of the changelog cannot be applied: {why}")]
+    Broken {
+        /// Its sequence.
+        sequence: u64,
+        /// What is wrong with it.
+        why: BrokenRecord,
+    },
+    /// The log could not be read or written.
+    #[error(transparent)]
+    Log(ChangelogError),
+    /// The local store could not be read or written.
+    #[error("the local store: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// A local store that follows a changelog: the copy of a standby, or of an owner that opens.
+pub struct ShardCopy {
+    store: Arc<dyn Store>,
+    log: Arc<dyn Changelog>,
+    options: ReplicationOptions,
+    head: ChainHead,
+}
+
+impl ShardCopy {
+    /// A copy in `store`. Checks that the log has what the store has applied.
+    ///
+    /// # Errors
+    /// If the log is missing or shorter than the store, begins behind it, or has another record at its position.
+    pub fn open(
+        store: Arc<dyn Store>,
+        log: Arc<dyn Changelog>,
+        options: ReplicationOptions,
+    ) -> Result<Self, FollowError> {
+        let key = keys::meta(MetaKind::Applied, b"");
+        let position = match Store::get(&*store, Family::Meta, &key)? {
+            Some(value) => AppliedPosition::decode(&value).map_err(StoreError::damaged)?,
+            None => AppliedPosition::default(),
+        };
+        let copy = Self { store, log, options, head: ChainHead::at(position) };
+        let applied = position.sequence;
+        let ChangelogBounds { first, last } = copy.ask(|log| log.bounds())?;
+        if last < applied {
+            return Err(FollowError::Shorter { last, applied });
+        }
+        if first > applied + 1 {
+            return Err(FollowError::Trimmed { first, applied });
+        }
+        if applied > 0 && first <= applied {
+            let found = copy.ask(|log| log.read(applied, 1))?;
+            if !found.first().is_some_and(|bytes| record::ends_at(bytes, position)) {
+                return Err(FollowError::Broken { sequence: applied, why: BrokenRecord::Chain });
+            }
+        }
+        Ok(copy)
+    }
+
+    /// The position up to which records were applied.
+    pub fn position(&self) -> AppliedPosition {
+        self.head.position
+    }
+
+    /// Applies what the log has now. Returns the position.
+    pub fn catch_up(&mut self) -> Result<AppliedPosition, FollowError> {
+        let last = self.ask(|log| log.bounds())?.last;
+        self.apply_through(last)?;
+        Ok(self.position())
+    }
+
+    pub(super) fn apply_through(&mut self, last: u64) -> Result<(), FollowError> {
+        let mut tries = Tries::new(self.options);
+        while self.head.position.sequence < last {
+            let next = self.head.position.sequence + 1;
+            let most = usize::try_from(last - next + 1).unwrap_or(READ_RECORDS).min(READ_RECORDS);
+            let records = self.ask(|log| log.read(next, most))?;
+            // A server that has just become the leader may not have the newest records yet.
+            if records.is_empty() && !tries.again() {
+                return Err(FollowError::Broken { sequence: next, why: BrokenRecord::Gap });
+            }
+            for record in records {
+                self.apply(&record)?;
+                tries = Tries::new(self.options);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, bytes: &Bytes) -> Result<(), FollowError> {
+        let sequence = self.head.position.sequence + 1;
+        let mut batch = match self.head.follow(bytes).map_err(|why| FollowError::Broken { sequence, why })? {
+            Followed::Batch(batch) => batch,
+            Followed::Position => Batch::default(),
+            Followed::Part => return Ok(()),
+        };
+        write_locally(&*self.store, &mut batch, self.head.position)?;
+        Ok(())
+    }
+
+    /// Asks the log until it answers.
+    pub(super) fn ask<T>(
+        &self,
+        question: impl Fn(&dyn Changelog) -> Result<T, ChangelogError>,
+    ) -> Result<T, FollowError> {
+        let mut tries = Tries::new(self.options);
+        loop {
+            match question(&*self.log) {
+                Err(ChangelogError::Unavailable(_)) if tries.again() => {}
+                Err(ChangelogError::Missing) => {
+                    return Err(FollowError::Missing { applied: self.head.position.sequence });
+                }
+                answer => return answer.map_err(FollowError::Log),
+            }
+        }
+    }
+}
+
+/// A bounded number of attempts with pauses between them.
+pub(super) struct Tries {
+    pub(super) left: u32,
+    pause: Duration,
+    pause_max: Duration,
+}
+
+impl Tries {
+    pub(super) fn new(options: ReplicationOptions) -> Self {
+        Self { left: options.tries, pause: options.pause, pause_max: options.pause_max }
+    }
+
+    /// Pauses before another attempt, if there may be one.
+    fn again(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        std::thread::sleep(self.next_pause());
+        true
+    }
+
+    pub(super) fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(self.pause_max);
+        pause
+    }
+}
+
+/// Applies a batch together with the position behind it. The log has both, so the sync can wait.
+pub(super) fn write_locally(store: &dyn Store, batch: &mut Batch, position: AppliedPosition) -> Result<(), StoreError> {
+    batch.put(Family::Meta, keys::meta(MetaKind::Applied, b""), position.encode());
+    store.write_unsynced(batch)
+}

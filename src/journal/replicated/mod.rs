@@ -1,0 +1,340 @@
+//! A store whose batches are written to a changelog first: the owner's store of a shard.
+//!
+//! [`ReplicatedStore::write`] appends the batch to the log, waits for the acknowledgement and then applies it to the local
+//! store. The writer's thread blocks meanwhile, as it blocks on a sync without a changelog.
+//!
+//! Invariants:
+//! - The local store is never ahead of the log: it is a prefix of the log, and its position is written with each batch.
+//!   So a former owner can follow the log again without being rebuilt.
+//! - A batch is applied only when all its parts are in the log.
+//! - An append without an answer is repeated with the same bytes and the same expectation until its fate is known. So a
+//!   lost acknowledgement neither loses a batch nor writes it twice.
+//! - After another owner's `FENCE` nothing is written any more.
+//!
+//! Not here: who may own the shard. `cluster` decides that; the fence holds even if it decides wrongly.
+
+mod copy;
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+pub use self::copy::{FollowError, ShardCopy};
+use self::copy::{Tries, write_locally};
+use super::changelog::{
+    Changelog, ChangelogBounds, ChangelogError,
+    record::{self, Body, BrokenRecord, Record},
+};
+use crate::{
+    clock::Clock,
+    event::Timestamp,
+    store::{Batch, Store, StoreError, layer::StoreLayer, records::AppliedPosition},
+};
+
+/// Options of a replicated store.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicationOptions {
+    /// The maximum size of a record in bytes. A larger batch is a chain of records.
+    pub record_bytes_max: usize,
+    /// The pause after the first failed attempt. It doubles with each further one.
+    pub pause: Duration,
+    /// The longest pause.
+    pub pause_max: Duration,
+    /// How many attempts may find the log shorter than the local store, or find no answer while a store is opened, before
+    /// that is an error.
+    pub tries: u32,
+}
+
+impl Default for ReplicationOptions {
+    fn default() -> Self {
+        Self {
+            record_bytes_max: 2 << 20,
+            pause: Duration::from_millis(20),
+            pause_max: Duration::from_secs(1),
+            tries: 12,
+        }
+    }
+}
+
+/// Why an owner writes nothing any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OwnershipEnd {
+    /// Another node owns the shard.
+    #[error("another node has taken the shard")]
+    Fenced,
+    /// The owner gave the shard up.
+    #[error("the shard was given up")]
+    Released,
+    /// The server stops.
+    #[error("the server stops, and the fate of the last write is unknown")]
+    Stopped,
+    /// The log does not exist any more.
+    #[error("the changelog of the shard does not exist any more")]
+    Missing,
+    /// The log has lost records.
+    #[error("the changelog of the shard ends at record {last}, and record {acknowledged} was acknowledged")]
+    Shorter {
+        /// The last sequence of the log.
+        last: u64,
+        /// The last sequence that it acknowledged.
+        acknowledged: u64,
+    },
+    /// The log acknowledged a record at another place than it was sent for.
+    #[error("the changelog stored a record at {sequence} instead of {expected}")]
+    Misplaced {
+        /// Where it is.
+        sequence: u64,
+        /// Where it should be.
+        expected: u64,
+    },
+    /// The log does not take a record.
+    #[error("the changelog refused a record: {0}")]
+    Refused(String),
+    /// The local store failed, and is behind its log.
+    #[error("the local store of the shard failed: {0}")]
+    Local(String),
+}
+
+/// Why a batch was not written.
+enum NotWritten {
+    /// The log is full, and has nothing of the batch.
+    Full,
+    /// Nothing can be written any more.
+    Ended(OwnershipEnd),
+}
+
+/// The store of a shard's owner.
+pub struct ReplicatedStore {
+    store: Arc<dyn Store>,
+    log: Arc<dyn Changelog>,
+    clock: Clock,
+    options: ReplicationOptions,
+    /// Behind the last record in the log.
+    position: Mutex<AppliedPosition>,
+    ended: OnceLock<OwnershipEnd>,
+    stopping: (Mutex<bool>, Condvar),
+    /// When the last acknowledged record was sent.
+    confirmed: AtomicU64,
+    applied: AtomicU64,
+    flushed: AtomicU64,
+}
+
+impl ReplicatedStore {
+    /// Takes the shard: applies what the log has to `store`, appends a `FENCE` and applies the rest through it. Earlier
+    /// owners cannot write any more.
+    ///
+    /// # Errors
+    /// If the log is missing, shorter than `store`, or broken. Then no fence was appended, unless the log broke since.
+    pub fn open(
+        store: Arc<dyn Store>,
+        log: Arc<dyn Changelog>,
+        node: &str,
+        clock: Clock,
+        options: ReplicationOptions,
+    ) -> Result<Self, FollowError> {
+        let mut copy = ShardCopy::open(Arc::clone(&store), Arc::clone(&log), options)?;
+        copy.catch_up()?;
+        let fence = Record::fence(node, fastrand::u64(..)).encode();
+        // A lost answer makes a second fence of the same node, and the later one counts.
+        let (epoch, sent) = copy.ask(|log| {
+            let sent = clock.now();
+            Ok((log.append(&fence, None)?, sent))
+        })?;
+        copy.apply_through(epoch)?;
+        let position = copy.position();
+        if position.epoch != epoch {
+            let why = BrokenRecord::Epoch { found: position.epoch, epoch };
+            return Err(FollowError::Broken { sequence: epoch, why });
+        }
+        Ok(Self {
+            store,
+            log,
+            clock,
+            options,
+            position: Mutex::new(position),
+            ended: OnceLock::new(),
+            stopping: Default::default(),
+            confirmed: sent.0.into(),
+            applied: position.sequence.into(),
+            flushed: 0.into(),
+        })
+    }
+
+    /// The sequence of this owner's fence.
+    pub fn epoch(&self) -> u64 {
+        self.position().epoch
+    }
+
+    /// Why nothing is written any more, if that is so.
+    pub fn ended(&self) -> Option<&OwnershipEnd> {
+        self.ended.get()
+    }
+
+    /// When the last record that the log acknowledged was sent: at that time nobody else owned the shard.
+    pub fn confirmed(&self) -> Timestamp {
+        Timestamp(self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// The sequence of the last record that the local store has applied.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// The sequence of the last record that the local store has synced: the log may be trimmed up to it as far as this
+    /// copy is concerned. Moves once a second.
+    pub fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Gives the shard up, so that another node may take it at once. Nothing can be written afterwards.
+    pub fn release(&self) -> Result<(), OwnershipEnd> {
+        let mut position = self.position();
+        if let Some(end) = self.ended.get() {
+            return Err(end.clone());
+        }
+        let release = self.record(*position, Body::Release);
+        let done = self.append(&release, &mut position, false).and_then(|()| self.apply(Batch::default(), *position));
+        let end = match done {
+            Err(NotWritten::Ended(end)) => end,
+            // A release that was not written is one that expires.
+            Ok(()) | Err(NotWritten::Full) => OwnershipEnd::Released,
+        };
+        match self.ended.get_or_init(|| end) {
+            OwnershipEnd::Released => Ok(()),
+            end => Err(end.clone()),
+        }
+    }
+
+    /// Ends a write that waits for the log, and refuses later ones. It may or may not be in the log.
+    pub fn stop(&self) {
+        *self.stopping.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stopping.1.notify_all();
+    }
+
+    /// The state changes only after a record was acknowledged, so it is consistent even if a thread panicked with the
+    /// lock.
+    fn position(&self) -> MutexGuard<'_, AppliedPosition> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, position: AppliedPosition, body: Body) -> Record {
+        Record { epoch: position.epoch, number: position.number + 1, previous: position.chain, body }
+    }
+
+    fn replicate(&self, position: &mut AppliedPosition, batch: &Batch) -> Result<(), NotWritten> {
+        let operations = record::encode_batch(batch);
+        let part_bytes = self.options.record_bytes_max.saturating_sub(record::OVERHEAD).max(1);
+        let parts = u16::try_from(operations.len().div_ceil(part_bytes)).map_err(|_| {
+            NotWritten::Ended(OwnershipEnd::Refused(format!(
+                "a batch of {} bytes has too many parts",
+                operations.len()
+            )))
+        })?;
+        for part in 1..=parts {
+            let from = usize::from(part - 1) * part_bytes;
+            let operations = operations.slice(from..operations.len().min(from + part_bytes));
+            let record = self.record(*position, Body::Group { part, parts, operations });
+            // What was begun is completed: another batch could not follow a chain that is not complete.
+            self.append(&record, position, part == 1)?;
+        }
+        self.apply(batch.clone(), *position)
+    }
+
+    fn apply(&self, mut batch: Batch, position: AppliedPosition) -> Result<(), NotWritten> {
+        let written = write_locally(&*self.store, &mut batch, position);
+        written.map_err(|error| NotWritten::Ended(OwnershipEnd::Local(error.to_string())))?;
+        self.applied.store(position.sequence, Ordering::Release);
+        Ok(())
+    }
+
+    /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record is known. `may_refuse`:
+    /// whether a full log is an error, and not waited for.
+    fn append(&self, record: &Record, position: &mut AppliedPosition, may_refuse: bool) -> Result<(), NotWritten> {
+        let (bytes, expected) = (record.encode(), position.sequence);
+        let began = self.clock.now();
+        let mut tries = Tries::new(self.options);
+        let mut may_refuse = may_refuse;
+        let confirmed = loop {
+            let sent = self.clock.now();
+            match self.log.append(&bytes, Some(expected)) {
+                Ok(sequence) if sequence == expected + 1 => break sent,
+                Ok(sequence) => {
+                    return Err(NotWritten::Ended(OwnershipEnd::Misplaced { sequence, expected: expected + 1 }));
+                }
+                Err(ChangelogError::WrongLast) => match self.log.read(expected + 1, 1) {
+                    // An earlier attempt arrived. Another owner may have come since then.
+                    Ok(found) if found.first() == Some(&bytes) => break began,
+                    Ok(found) if !found.is_empty() => return Err(NotWritten::Ended(OwnershipEnd::Fenced)),
+                    Ok(_) | Err(_) => {}
+                },
+                Err(ChangelogError::Full) if may_refuse => return Err(NotWritten::Full),
+                Err(ChangelogError::Refused(why)) => return Err(NotWritten::Ended(OwnershipEnd::Refused(why))),
+                Err(ChangelogError::Full | ChangelogError::Missing | ChangelogError::Unavailable(_)) => {}
+            }
+            may_refuse = false;
+            match self.log.bounds() {
+                Err(ChangelogError::Missing) => return Err(NotWritten::Ended(OwnershipEnd::Missing)),
+                // A server that has just become the leader may not have the newest records yet.
+                Ok(ChangelogBounds { last, .. }) if last < expected => {
+                    if tries.left == 0 {
+                        let end = OwnershipEnd::Shorter { last, acknowledged: expected };
+                        return Err(NotWritten::Ended(end));
+                    }
+                    tries.left -= 1;
+                }
+                Ok(_) | Err(_) => {}
+            }
+            if self.is_stopping_within(tries.next_pause()) {
+                return Err(NotWritten::Ended(OwnershipEnd::Stopped));
+            }
+        };
+        *position = record::position_behind(*position, &bytes, record);
+        self.confirmed.store(confirmed.0, Ordering::Release);
+        Ok(())
+    }
+
+    fn is_stopping_within(&self, pause: Duration) -> bool {
+        let (stopping, changed) = &self.stopping;
+        let stopping = stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl StoreLayer for ReplicatedStore {
+    type Inner = dyn Store;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.store
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut position = self.position();
+        if let Some(end) = self.ended.get() {
+            return Err(StoreError::Failed(end.to_string()));
+        }
+        if batch.0.is_empty() {
+            return Ok(());
+        }
+        match self.replicate(&mut position, batch) {
+            Ok(()) => Ok(()),
+            Err(NotWritten::Full) => Err(StoreError::Full),
+            Err(NotWritten::Ended(end)) => Err(StoreError::Failed(self.ended.get_or_init(|| end).to_string())),
+        }
+    }
+
+    fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        StoreLayer::write(self, batch)
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        let applied = self.applied();
+        self.inner().note_watermark()?;
+        self.flushed.store(applied, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! A changelog in memory that loses, delays and repeats messages on request.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use gridhook::journal::changelog::{Changelog, ChangelogBounds, ChangelogError};
+
+/// What happens to an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppendFault {
+    /// Nothing: it is appended and acknowledged.
+    None,
+    /// It does not arrive.
+    Lost,
+    /// It is appended, and the acknowledgement is lost.
+    AcknowledgementLost,
+    /// It arrives before the next append.
+    LateBefore,
+    /// It arrives after the next append.
+    LateAfter,
+    /// It arrives twice, and the answer to the second one comes back.
+    Twice,
+    /// The log is full.
+    Full,
+    /// The sender dies before it.
+    Crash,
+}
+
+/// A log. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MemoryChangelog(Arc<Mutex<MemoryLog>>);
+
+type Message = (Bytes, Option<u64>);
+
+#[derive(Debug, Default)]
+struct MemoryLog {
+    is_gone: bool,
+    /// The number of records that were trimmed.
+    trimmed: usize,
+    records: Vec<Bytes>,
+    faults: VecDeque<AppendFault>,
+    before_next: Vec<Message>,
+    after_next: Vec<Message>,
+    appends: u64,
+}
+
+impl MemoryLog {
+    fn append(&mut self, (record, expected): &Message) -> Result<u64, ChangelogError> {
+        let last = self.records.len() as u64;
+        if expected.is_some_and(|expected| expected != last) {
+            return Err(ChangelogError::WrongLast);
+        }
+        self.records.push(record.clone());
+        Ok(last + 1)
+    }
+}
+
+impl MemoryChangelog {
+    /// The next appends have these faults, one each.
+    pub(crate) fn fail(&self, faults: impl IntoIterator<Item = AppendFault>) {
+        self.log().faults.extend(faults);
+    }
+
+    /// The number of appends that were tried.
+    pub(crate) fn appends(&self) -> u64 {
+        self.log().appends
+    }
+
+    /// The records.
+    pub(crate) fn records(&self) -> Vec<Bytes> {
+        self.log().records.clone()
+    }
+
+    /// Changes the records behind everybody's back.
+    pub(crate) fn tamper(&self, change: impl FnOnce(&mut Vec<Bytes>)) {
+        change(&mut self.log().records);
+    }
+
+    /// Removes the first records, as a trim does.
+    pub(crate) fn trim(&self, records: usize) {
+        self.log().trimmed = records;
+    }
+
+    /// The log is deleted.
+    pub(crate) fn delete(&self) {
+        self.log().is_gone = true;
+    }
+
+    /// A panic with the lock is a bug of the test. Later calls should report more instead of hanging.
+    fn log(&self) -> MutexGuard<'_, MemoryLog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn there(&self) -> Result<MutexGuard<'_, MemoryLog>, ChangelogError> {
+        let log = self.log();
+        if log.is_gone { Err(ChangelogError::Missing) } else { Ok(log) }
+    }
+}
+
+impl Changelog for MemoryChangelog {
+    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
+        let mut log = self.there()?;
+        let message = (record.clone(), expected);
+        let nothing = || Err(ChangelogError::Unavailable("no answer".to_owned()));
+        log.appends += 1;
+        for late in std::mem::take(&mut log.before_next) {
+            log.append(&late).ok();
+        }
+        let later = std::mem::take(&mut log.after_next);
+        let answer = match log.faults.pop_front().unwrap_or(AppendFault::None) {
+            AppendFault::None => log.append(&message),
+            AppendFault::Lost => nothing(),
+            AppendFault::AcknowledgementLost => {
+                log.append(&message).ok();
+                nothing()
+            }
+            AppendFault::LateBefore => {
+                log.before_next.push(message);
+                nothing()
+            }
+            AppendFault::LateAfter => {
+                log.after_next.push(message);
+                nothing()
+            }
+            AppendFault::Twice => {
+                log.append(&message).ok();
+                log.append(&message)
+            }
+            AppendFault::Full => Err(ChangelogError::Full),
+            AppendFault::Crash => Err(ChangelogError::Refused("the sender has died".to_owned())),
+        };
+        for late in later {
+            log.append(&late).ok();
+        }
+        answer
+    }
+
+    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
+        let log = self.there()?;
+        Ok(ChangelogBounds { first: log.trimmed as u64 + 1, last: log.records.len() as u64 })
+    }
+
+    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
+        let log = self.there()?;
+        let from = usize::try_from(from).expect("a small log").saturating_sub(1);
+        if from < log.trimmed {
+            return Ok(Vec::new());
+        }
+        Ok(log.records.iter().skip(from).take(most).cloned().collect())
+    }
+}
