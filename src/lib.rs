@@ -5,6 +5,7 @@ pub mod api;
 pub mod chaos;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod dashboard;

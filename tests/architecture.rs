@@ -34,6 +34,7 @@ const ALL: &[&str] = &[
     "chaos",
     "cli",
     "clock",
+    "cluster",
     "config",
     "control",
     "dashboard",
@@ -83,6 +84,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "store", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "repair", ours: &["event", "policy::backup", "policy::record", "policy::outcome", "dead_letter::sink", "store", "clock"], crates: NO_ACTORS },
     // The way of an event.
+    Rule { module: "cluster", ours: &[], crates: Only(&["siphasher", "thiserror"]) },
     Rule { module: "publish", ours: &["event", "control", "fanout::meter", "journal", "store::chunk", "telemetry", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "fanout", ours: &["event", "control::registry", "subscription", "supervision", "policy::filter", "journal", "store::chunk", "chaos", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "subscription", ours: &["event", "policy", "journal", "store", "fanout::recent_events", "insight::event_feed", "control::record", "control::validation", "deliver", "telemetry", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },

@@ -8,6 +8,7 @@ mod bench;
 mod cli;
 mod client;
 mod clock;
+mod cluster;
 mod config;
 mod console;
 mod dashboard;

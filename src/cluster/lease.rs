@@ -1,0 +1,103 @@
+//! Leases: which nodes are alive, and until when an owner may act on its ownership.
+//!
+//! Every node renews its record at a fixed interval. A reader takes a node for dead once the record has not changed for
+//! the expiry. It counts on its own monotonic clock, and only time in which it could read: while the store of the records
+//! cannot be reached, nobody can renew either. So the clocks of two machines are never compared.
+//!
+//! Invariant: an owner stops before anybody else may take its shard. Its lease counts from when it *sent* its last
+//! confirmed write, readers count from when they saw it, and the owner stops one renewal earlier.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::balance::NodeId;
+
+/// The intervals of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseIntervals {
+    renewal: Duration,
+    expiry: Duration,
+}
+
+/// The intervals do not allow for a lost renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the expiry of {expiry:?} is less than three times the renewal of {renewal:?}, or the renewal is zero")]
+pub struct IntervalError {
+    /// The interval of renewals.
+    pub renewal: Duration,
+    /// The time without a change after which a node is dead.
+    pub expiry: Duration,
+}
+
+impl LeaseIntervals {
+    /// Checks the intervals.
+    ///
+    /// # Errors
+    /// If the expiry is less than three times the renewal: one late renewal would then end a lease.
+    pub fn new(renewal: Duration, expiry: Duration) -> Result<Self, IntervalError> {
+        let is_enough = !renewal.is_zero() && expiry >= renewal.saturating_mul(3);
+        is_enough.then_some(Self { renewal, expiry }).ok_or(IntervalError { renewal, expiry })
+    }
+
+    /// How often a node renews its record.
+    pub fn renewal(self) -> Duration {
+        self.renewal
+    }
+
+    /// Whether an owner whose last confirmed write was sent at `confirmed` may still act at `now`, both on its monotonic
+    /// clock. Checked before each delivery attempt.
+    pub fn may_act(self, confirmed: Duration, now: Duration) -> bool {
+        now.saturating_sub(confirmed) < self.expiry - self.renewal
+    }
+}
+
+/// What a reader has seen of a node.
+#[derive(Clone, Copy, Debug)]
+struct SeenNode {
+    revision: u64,
+    /// How long the record did not change while it could be read.
+    silent: Duration,
+}
+
+/// The nodes as one reader sees them.
+#[derive(Clone, Debug)]
+pub struct LiveNodes {
+    intervals: LeaseIntervals,
+    read: Option<Duration>,
+    nodes: BTreeMap<NodeId, SeenNode>,
+}
+
+impl LiveNodes {
+    /// A reader that has read nothing.
+    pub fn new(intervals: LeaseIntervals) -> Self {
+        Self { intervals, read: None, nodes: BTreeMap::new() }
+    }
+
+    /// Takes a successful read of all records at `now`, on the reader's monotonic clock: each node and the revision of
+    /// its record. A record that is seen for the first time is of a node that is alive, until it proves silent.
+    pub fn read(&mut self, now: Duration, records: impl IntoIterator<Item = (NodeId, u64)>) {
+        // A longer gap is one of the reader's own: it was paused, or could not read.
+        let readable = 2 * self.intervals.renewal;
+        let passed = self.read.map_or(Duration::ZERO, |read| now.saturating_sub(read).min(readable));
+        self.read = Some(now);
+        let before = std::mem::take(&mut self.nodes);
+        self.nodes = records
+            .into_iter()
+            .map(|(node, revision)| {
+                let silent = match before.get(&node) {
+                    Some(seen) if seen.revision == revision => seen.silent + passed,
+                    Some(_) | None => Duration::ZERO,
+                };
+                (node, SeenNode { revision, silent })
+            })
+            .collect();
+    }
+
+    /// The nodes that are alive.
+    pub fn alive(&self) -> BTreeSet<NodeId> {
+        let alive = self.nodes.iter().filter(|(_, seen)| seen.silent < self.intervals.expiry);
+        alive.map(|(node, _)| node.clone()).collect()
+    }
+}

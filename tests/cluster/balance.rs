@@ -1,0 +1,239 @@
+//! The balance: a table of single decisions, and rounds of all nodes against a naive model.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use gridhook::cluster::balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps};
+use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest, strategy::Strategy as _};
+
+use super::node;
+use crate::spec::{shows, stated};
+
+const DRAIN_WAIT: Duration = Duration::from_secs(10);
+
+/// Shards by their owners: `0` is `n0`, `.` nobody, and `01` is a shard of `n0` that `n1` wants.
+fn shards(text: &str) -> Vec<ShardRecord> {
+    let of = |text: &str| {
+        let digit = |at: usize| text[at..].chars().next().and_then(|digit| digit.to_digit(10));
+        let by = |at: usize| text.get(at..).and_then(|_| digit(at)).map(|digit| node(digit as usize));
+        ShardRecord { owner: by(0), wanted: by(1).map(|by| (by, Duration::ZERO)) }
+    };
+    text.split(' ').map(of).collect()
+}
+
+fn steps(text: &str, alive: &[usize], strategy: Strategy) -> Vec<BalanceStep> {
+    let (alive, shards) = (alive.iter().map(|number| node(*number)).collect(), shards(text));
+    let view = ClusterView { me: &node(0), alive: &alive, shards: &shards, is_leaving: false, drain_wait: DRAIN_WAIT };
+    let mut steps = next_steps(&view, strategy);
+    steps.sort();
+    steps
+}
+
+/// How many of each step `n0` makes: claims, steals, drains.
+fn counts(text: &str, alive: &[usize], strategy: Strategy) -> [usize; 3] {
+    let steps = steps(text, alive, strategy);
+    let count = |is: fn(&BalanceStep) -> bool| steps.iter().filter(|step| is(step)).count();
+    [
+        count(|step| matches!(step, BalanceStep::Claim(_))),
+        count(|step| matches!(step, BalanceStep::Steal(_))),
+        count(|step| matches!(step, BalanceStep::Drain(_))),
+    ]
+}
+
+#[test]
+fn what_a_node_does_next_follows_from_the_records() {
+    let _rows = shows(&["S004-017", "S004-043"]);
+    use Strategy::{Balanced, Greedy};
+    for (text, alive, greedy, balanced) in [
+        // Nobody has anything.
+        (". . . . . .", &[0][..], [6, 0, 0], [1, 0, 0]),
+        (". . . . . .", &[0, 1], [3, 0, 0], [1, 0, 0]),
+        (". . . . .", &[0, 1], [3, 0, 0], [1, 0, 0]),
+        (". .", &[0, 1, 2], [1, 0, 0], [1, 0, 0]),
+        // The owner is dead.
+        ("0 0 1 1", &[0], [2, 0, 0], [1, 0, 0]),
+        // Balanced.
+        ("0 0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
+        ("0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
+        ("0 0 0 0 0 1 1 1 1 1 2 2 2 2 2 2", &[0, 1, 2], [0, 0, 0], [0, 0, 0]),
+        // Others have too many.
+        ("1 1 1 1", &[0, 1], [0, 2, 0], [0, 1, 0]),
+        ("1 1 1 1 1", &[0, 1], [0, 2, 0], [0, 1, 0]),
+        ("0 1 1 1", &[0, 1], [0, 1, 0], [0, 1, 0]),
+        ("0 1 1 2 2 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
+        ("0 1 2 2 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
+        // While a shard is free nobody takes one from another.
+        ("1 1 1 1 .", &[0, 1], [1, 0, 0], [1, 0, 0]),
+        // What is asked for already counts.
+        ("10 10 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
+        ("10 1 1 1", &[0, 1], [0, 1, 0], [0, 1, 0]),
+        ("12 1 1 2", &[0, 1, 2], [0, 1, 0], [0, 1, 0]),
+        // What an owner gave up is for the node that asked.
+        (".0 0 1 1", &[0, 1], [1, 0, 0], [1, 0, 0]),
+        (".1 0 0 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
+        (".2 0 1 1", &[0, 1], [1, 0, 0], [1, 0, 0]),
+        // The poorest takes first.
+        ("0 1 1 1", &[0, 1, 2], [0, 0, 0], [0, 0, 0]),
+        // Mine are wanted, by a living node and by a dead one.
+        ("01 0 0 0", &[0, 1], [0, 0, 1], [0, 0, 1]),
+        ("02 0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
+        // I am not alive.
+        (". . 1", &[1], [0, 0, 0], [0, 0, 0]),
+    ] {
+        assert_eq!(counts(text, alive, Greedy), greedy, "greedy: {text} with {alive:?}");
+        assert_eq!(counts(text, alive, Balanced), balanced, "balanced: {text} with {alive:?}");
+    }
+}
+
+#[test]
+fn an_owner_that_does_not_give_up_a_shard_loses_it() {
+    let (me, alive) = (node(0), BTreeSet::from([node(0), node(1)]));
+    let mut shards = shards("10 10 1 1");
+    let steps = |shards: &[ShardRecord]| {
+        let view = ClusterView { me: &me, alive: &alive, shards, is_leaving: false, drain_wait: DRAIN_WAIT };
+        next_steps(&view, Strategy::Greedy)
+    };
+    shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
+    assert_eq!(steps(&shards), []);
+    shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
+    assert_eq!(steps(&shards), [BalanceStep::Claim(1)]);
+}
+
+#[test]
+fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
+    let _rows = shows(&["S004-046"]);
+    let (me, alive) = (node(0), BTreeSet::from([node(0), node(1)]));
+    let shards = shards("0 1 . 01");
+    let view = ClusterView { me: &me, alive: &alive, shards: &shards, is_leaving: true, drain_wait: DRAIN_WAIT };
+    assert_eq!(next_steps(&view, Strategy::Greedy), [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
+}
+
+/// A cluster in which every step succeeds at once, and the nodes decide one after the other.
+#[derive(Clone, Debug)]
+struct Cluster {
+    shards: Vec<ShardRecord>,
+    alive: BTreeSet<NodeId>,
+    strategy: Strategy,
+}
+
+impl Cluster {
+    fn new(shards: usize, nodes: usize, strategy: Strategy) -> Self {
+        let alive = (0..nodes).map(node).collect();
+        Self { shards: vec![ShardRecord::default(); shards], alive, strategy }
+    }
+
+    /// Every node decides from the records as they were before this round, and the first write of a record wins.
+    /// Returns the number of steps.
+    fn round(&mut self) -> usize {
+        let before = self.shards.clone();
+        let mut steps = 0;
+        for me in &self.alive {
+            let view =
+                ClusterView { me, alive: &self.alive, shards: &before, is_leaving: false, drain_wait: DRAIN_WAIT };
+            for step in next_steps(&view, self.strategy) {
+                let (BalanceStep::Claim(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) = step;
+                steps += 1;
+                if self.shards[at] != before[at] {
+                    continue;
+                }
+                let shard = &mut self.shards[at];
+                match step {
+                    BalanceStep::Claim(_) => *shard = ShardRecord { owner: Some(me.clone()), wanted: None },
+                    BalanceStep::Steal(_) => shard.wanted = Some((me.clone(), Duration::ZERO)),
+                    BalanceStep::Drain(_) => shard.owner = None,
+                }
+            }
+        }
+        steps
+    }
+
+    /// Runs rounds until nobody does anything. Returns their number.
+    fn settle(&mut self) -> usize {
+        // A balanced node takes one shard a round, and each one may be asked for and handed over.
+        let most = 4 * self.shards.len() + 8;
+        (0..=most).find(|_| self.round() == 0).unwrap_or_else(|| panic!("{most} rounds do not end: {self:?}"))
+    }
+
+    /// How many shards each node has.
+    fn counts(&self) -> Vec<usize> {
+        let owned = |node| self.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node)).count();
+        let mut counts: Vec<usize> = self.alive.iter().map(owned).collect();
+        counts.sort_by(|one, other| other.cmp(one));
+        counts
+    }
+}
+
+/// The naive model: shards are dealt like cards.
+fn dealt(shards: usize, nodes: usize) -> Vec<usize> {
+    let mut counts = vec![0; nodes];
+    (0..shards).for_each(|shard| counts[shard % nodes] += 1);
+    counts
+}
+
+const STRATEGIES: [Strategy; 2] = [Strategy::Greedy, Strategy::Balanced];
+
+#[test]
+fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_departures() {
+    let _rows = shows(&["S004-015", "S004-018", "S004-020", "S004-035", "S004-036", "S004-045", "S004-058"]);
+    let shards = stated("S004-015").as_u64().expect("a number") as usize;
+    for strategy in STRATEGIES {
+        let mut cluster = Cluster::new(shards, 3, strategy);
+        cluster.settle();
+        assert_eq!(cluster.counts(), [6, 5, 5]);
+        let before = cluster.shards.clone();
+        assert_eq!(cluster.settle(), 0, "a balanced cluster does nothing");
+        assert_eq!(cluster.shards, before);
+        cluster.alive.insert(node(7));
+        cluster.settle();
+        assert_eq!(cluster.counts(), [4, 4, 4, 4]);
+        let moved = cluster.shards.iter().zip(&before).filter(|(now, before)| now.owner != before.owner).count();
+        assert_eq!(moved, 4, "no more shards move than must");
+        cluster.alive.retain(|name| *name != node(0) && *name != node(7));
+        cluster.settle();
+        assert_eq!(cluster.counts(), [8, 8]);
+        cluster.alive.retain(|name| *name != node(1));
+        cluster.settle();
+        assert_eq!(cluster.counts(), [16]);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Join(usize),
+    Leave(usize),
+    Rounds(usize),
+}
+
+fn change() -> impl proptest::strategy::Strategy<Value = Change> {
+    prop_oneof![
+        (0..7usize).prop_map(Change::Join),
+        (0..7usize).prop_map(Change::Leave),
+        (0..5usize).prop_map(Change::Rounds),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nodes_that_join_leave_and_flap_end_with_equal_shares(
+        shards in 1..40usize,
+        is_greedy: bool,
+        changes in proptest::collection::vec(change(), 0..20),
+    ) {
+        let strategy = STRATEGIES[usize::from(!is_greedy)];
+        let mut cluster = Cluster::new(shards, 1, strategy);
+        for change in changes {
+            match change {
+                Change::Join(number) => cluster.alive.extend([node(number)]),
+                Change::Leave(number) if cluster.alive.len() > 1 => cluster.alive.retain(|name| *name != node(number)),
+                Change::Leave(_) => {}
+                Change::Rounds(rounds) => {
+                    for _ in 0..rounds {
+                        cluster.round();
+                    }
+                }
+            }
+        }
+        cluster.settle();
+        prop_assert_eq!(cluster.counts(), dealt(shards, cluster.alive.len()));
+        prop_assert!(cluster.shards.iter().all(|shard| shard.owner.as_ref().is_some_and(|by| cluster.alive.contains(by))));
+    }
+}

@@ -1,0 +1,70 @@
+//! Leases.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use gridhook::cluster::lease::{LeaseIntervals, LiveNodes};
+
+use super::node;
+use crate::spec::shows;
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub(super) fn intervals() -> LeaseIntervals {
+    LeaseIntervals::new(ms(500), ms(2_000)).expect("four renewals")
+}
+
+#[test]
+fn the_expiry_is_at_least_three_renewals() {
+    let _rows = shows(&["S004-060"]);
+    for (renewal, expiry, is_enough) in
+        [(500, 2_000, true), (500, 1_500, true), (500, 1_499, false), (0, 1_000, false), (2_000, 500, false)]
+    {
+        let checked = LeaseIntervals::new(ms(renewal), ms(expiry));
+        assert_eq!(checked.is_ok(), is_enough, "{renewal} and {expiry}");
+    }
+    let error = LeaseIntervals::new(ms(500), ms(1_000)).expect_err("two renewals").to_string();
+    assert_eq!(error, "the expiry of 1s is less than three times the renewal of 500ms, or the renewal is zero");
+}
+
+#[test]
+fn an_owner_stops_one_renewal_before_its_lease_ends() {
+    let _rows = shows(&["S004-066"]);
+    for (now, may) in [(10_000, true), (11_499, true), (11_500, false), (12_000, false), (9_000, true)] {
+        assert_eq!(intervals().may_act(ms(10_000), ms(now)), may, "{now}");
+    }
+}
+
+/// Reads at these times with these revisions of one node, and whether it is alive after each.
+fn check(reads: &[(u64, u64, bool)]) {
+    let mut nodes = LiveNodes::new(intervals());
+    for (index, (at, revision, is_alive)) in reads.iter().enumerate() {
+        nodes.read(ms(*at), [(node(1), *revision)]);
+        let expected = if *is_alive { BTreeSet::from([node(1)]) } else { BTreeSet::new() };
+        assert_eq!(nodes.alive(), expected, "read {index} of {reads:?}");
+    }
+}
+
+#[test]
+fn a_node_is_dead_when_its_record_has_not_changed_for_the_expiry_and_alive_when_it_changes() {
+    let _rows = shows(&["S004-036", "S004-063"]);
+    check(&[(0, 7, true), (500, 7, true), (1_000, 7, true), (1_500, 7, true), (2_000, 7, false), (2_500, 8, true)]);
+    check(&[(0, 7, true), (1_000, 7, true), (1_900, 8, true), (2_900, 8, true), (3_899, 8, true), (3_900, 8, false)]);
+}
+
+#[test]
+fn time_in_which_nothing_could_be_read_kills_nobody() {
+    // Ten seconds without a read count as one.
+    check(&[(0, 7, true), (10_000, 7, true), (10_500, 7, true), (10_999, 7, true), (11_000, 7, false)]);
+    check(&[(0, 7, true), (10_000, 7, true), (10_500, 8, true), (60_000, 8, true)]);
+}
+
+#[test]
+fn a_node_without_a_record_is_not_alive() {
+    let mut nodes = LiveNodes::new(intervals());
+    nodes.read(ms(0), [(node(1), 1), (node(2), 1)]);
+    assert_eq!(nodes.alive(), BTreeSet::from([node(1), node(2)]));
+    nodes.read(ms(1), [(node(2), 2)]);
+    assert_eq!(nodes.alive(), BTreeSet::from([node(2)]));
+}
