@@ -116,7 +116,7 @@ pub(super) fn require(request: &HttpRequest) -> Result<(), Refusal> {
 /// The forwarding headers of a trusted proxy.
 #[derive(Default)]
 struct Forwarded {
-    host: Option<(Host, Option<u16>)>,
+    host: Option<HostAndPort>,
     scheme: Option<&'static str>,
 }
 
@@ -187,12 +187,14 @@ fn unquoted(value: &str) -> String {
     }
 }
 
+type HostAndPort = (Host, Option<u16>);
+
 thread_local! {
     /// The text that was last read, and its host and port: most requests of a thread have the same host.
-    static LAST_READ: RefCell<(String, Option<(Host, Option<u16>)>)> = const { RefCell::new((String::new(), None)) };
+    static LAST_READ: RefCell<(String, Option<HostAndPort>)> = const { RefCell::new((String::new(), None)) };
 }
 
-fn read(text: &str, problem: &'static str) -> Result<(Host, Option<u16>), Refusal> {
+fn read(text: &str, problem: &'static str) -> Result<HostAndPort, Refusal> {
     let known = LAST_READ.with_borrow(|(last, host)| (last == text).then(|| host.clone()));
     let host = known.unwrap_or_else(|| {
         let host = authority(text);
@@ -203,7 +205,7 @@ fn read(text: &str, problem: &'static str) -> Result<(Host, Option<u16>), Refusa
 }
 
 /// Parses a host with an optional port; [`None`] for anything else.
-fn authority(text: &str) -> Option<(Host, Option<u16>)> {
+fn authority(text: &str) -> Option<HostAndPort> {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port),
         Some(_) | None => (text, ""),
