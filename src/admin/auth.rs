@@ -147,8 +147,8 @@ impl AdminCaller {
         match self {
             Self::Admin(_) => ("admin", IdentityType::Key),
             Self::Named(token) => (token.name(), IdentityType::Key),
-            Self::Holder(TokenHolder { name, is_application: true }) => (name, IdentityType::Application),
-            Self::Holder(TokenHolder { name, is_application: false }) => (name, IdentityType::User),
+            Self::Holder(TokenHolder { name, is_application: true, .. }) => (name, IdentityType::Application),
+            Self::Holder(TokenHolder { name, is_application: false, .. }) => (name, IdentityType::User),
             Self::Declared => ("gridhook", IdentityType::Application),
         }
     }
@@ -167,7 +167,8 @@ impl AdminCaller {
                 // An error: the server ends.
                 replaced.changed().await.ok();
             }
-            Self::Holder(_) | Self::Declared => std::future::pending().await,
+            Self::Holder(holder) => tokio::time::sleep(holder.expires.since(now)).await,
+            Self::Declared => std::future::pending().await,
         }
     }
 }

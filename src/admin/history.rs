@@ -16,7 +16,6 @@ use super::{
     AdminError, Control,
     metrics::{Activity, SeriesLimits, SeriesSelection},
     model::InvalidRequest,
-    permissions::Permissions,
     query, session, tail,
 };
 use crate::{
@@ -154,7 +153,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     session::sessions(&control, &request)?;
     let HistoryQuery { range, topic, subscription } =
         query::read(request.query_string(), "range: 10m, 3h or 24h, topic and subscription")?;
-    let scope = scope(&control, &Permissions::of(&request)?, topic.as_deref(), subscription)?;
+    let scope = scope(&control, topic.as_deref(), subscription)?;
     let resolution = range as usize;
     let state = control.history.0.lock().unwrap_or_else(PoisonError::into_inner);
     let found = state.history.steps(&scope, resolution);
@@ -182,19 +181,15 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }))
 }
 
-fn scope(
-    control: &Control,
-    permissions: &Permissions,
-    topic: Option<&str>,
-    subscription: Option<String>,
-) -> Result<Scope, AdminError> {
+fn scope(control: &Control, topic: Option<&str>, subscription: Option<String>) -> Result<Scope, AdminError> {
     let Some(id) = topic else {
         return match subscription {
             None => Ok(Scope::Server),
             Some(_) => Err(InvalidRequest::new("subscription", "needs its topic").into()),
         };
     };
-    let (partition, domain_topic) = tail::topic_of(control, permissions, id)?;
+    let (topic, path) = tail::named_topic(control, id)?;
+    let (partition, domain_topic) = (topic.partition(), path.domain_topic);
     let Some(name) = subscription else {
         return match domain_topic {
             None => Ok(Scope::Topic(partition)),
@@ -205,9 +200,7 @@ fn scope(
         };
     };
     let name = domain_topic.map_or(name.clone(), |domain_topic| format!("{domain_topic}/{name}"));
-    let topic = control.registry.owner(partition);
-    let record = topic.and_then(|topic| topic.subscription(&name));
     let missing = || AdminError::NotFound(format!("The topic has no event subscription '{name}'."));
-    let subscription = record.ok_or_else(missing)?.number;
+    let subscription = topic.subscription(&name).ok_or_else(missing)?.number;
     Ok(Scope::Subscription(SubscriptionKey { partition, subscription }))
 }

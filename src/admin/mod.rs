@@ -121,7 +121,7 @@ pub struct Control {
     /// The limiter of failed authentication; other endpoints may share it.
     pub(crate) failed_auth: Arc<FailedAuthLimiter>,
     /// The issuer whose access tokens are accepted.
-    pub(crate) operators: Option<TokenIssuer>,
+    pub operators: Option<TokenIssuer>,
     /// The metrics of the server.
     pub(crate) exposition: Exposition,
     queue: FaultInjector,

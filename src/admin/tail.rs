@@ -3,7 +3,7 @@
 //! Lines come from the event feed, not from the store. A slow reader loses lines, and a `missed` line has their number. An
 //! empty line is sent every 5 s without an event, so that a closed connection is noticed.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
@@ -26,7 +26,7 @@ use crate::{
         ledger::LineView,
         tail::{Ended, MissedLines, Published, TailLine},
     },
-    control::record::subscription::SubscriptionRecord,
+    control::{record::subscription::SubscriptionRecord, registry::TopicHandle},
     dashboard::session::OpenSession,
     escape,
     event::{Event, PartitionId},
@@ -246,6 +246,12 @@ impl TailQuery {
     }
 }
 
+/// The topic or the domain that a resource id names, and the path.
+pub(super) fn named_topic(control: &Control, id: &str) -> Result<(Arc<TopicHandle>, path::TopicPath), AdminError> {
+    let path = path::find(id).filter(path::ArmPath::is_topic).ok_or_else(|| not_a_topic(id))?.topic()?;
+    Ok((arm::topic(control, &path)?, path))
+}
+
 /// The topic, the domain or the domain topic that a resource id names. One of which the caller may see nothing does not
 /// exist for the caller.
 pub(super) fn topic_of(
@@ -253,8 +259,7 @@ pub(super) fn topic_of(
     permissions: &Permissions,
     id: &str,
 ) -> Result<(PartitionId, Option<String>), AdminError> {
-    let path = path::find(id).filter(path::ArmPath::is_topic).ok_or_else(|| not_a_topic(id))?.topic()?;
-    let topic = arm::topic(control, &path)?;
+    let (topic, path) = named_topic(control, id)?;
     let (record, domain_topic) = (topic.record(), path.domain_topic.as_ref().map(|name| name.as_str()));
     let is_seen = permissions.sees_topic(control, &record, domain_topic)
         || topic.glances().iter().any(|glance| {

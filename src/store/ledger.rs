@@ -36,7 +36,7 @@ const RECORD_LINES: usize = 256;
 /// A page of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerPage {
-    /// The lines, in order.
+    /// The lines: those of a range of time in the order of time, those of an event in the order of their records.
     pub lines: Vec<LedgerLine>,
     /// The key at which the next page begins; [`None`] after the last page.
     pub next: Option<Vec<u8>>,
@@ -176,7 +176,8 @@ pub(crate) fn of_event(
     Ok(page)
 }
 
-/// The lines in `range` for which `wanted` returns true: at most `max`. Reads about `looks` lines of the range.
+/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines of the
+/// range, and the rest of their last record.
 pub(crate) fn between(
     store: &dyn Store,
     range: &Range<Vec<u8>>,

@@ -9,7 +9,6 @@
 //! - Grants are given in turn: a subscription with many lanes waits like one with a single lane.
 //! - Every request is served. If nothing becomes free for a second, subscriptions that have kept events for longer than
 //!   that drop them. A dropped event is read again.
-//!   forget them. Forgetting costs another read, and no event.
 
 use std::{
     cell::Cell,

@@ -17,6 +17,7 @@ use gridhook::{
     event::{Lane, SubscriptionKey},
     journal,
     policy::record::{RedrivePage, job::Job},
+    publish::auth::bearer::TokenIssuer,
     store::chunk::SealedChunk,
 };
 use serde_json::{Value, json};
@@ -108,12 +109,25 @@ impl ControlFixture {
         admin::record_history(self.control.clone())
     }
 
+    /// The same with access tokens of this issuer.
+    pub(super) fn with_issuer(self, issuer: TokenIssuer) -> Self {
+        let mut control =
+            Control::new(Arc::clone(&self.registry), self.clock.clone(), editions(), "http://here".to_owned());
+        control.operators = Some(issuer);
+        Self { control: web::Data::new(control), ..self }
+    }
+
     pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
+        finish(self.respond(request).await).await
+    }
+
+    /// The response, with its body unread.
+    pub(super) async fn respond(&self, request: test::TestRequest) -> Result<ServiceResponse, actix_web::Error> {
         let app = test::init_service(App::new().configure(|cfg| {
             gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
         }))
         .await;
-        finish(app.call(request.to_request()).await).await
+        app.call(request.to_request()).await
     }
 
     /// Lets the holder of this token read the metrics of the server.

@@ -1,16 +1,29 @@
 //! Sessions of the dashboard.
 
-use std::time::Duration;
+use std::{future::poll_fn, pin::Pin, time::Duration};
 
-use actix_web::{http::Method, test::TestRequest};
+use actix_web::{body::MessageBody, http::Method, test::TestRequest};
 use gridhook::{
     admin::ChaosMode,
+    control::record::token::{Grant, TokenRole},
     dashboard::session::{IDLE, LIFETIME, SESSIONS_MAX, Sessions},
-    event::Timestamp,
+    event::{PartitionId, Seq, Timestamp},
+    insight::event_feed::FeedEvent,
+    publish::auth::bearer::ClaimRule,
+    store::chunk::{Chunk, LogTail},
 };
-use serde_json::Value;
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::control::{Answer, ControlFixture, RG, TOKEN};
+use crate::{
+    policy::sealed,
+    publish::bearer::{Signer, bearer},
+};
+
+/// Longer than a stream needs to end or to send a line.
+const LONG: Duration = Duration::from_secs(60);
 
 async fn ask(control: &ControlFixture, method: Method, path: &str, token: &str) -> Answer {
     let request = TestRequest::with_uri(path).method(method);
@@ -84,6 +97,53 @@ fn an_open_stream_counts_as_a_use_until_twelve_hours_have_passed() {
     let (_, stream) = sessions.token("two", begin).expect("it is there");
     drop(stream);
     assert!(sessions.token("two", begin.after(IDLE)).is_none());
+}
+
+#[actix_web::test]
+async fn an_open_tail_counts_as_a_use_of_its_session() {
+    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
+    let (watching, unused) = (signed_in(&control).await, signed_in(&control).await);
+    let request = TestRequest::with_uri("/tail").insert_header(("Authorization", format!("Bearer {watching}")));
+    let response = control.respond(request).await.expect("a response");
+    assert_eq!(response.status(), 200);
+    let mut lines = response.into_body();
+    for first in [1, 2, 3] {
+        control.hand.advance(IDLE - Duration::from_secs(60));
+        let sealed = sealed(&[("a", 1)]).pop().expect("a chunk");
+        let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+        control.registry.feed().publish(|| FeedEvent::Published(PartitionId(1), vec![chunk]));
+        let line = poll_fn(|cx| Pin::new(&mut lines).poll_next(cx));
+        let line = timeout(LONG, line).await.expect("in time").expect("it is open").expect("a line");
+        assert!(line.starts_with(b"{"), "{line:?}");
+    }
+    assert_eq!(ask(&control, Method::GET, "/top", &unused).await.status, 401);
+    assert_eq!(ask(&control, Method::GET, "/top", &watching).await.status, 200, "its tail was open");
+}
+
+#[actix_web::test]
+async fn a_tail_ends_when_its_access_token_expires_and_so_does_that_of_its_session() {
+    let signer = Signer::new();
+    let mut issuer = bearer(&signer).issuer.expect("it has one");
+    let grant = Grant::everywhere(TokenRole::Read);
+    issuer.rules = vec![ClaimRule { claim: "scp".to_owned(), value: "Grid.Read".to_owned(), grant }];
+    let control = ControlFixture::new(ChaosMode::Disabled).with_issuer(issuer);
+    let now = control.clock.now().since(Timestamp(0)).as_secs_f64();
+    let token = |expires: f64| {
+        // The clocks of two machines may differ by a minute.
+        let exp = now - 60.0 + expires;
+        let claims =
+            json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": exp, "scp": "Grid.Read"});
+        signer.sign(Some("ec"), Algorithm::ES256, &claims)
+    };
+    let (short, long) = (token(0.05), token(3600.0));
+    let session = ask(&control, Method::POST, "/ui/session", &short).await.json();
+    let session = session["token"].as_str().expect("a session").to_owned();
+    for token in [&short, &session] {
+        let answer = timeout(LONG, ask(&control, Method::GET, "/tail", token)).await.expect("the tail ends");
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    let open = timeout(Duration::from_millis(50), ask(&control, Method::GET, "/tail", &long)).await;
+    assert!(open.is_err(), "a tail is open until its token expires");
 }
 
 #[test]

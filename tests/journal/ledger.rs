@@ -177,3 +177,41 @@ fn the_lines_of_a_write_share_records_within_their_limits() {
     let [by_event, by_time] = records_of(BLOCK + 1, near);
     assert_eq!((by_event.len(), by_time.len()), (17, 17), "a block in a record by event");
 }
+
+#[test]
+fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it() {
+    let (clock, _) = Clock::manual(Timestamp(1_000));
+    let options = JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1 << 20,
+        shards: Shards::default(),
+        limits: BacklogLimits::default(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    // The limit is 16,384 lines. The last record of the second subscription exceeds it by 100 lines.
+    for (counts, found) in [([100, 16_128, 1], Some(16_229)), ([100, 16_384, 1], None)] {
+        let store = MemoryStore::new();
+        let keys = [1, 2, 3].map(|number| SubscriptionKey { subscription: SubscriptionId(number), ..ONE });
+        for (key, count) in keys.into_iter().zip(counts) {
+            let line = |number: u64| {
+                let entry = LedgerEntry {
+                    at: Timestamp(1_000 + number),
+                    covers: vec![(Seq(number), 1)],
+                    what: LedgerEvent::Canceled,
+                };
+                LedgerLine { lane: Lane::LIVE, attempt: 1, entry }
+            };
+            let mut batch = Batch::default();
+            ledger::put(&mut batch, key, (0..count).map(line).collect());
+            store.write(&batch).expect("written");
+        }
+        let (journal, writer) =
+            Journal::start(Arc::new(store), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
+                .expect("sound");
+        let range = (Timestamp::default(), Timestamp::NEVER);
+        let read = runtime.block_on(journal.reads().lines_of_all(keys.to_vec(), range, |_| true)).expect("readable");
+        assert_eq!(read.map(|lines| lines.len()), found, "{counts:?}");
+        journal.close();
+        writer.join();
+    }
+}

@@ -61,7 +61,9 @@ impl ReaderPool {
             let mut found = Vec::new();
             for key in subscriptions {
                 let range = keys::ledger_between(key, from, to);
-                let page = ledger::between(store, &range, usize::MAX, LOOKS - looks.get(), counted)?;
+                // The last record of the subscription before may have exceeded the limit.
+                let left = LOOKS.saturating_sub(looks.get());
+                let page = ledger::between(store, &range, usize::MAX, left, counted)?;
                 found.extend(page.lines.into_iter().map(|line| (key, line)));
                 if page.next.is_some() {
                     return Ok(None);

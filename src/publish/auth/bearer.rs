@@ -73,6 +73,8 @@ pub struct TokenHolder {
     pub name: String,
     /// Whether it is an application.
     pub is_application: bool,
+    /// The time from which the token is refused.
+    pub expires: Timestamp,
 }
 
 /// An issuer of access tokens.
@@ -182,11 +184,13 @@ impl ClaimRule {
 impl TokenIssuer {
     /// The holder of `token`, and what it permits.
     pub fn grants(&self, token: &str, now: Timestamp) -> Result<(TokenHolder, Vec<Grant>), BearerProblem> {
-        let claims = self.check(token, now)?.others;
+        let TokenClaims { exp, others: claims, .. } = self.check(token, now)?;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let holder = TokenHolder {
             name: ["preferred_username", "upn", "sub"].into_iter().find_map(text).unwrap_or_default().to_owned(),
             is_application: text("idtyp") == Some("app"),
+            // The conversion saturates: a claim may have any number.
+            expires: Timestamp(((exp + LEEWAY.as_secs_f64()) * 1e6) as u64),
         };
         let grants = self.rules.iter().filter(|rule| rule.fits(&claims)).map(|rule| rule.grant.clone());
         let unruled = self.rules.iter().all(|rule| rule.grant.role == TokenRole::Admin);
