@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 pub use self::event_records::EventRecords;
 use crate::{
-    event::{Event, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
+    event::{Event, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         DeadKey, Error, PendingResult,
         position::{self, LogPosition},
@@ -258,6 +258,25 @@ impl ReaderPool {
     /// Reads all cursors. Blocks: only for the start.
     pub fn all_cursors(&self) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
         scan_cursors(&*self.store)
+    }
+
+    /// The largest numbers of partitions and subscriptions in the store, including deleted ones: the floor of a deleted
+    /// partition, and the job that removes the records of a deleted subscription, would remove a successor's records.
+    pub fn largest_numbers(&self) -> Result<(PartitionId, SubscriptionId), Error> {
+        let (mut partition, mut subscription) = (PartitionId(0), SubscriptionId(0));
+        for (family, range) in [
+            (Family::Meta, keys::meta_of(MetaKind::Floor)),
+            (Family::Meta, keys::reaps()),
+            (Family::Cursor, keys::cursors()),
+        ] {
+            self.store.scan(family, &range.start, &range.end, &mut |key, _| {
+                let of = keys::parse_reap(key).or_else(|| keys::parse_cursor(key));
+                subscription = of.map_or(subscription, |of| subscription.max(of.subscription));
+                partition = keys::parse_floor(key).map_or(partition, |of| partition.max(of));
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok((partition, subscription))
     }
 
     fn run<T: Send + 'static>(

@@ -113,15 +113,17 @@ impl Shards {
 impl Journal {
     /// Writes changes of the control plane. Changes of one shard are written together. If there are more shards, what is
     /// created in them is durable before the records that name it, and deleted after them: a crash in between leaves
-    /// partitions and subscriptions that no record names, and [`Journal::discard`] deletes them at the next start.
+    /// partitions and subscriptions that no record names. The next start passes them to [`Journal::discard`], with any
+    /// number of shards.
     pub fn change(&self, changes: Vec<MetaChange>) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let ChangeSteps { created, control, deleted } = self.0.shards.steps(changes);
         let undone = undo(&created);
         let is_first = created.is_empty();
-        let created: Vec<_> = created.into_iter().map(|(writer, changes)| self.write_meta(writer, changes)).collect();
+        let created: Vec<_> =
+            created.into_iter().map(|(writer, changes)| self.write_meta(writer, changes, false)).collect();
         // What waits for nothing is in the queue when this returns.
         let (begun, control) = match control {
-            Some(control) if is_first => (Some(self.write_meta(CONTROL, control)), None),
+            Some(control) if is_first => (Some(self.write_meta(CONTROL, control, false)), None),
             control => (None, control),
         };
         let journal = self.clone();
@@ -132,34 +134,32 @@ impl Journal {
                 }
                 match (begun, control) {
                     (Some(begun), _) => begun.await,
-                    (None, Some(control)) => journal.write_meta(CONTROL, control).await,
+                    (None, Some(control)) => journal.write_meta(CONTROL, control, false).await,
                     (None, None) => Ok(()),
                 }
             };
-            let written = written.await;
-            for (writer, changes) in if written.is_ok() { deleted } else { undone } {
-                journal.complete(writer, changes);
+            if let Err(error) = written.await {
+                undone.into_iter().for_each(|(writer, changes)| drop(journal.write_meta(writer, changes, true)));
+                return Err(error);
             }
-            written
+            let deleted = deleted.into_iter().map(|(writer, changes)| journal.write_meta(writer, changes, true));
+            futures_util::future::try_join_all(deleted).await.map(drop)
         }
     }
 
     /// Deletes partitions and subscriptions that no record of the control plane names.
     pub fn discard(&self, changes: Vec<MetaChange>) {
-        for (writer, changes) in self.0.shards.steps(changes).deleted {
-            self.complete(writer, changes);
+        let ChangeSteps { control, deleted, .. } = self.0.shards.steps(changes);
+        for (writer, changes) in control.map(|changes| (CONTROL, changes)).into_iter().chain(deleted) {
+            drop(self.write_meta(writer, changes, true));
         }
     }
 
-    fn write_meta(&self, writer: usize, changes: Vec<MetaChange>) -> PendingResult<()> {
+    /// Changes that complete others wait for space instead of being refused.
+    fn write_meta(&self, writer: usize, changes: Vec<MetaChange>, completes: bool) -> PendingResult<()> {
         let (reply, result) = PendingResult::new();
-        self.0.writers[writer].queue.send(WriterEntry::Meta { changes, completes: false, reply });
+        self.0.writers[writer].queue.send(WriterEntry::Meta { changes, completes, reply });
         result
-    }
-
-    fn complete(&self, writer: usize, changes: Vec<MetaChange>) {
-        let (reply, _result) = PendingResult::new();
-        self.0.writers[writer].queue.send(WriterEntry::Meta { changes, completes: true, reply });
     }
 }
 

@@ -4,18 +4,22 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::{Clock, ManualClock},
-    control::registry::Registry,
+    control::{
+        record::subscription::SubscriptionRecord,
+        registry::{ChangeBasis, Registry},
+    },
     event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{BacklogLimits, Error, Journal, JournalOptions, JournalState, MetaChange, Shards, WriterThreads},
     store::{
         Family, Store,
         keys::{self, MetaKind},
+        rocks::{RocksOptions, RocksStore},
     },
 };
 use proptest::prelude::*;
 
 use super::{
-    keys_in as keys_between,
+    keys_in as keys_between, log_in,
     writer::{cursor, wait_for_looks},
 };
 use crate::{
@@ -23,6 +27,7 @@ use crate::{
     support::{
         memory_store::{MemoryStore, WriteFault},
         publisher,
+        server::wait_for,
     },
 };
 
@@ -47,10 +52,13 @@ fn key(partition: u32, subscription: u32) -> SubscriptionKey {
 
 impl Fixture {
     fn start(store: &MemoryStore, shards: u16) -> Self {
+        Self::on(Arc::new(store.clone()), shards)
+    }
+
+    fn on(store: Arc<dyn Store>, shards: u16) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
         let (limits, shards) = (BacklogLimits::default(), Shards::new(shards));
         let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards, limits };
-        let store: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writers) =
             Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -71,6 +79,15 @@ impl Fixture {
 
     fn wait<T>(&self, promise: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.runtime.block_on(promise)
+    }
+
+    /// Recovers the registry and does this with it.
+    fn recover<T>(&self, change: impl AsyncFnOnce(Arc<Registry>) -> T) -> T {
+        actix_rt::System::new().block_on(async {
+            let recovered = Registry::recover(self.journal.clone(), publisher::rules(), 1 << 20);
+            let (registry, _starts) = recovered.expect("sound");
+            change(Arc::new(registry)).await
+        })
     }
 
     fn publish(&self, partition: u32, events: usize) -> Seq {
@@ -99,6 +116,12 @@ impl Fixture {
         self.journal.close();
         self.writers.join();
     }
+}
+
+/// Its partition; none if it is refused.
+async fn make_topic(registry: &Arc<Registry>, name: &str) -> Option<PartitionId> {
+    let made = registry.put_topic(publisher::topic(name, Schema::EventGrid)).await;
+    made.ok().map(|topic| topic.partition())
 }
 
 proptest! {
@@ -202,48 +225,114 @@ fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
 }
 
 #[test]
-fn what_completes_a_change_waits_for_space() {
+fn a_deletion_is_answered_when_its_part_of_each_shard_is_written() {
     let store = MemoryStore::new();
     let journal = Fixture::start(&store, SHARDS);
     journal.found();
+    // The record is deleted, and the cursor waits for space.
     let writes = store.writes();
     store.fail(writes + 1..writes + 2, WriteFault::Full);
     let changes =
         vec![MetaChange::Delete(MetaKind::Subscription, "topic-2/all".to_owned()), MetaChange::Unsubscribe(key(2, 2))];
-    journal.wait(journal.journal.change(changes)).expect("the record is deleted");
-    let deadline = Clock::system().now().after(Duration::from_secs(30));
-    while keys_in(&store, Family::Cursor).contains(&keys::cursor(key(2, 2))) {
-        assert!(Clock::system().now() < deadline, "the cursor stays");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    journal.wait(journal.journal.change(changes)).expect("deleted");
+    assert!(!keys_in(&store, Family::Cursor).contains(&keys::cursor(key(2, 2))));
     journal.stop();
 }
 
 #[test]
 fn a_start_deletes_what_an_interrupted_change_has_created() {
+    for shards in [SHARDS, 1] {
+        let store = MemoryStore::new();
+        let journal = Fixture::start(&store, SHARDS);
+        assert_eq!(journal.recover(async |registry| make_topic(&registry, "orders").await), Some(PartitionId(1)));
+        // The first step of the next change, which ends with a record of the control plane.
+        let created = vec![MetaChange::CreatePartition(PartitionId(2)), MetaChange::Subscribe(key(1, 7), None)];
+        journal.wait(journal.journal.change(created)).expect("created");
+        let store = store.crash(0);
+        drop(journal);
+        let journal = Fixture::start(&store, shards);
+        let made = journal.recover(async |registry| make_topic(&registry, "others").await);
+        assert_eq!(made, Some(PartitionId(3)), "a number is assigned once");
+        journal.housekeep();
+        assert_eq!(journal.journal.end(PartitionId(2)), None, "{shards} shards");
+        assert_eq!(keys_in(&store, Family::Cursor), Vec::<Vec<u8>>::new(), "{shards} shards");
+        journal.stop();
+    }
+}
+
+#[test]
+fn a_topic_after_an_interrupted_creation_keeps_its_events() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |test: &dyn Fn(&Fixture, &RocksStore)| {
+        let store = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a sound store"));
+        let journal = Fixture::on(Arc::clone(&store) as Arc<dyn Store>, SHARDS);
+        test(&journal, &store);
+        journal.stop();
+        wait_for("the store to be let go", Duration::from_secs(60), || Arc::strong_count(&store) == 1);
+    };
+    // The first step of a topic's creation, and the end of the process.
+    run(&|journal, _| {
+        let created = vec![MetaChange::CreatePartition(PartitionId(1))];
+        journal.wait(journal.journal.change(created)).expect("created");
+    });
+    run(&|journal, _| journal.recover(async |_| ()));
+    run(&|journal, store| {
+        let made = journal.recover(async |registry| make_topic(&registry, "orders").await);
+        let PartitionId(partition) = made.expect("a topic");
+        for request in 0..3 {
+            assert_eq!(journal.publish(partition, 10), Seq(Seq::FIRST.0 + 10 * request));
+        }
+        let published = log_in(store, partition);
+        assert_eq!(published.len(), 3);
+        store.compact_log().expect("compacted");
+        assert_eq!(log_in(store, partition), published);
+    });
+}
+
+#[test]
+fn a_number_of_a_refused_topic_is_not_assigned_again() {
     let store = MemoryStore::new();
     let journal = Fixture::start(&store, SHARDS);
-    let system = actix_rt::System::new();
-    system.block_on(async {
-        let (registry, _starts) =
-            Registry::recover(journal.journal.clone(), publisher::rules(), 1 << 20).expect("empty");
-        let made = Arc::new(registry).put_topic(publisher::topic("orders", Schema::EventGrid)).await;
-        assert_eq!(made.expect("a topic").partition(), PartitionId(1));
-    });
-    // The first step of the next change, which ends with a record of the control plane.
-    let created = vec![MetaChange::CreatePartition(PartitionId(2)), MetaChange::Subscribe(key(1, 7), None)];
-    journal.wait(journal.journal.change(created)).expect("created");
+    // The partition is written, the record that names it is not.
+    let writes = store.writes();
+    store.fail(writes + 1..writes + 2, WriteFault::Full);
+    assert_eq!(journal.recover(async |registry| make_topic(&registry, "orders").await), None);
+    journal.housekeep();
+    assert_eq!(journal.journal.end(PartitionId(1)), None);
     let store = store.crash(0);
     drop(journal);
     let journal = Fixture::start(&store, SHARDS);
-    system.block_on(async {
-        let (registry, _starts) =
-            Registry::recover(journal.journal.clone(), publisher::rules(), 1 << 20).expect("sound");
-        let made = Arc::new(registry).put_topic(publisher::topic("others", Schema::EventGrid)).await;
-        assert_eq!(made.expect("a topic").partition(), PartitionId(3), "a number is assigned once");
+    assert_eq!(journal.recover(async |registry| make_topic(&registry, "orders").await), Some(PartitionId(2)));
+    journal.stop();
+}
+
+#[test]
+fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
+    let store = MemoryStore::new();
+    let journal = Fixture::start(&store, SHARDS);
+    journal.recover(async |registry| make_topic(&registry, "orders").await).expect("a topic");
+    // The first step of a subscription's creation.
+    journal.wait(journal.journal.change(vec![MetaChange::Subscribe(key(1, 1), None)])).expect("created");
+    let store = store.crash(0);
+    drop(journal);
+    let journal = Fixture::start(&store, SHARDS);
+    journal.recover(async |_| ());
+    assert!(journal.wait(journal.journal.open(key(1, 1))).is_err(), "it was deleted before this answer");
+    let store = store.crash(0);
+    drop(journal);
+    assert!(keys_in(&store, Family::Meta).contains(&keys::reap(key(1, 1))));
+    let journal = Fixture::start(&store, SHARDS);
+    let record = serde_json::json!({
+        "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,
+        "webhook": {
+            "endpoint_url": "http://127.0.0.1:9/", "max_events_per_batch": 1, "preferred_batch_size_in_kilobytes": 64,
+        },
+        "retry": {"max_delivery_attempts": 1, "event_time_to_live_in_minutes": 60}, "labels": [],
     });
-    journal.housekeep();
-    assert_eq!(journal.journal.end(PartitionId(2)), None);
-    assert_eq!(keys_in(&store, Family::Cursor), Vec::<Vec<u8>>::new());
+    let record: SubscriptionRecord = serde_json::from_value(record).expect("a record");
+    let made = journal.recover(async |registry| {
+        registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription").number
+    });
+    assert_eq!(made, SubscriptionId(2));
     journal.stop();
 }

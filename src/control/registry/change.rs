@@ -37,6 +37,11 @@ pub(super) struct NextNumbers {
 }
 
 impl NextNumbers {
+    /// At least the largest numbers in the store: a change may have used some and not have been completed.
+    pub(super) fn at_least(self, (partition, subscription): (PartitionId, SubscriptionId)) -> Self {
+        Self { partitions: self.partitions.max(partition.0), subscriptions: self.subscriptions.max(subscription.0) }
+    }
+
     fn put(self) -> MetaChange {
         MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), json(&self))
     }
@@ -95,22 +100,12 @@ impl Registry {
         self.expiry.notified().await;
     }
 
-    /// Deletes what no record names: a crash interrupted a change of several shards. One shard writes a change at once.
-    pub(super) fn discard_unnamed(&mut self, subscriptions: Vec<SubscriptionKey>) {
-        if self.journal.shards().count() == 1 {
-            return;
-        }
+    /// Deletes what no record names: a crash interrupted a change of several shards. There may be only one now.
+    pub(super) fn discard_unnamed(&mut self, subscriptions: impl Iterator<Item = SubscriptionKey>) {
         let named = self.partitions.get_mut().unwrap_or_else(PoisonError::into_inner);
         let partitions = self.journal.partitions().into_iter().filter(|partition| !named.contains_key(partition));
-        let (numbers, mut changes) = (self.numbers.get_mut(), Vec::new());
-        for subscription_key in subscriptions {
-            numbers.subscriptions = numbers.subscriptions.max(subscription_key.subscription.0);
-            changes.push(MetaChange::Unsubscribe(subscription_key));
-        }
-        for partition in partitions {
-            numbers.partitions = numbers.partitions.max(partition.0);
-            changes.push(MetaChange::DeletePartition(partition));
-        }
+        let mut changes: Vec<MetaChange> = subscriptions.map(MetaChange::Unsubscribe).collect();
+        changes.extend(partitions.map(MetaChange::DeletePartition));
         if !changes.is_empty() {
             tracing::warn!(?changes, "completing a change that a crash interrupted");
             self.journal.discard(changes);

@@ -146,7 +146,7 @@ impl Registry {
             topics: RwLock::default(),
             partitions: RwLock::default(),
             namespaces: RwLock::default(),
-            numbers: tokio::sync::Mutex::new(numbers),
+            numbers: tokio::sync::Mutex::new(numbers.at_least(reads.largest_numbers()?)),
             validator: OnceLock::new(),
             system_events: OnceLock::new(),
             starts,
@@ -173,7 +173,7 @@ impl Registry {
             let cursor = cursors.remove(&subscription_key).ok_or_else(|| unreadable("its cursor is missing"))?;
             topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
         }
-        registry.discard_unnamed(cursors.into_keys().collect());
+        registry.discard_unnamed(cursors.into_keys());
         registry.recover_proposals()?;
         for topic in registry.topics() {
             let end = topic.log_end().unwrap_or(Seq::FIRST);
