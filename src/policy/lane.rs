@@ -44,6 +44,8 @@ pub struct LaneReader {
     done: BTreeSet<Seq>,
     /// Whether a read of the log is in progress.
     is_reading: bool,
+    /// Whether nothing was read since a part was cut off.
+    was_cut: bool,
     /// Whether each ready event waits for an earlier one of its order key.
     stalled: bool,
 }
@@ -71,6 +73,7 @@ impl LaneReader {
             in_flight: cursor.open.iter().copied().collect(),
             done: cursor.done.iter().copied().collect(),
             is_reading: false,
+            was_cut: false,
             stalled: false,
         }
     }
@@ -146,6 +149,11 @@ impl LaneReader {
         !self.ready.is_empty() || self.is_unread(end)
     }
 
+    /// Whether the first read since a part was cut off is in progress.
+    pub fn is_reading_anew(&self) -> bool {
+        self.is_reading && self.was_cut
+    }
+
     /// Whether the log has events before `end` that this lane has not read.
     pub fn is_unread(&self, end: Seq) -> bool {
         self.head < self.end.map_or(end, |own| own.min(end))
@@ -165,7 +173,7 @@ impl LaneReader {
         if !self.is_reading || from != self.head {
             return;
         }
-        (self.is_reading, self.stalled) = (false, false);
+        (self.is_reading, self.was_cut, self.stalled) = (false, false, false);
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
         for event in events {
@@ -203,7 +211,7 @@ impl LaneReader {
         if !self.is_reading || from != self.head {
             return missing;
         }
-        self.is_reading = false;
+        (self.is_reading, self.was_cut) = (false, false);
         for seq in (from.0..upto.0).map(Seq) {
             if !self.in_flight.contains(&seq) && self.done.insert(seq) {
                 missing.push(seq, 1);
@@ -277,6 +285,7 @@ impl LaneReader {
     #[must_use]
     pub fn cut(&mut self, upto: Seq, lane: Lane) -> Self {
         self.forget_ready();
+        self.was_cut = true;
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
         let later = self.done.split_off(&upto);
         let mut done = std::mem::replace(&mut self.done, later);
@@ -293,6 +302,7 @@ impl LaneReader {
             in_flight: BTreeSet::new(),
             done,
             is_reading: false,
+            was_cut: false,
             stalled: false,
         }
     }

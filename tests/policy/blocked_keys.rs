@@ -3,7 +3,7 @@
 use std::{fs, ops::Range, sync::Arc, time::Duration};
 
 use gridhook::{
-    event::Seq,
+    event::{RequestId, Seq},
     policy::{
         Input, OutgoingBatch, SubscriptionSettings,
         filter::key::FilterKey,
@@ -14,7 +14,7 @@ use gridhook::{
 };
 
 use super::{
-    driver::{Driver, status},
+    driver::{Driver, answers, status},
     plain, without_probation,
 };
 use crate::server::many;
@@ -248,6 +248,20 @@ fn a_late_success_waits_for_the_other_request_of_its_event_also_in_a_new_incarna
         assert_eq!(sent(&driver), [1, 1, 2]);
         assert_eq!(driver.disk.cursor.counters.delivered, 2);
     }
+}
+
+#[test]
+fn an_event_that_waits_for_a_retry_keeps_its_turn_when_its_first_attempt_is_quarantined() {
+    let mut settings = blocking(100);
+    settings.order = settings.order.map(|order| Arc::new(OrderSettings { blocks: false, ..(*order).clone() }));
+    let mut driver = Driver::new(settings, answers(vec![status(503), status(503), status(200)]));
+    driver.publish(&[("yes-a", 1), ("yes-a", 1)]);
+    driver.run_for(Duration::from_secs(1));
+    let first = driver.sent[&RequestId(1)].items[0];
+    driver.absorb(Input::Quarantine(first));
+    driver.run();
+    assert_eq!(sent(&driver), [1, 1, 1, 2]);
+    assert_eq!(driver.disk.cursor.counters.delivered, 2);
 }
 
 /// Bytes of memory that the process uses, and its processor time.

@@ -1,17 +1,19 @@
 //! The order of the stages of one turn of the core: prepare, give up and send, read ahead and end.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use gridhook::{
-    event::{Event, Lane, RequestId, Seq, Timestamp},
+    event::{Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp},
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
         batch::BatchLimits,
         filter::key::FilterKey,
         order::OrderSettings,
         outcome::{Failure, Outcome, RequestResult},
-        record::{Cursor, Health, LaneCursor},
+        record::{Cursor, FetchedPending, Health, LaneCursor, RecordChange},
         retry::Jitter,
+        transform::{Program, Transform},
     },
     store::chunk::{Chunk, LogTail},
 };
@@ -130,6 +132,115 @@ fn the_next_event_of_a_key_waits_until_it_is_durable_that_the_one_before_is_give
         assert_eq!(names(&step).contains(&"send"), !is_ordered, "{:?}", step.effects);
         assert_eq!(names(&absorb(&mut core, Input::Durable)).contains(&"send"), is_ordered);
     }
+}
+
+/// An event of a key. Only JSON can be transformed.
+fn event(seq: u64, key: &str, is_json: bool, appended: Timestamp) -> Event {
+    let wire = if is_json { format!(r#"{{"subject":"{key}"}}"#) } else { key.to_owned() };
+    let start = wire.find(key).expect("it has its key") as u32;
+    let whole = TextRange { start: 0, len: wire.len() as u32 };
+    let ranges = EventRanges { subject: TextRange { start, len: key.len() as u32 }, ..EventRanges::default() };
+    Event::new(Seq(seq), appended, Schema::EventGrid, Bytes::from(wire), whole, ranges)
+}
+
+/// The events that a step sends.
+fn sent(step: &CoreStep) -> Vec<u64> {
+    let sends = step.effects.iter().filter_map(|effect| match effect {
+        Effect::Send { request, .. } => Some(&request.items),
+        _ => None,
+    });
+    sends.flatten().map(|item| item.seq.0).collect()
+}
+
+#[test]
+fn later_events_of_a_key_do_not_leave_with_a_batch_whose_first_event_is_given_up() {
+    let transform = Transform { body: Some("subject".to_owned()), ..Transform::default() };
+    let program = Arc::new(Program::new(&transform, true, Schema::EventGrid).expect("it is sound"));
+    let old = START.before(2 * plain().time_to_live);
+    let blocking = Arc::new(OrderSettings { blocks: true, ..(*by_subject()).clone() });
+    for (order, is_old) in
+        [(None, true), (None, false), (Some(by_subject()), true), (Some(by_subject()), false), (Some(blocking), false)]
+    {
+        let case = format!("{order:?}, old: {is_old}");
+        let (is_ordered, blocks) = (order.is_some(), order.as_ref().is_some_and(|order| order.blocks));
+        let batch = BatchLimits { events_max: 10, ..plain().batch };
+        let transform = Some(Arc::clone(&program));
+        let settings = SubscriptionSettings { order, batch, transform, concurrency_max: 2, ..plain() };
+        let mut core = core(settings, Health::default(), 5);
+        find_nothing_expired(&mut core);
+        let first = event(1, "a", is_old, if is_old { old } else { START });
+        let others = [(2, "a"), (3, "b"), (4, "a")].map(|(seq, key)| event(seq, key, true, START));
+        let events: Vec<Event> = [first].into_iter().chain(others.clone()).collect();
+        let read = Input::Read { lane: Lane::LIVE, from: Seq(1), upto: Seq(5), total: 4, events };
+        let step = absorb(&mut core, read);
+        assert_eq!(sent(&step), if is_ordered { &[3][..] } else { &[2, 3, 4] }, "{case}");
+        let write = step.write.expect("an event ended");
+        let step = absorb(&mut core, Input::Durable);
+        let is_fetch = |effect: &Effect| matches!(effect, Effect::Fetch(keys) if *keys == [(Lane::LIVE, Seq(2))]);
+        let fetched = step.effects.iter().any(is_fetch);
+        assert_eq!(fetched, is_ordered && !blocks, "{case}: {:?}", step.effects);
+        let view = core.endpoint(START).order.unwrap_or_default();
+        assert_eq!(
+            (view.blocked, view.events),
+            (usize::from(blocks), if is_ordered { 1 + usize::from(blocks) } else { 0 })
+        );
+        if fetched {
+            // Its turn came with the write.
+            let pending = write.changes.into_iter().find_map(|change| match change {
+                RecordChange::Defer { seq: Seq(2), pending, .. } => Some(pending),
+                _ => None,
+            });
+            let event = Some(others[0].clone());
+            let fetched = FetchedPending { lane: Lane::LIVE, seq: Seq(2), pending, event };
+            assert_eq!(sent(&absorb(&mut core, Input::Fetched(vec![fetched]))), [2], "{case}");
+        }
+    }
+}
+
+/// Each cut waits for its write, and what is behind it for a read. Before each of these, the topic overflows again.
+#[test]
+fn a_topic_that_goes_on_overflowing_does_not_keep_events_with_an_order_from_leaving() {
+    let settings = SubscriptionSettings { order: Some(by_subject()), ..plain() };
+    let mut core = core(settings, Health::default(), 1001);
+    find_nothing_expired(&mut core);
+    let (mut inputs, mut sends) = (VecDeque::new(), 0);
+    for below in 2..200 {
+        let mut steps = vec![absorb(&mut core, Input::Overflow { below: Seq(below) })];
+        steps.extend(inputs.pop_front().map(|input| absorb(&mut core, input)));
+        for step in steps {
+            sends += sent(&step).len();
+            inputs.extend(step.write.map(|_| Input::Durable));
+            for effect in step.effects {
+                let Effect::ReadLog { lane, from, end } = effect else { continue };
+                let upto = end.map_or(from.0 + 10, |end| end.0.min(from.0 + 10));
+                let Input::Read { from, upto, total, events, .. } = read(from.0, upto, (upto - from.0) as usize) else {
+                    unreachable!("it is a read")
+                };
+                inputs.push_back(Input::Read { lane, from, upto, total, events });
+            }
+        }
+    }
+    let given_up = core.cursor().counters.dead_lettered;
+    assert!(sends > 0 && given_up > 0, "{sends} sent, {given_up} given up");
+}
+
+/// What was cut off stays in its lane, so nothing is written and nothing waits.
+#[test]
+fn what_cannot_be_cut_off_keeps_no_event_with_an_order_from_leaving() {
+    let settings = SubscriptionSettings { order: Some(by_subject()), ..plain() };
+    let lane = |lane, read, end| LaneCursor { lane, read: Seq(read), end, open: Vec::new(), done: Vec::new() };
+    // The lane of expired events ends before the first unread one, behind a gap.
+    let lanes = vec![lane(Lane::LIVE, 3, None), lane(Lane::EXPIRY, 1, Some(Seq(2)))];
+    let cursor = Cursor { lanes, ..Cursor::default() };
+    let mut core = Subscription::recover(settings, &cursor, Seq(11), Vec::new(), RequestId(1), START);
+    let asked = absorb(&mut core, Input::Tick);
+    let Some(Effect::FindPosition { before }) =
+        asked.effects.iter().find(|effect| matches!(effect, Effect::FindPosition { .. }))
+    else {
+        panic!("{:?}", asked.effects)
+    };
+    let step = absorb(&mut core, Input::Position { before: *before, at: Seq(5), appended: Some(START) });
+    assert!(step.write.is_none(), "{step:?}");
 }
 
 #[test]

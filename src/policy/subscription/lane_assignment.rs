@@ -139,7 +139,12 @@ impl Subscription {
 
     /// The topic's backlog exceeds its limit: unread events below `below` are dropped.
     pub(super) fn on_overflow(&mut self, below: Seq) {
-        // What cannot be cut off now is asked for again while the backlog is too large.
+        // What cannot be cut off now is asked for again while the backlog is too large. Where events have an order, first
+        // attempts wait until a cut is durable and given up, and for a read. Cuts before that could delay them without end.
+        let delays = |lane: &LaneReader| lane.lane() == Lane::OVERFLOW || lane.is_reading_anew();
+        if self.ordering.is_some() && (self.pending_write.moves_events() || self.lanes.iter().any(delays)) {
+            return;
+        }
         self.cut_off(below.min(self.end), Lane::OVERFLOW);
     }
 
@@ -155,20 +160,16 @@ impl Subscription {
             if read >= below || lane.end().is_some_and(|end| end <= read) {
                 continue;
             }
+            if follows == Some(false) {
+                all = false;
+                continue;
+            }
             // What follows in the lane is behind a gap.
             self.pending_write.close_lane(from);
-            match follows {
-                Some(false) => all = false,
-                Some(true) => {
-                    let cut = lane.cut(below, into);
-                    if let Some(lane) = lane_mut(&mut self.lanes, into) {
-                        lane.extend(cut);
-                    }
-                }
-                None => {
-                    let cut = lane.cut(below, into);
-                    self.lanes.push(cut);
-                }
+            let cut = lane.cut(below, into);
+            match lane_mut(&mut self.lanes, into) {
+                Some(lane) => lane.extend(cut),
+                None => self.lanes.push(cut),
             }
             self.pending_write.cursor();
             self.order_behind_write();

@@ -349,7 +349,8 @@ impl Subscription {
 
     /// The same for an event that is given up by the next write.
     pub(super) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
-        if let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) {
+        let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.lingers(seq);
+        if let Some(ordering) = self.ordering.as_mut().filter(ends) {
             ordering.end_with_write(seq);
         }
     }

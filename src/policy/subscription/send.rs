@@ -22,6 +22,7 @@ use crate::{
         Effect, SendItem,
         batch::{BatchLimits, LastAttempt, ReadyEvent, Turn},
         lane::LaneReader,
+        order::OrderHash,
         outcome::Reason,
         property::PropertyGroup,
         record::{BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, Traffic, is_exempt},
@@ -97,38 +98,45 @@ impl Subscription {
             if batch.is_empty() {
                 break;
             }
-            let (mut alive, mut expired) = (batch, Vec::new());
-            if alive.iter().any(|ready| self.is_expired(ready, now)) {
-                (alive, expired) = alive.into_iter().partition(|ready| !self.is_expired(ready, now));
-            }
-            for ready in expired {
-                self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
-            }
-            let alive = self.transform(alive, now);
-            if alive.is_empty() {
+            let batch = self.prepare(batch, now);
+            if batch.is_empty() {
                 continue;
             }
             if self.is_pulled() {
-                self.lease(alive, now);
+                self.lease(batch, now);
             } else {
-                effects.push(self.send(alive, now));
+                effects.push(self.send(batch, now));
             }
         }
         self.finish_lease_round(effects);
     }
 
-    /// Transforms what is sent. An event whose transformation fails is given up; the others of its batch are sent.
-    fn transform(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
-        let Some(program) = self.settings.transform.clone() else { return batch };
-        let schema = self.settings.batch.schema;
-        let transformed = |ready: ReadyEvent| match program.apply(&ready.event, schema) {
-            Ok(result) => Some(ReadyEvent { event: ready.event.delivered_as(result), ..ready }),
-            Err(error) => {
-                self.fail_transformation(ready.item, error.to_string(), now);
-                None
+    /// Gives up the events of a batch that expired or cannot be transformed; returns the others, transformed. The later
+    /// ones of the same order key are held back: the key may be blocked, and no write has the end of the event.
+    fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
+        let (program, schema) = (self.settings.transform.clone(), self.settings.batch.schema);
+        let mut given_up: HashSet<OrderHash> = HashSet::new();
+        let prepared = |ready: ReadyEvent| {
+            if ready.order.is_some_and(|key| given_up.contains(&key)) {
+                self.set_aside(ready, now);
+                return None;
+            }
+            if self.is_expired(&ready, now) {
+                given_up.extend(ready.order);
+                self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
+                return None;
+            }
+            match program.as_ref().map(|program| program.apply(&ready.event, schema)) {
+                None => Some(ready),
+                Some(Ok(result)) => Some(ReadyEvent { event: ready.event.delivered_as(result), ..ready }),
+                Some(Err(error)) => {
+                    given_up.extend(ready.order);
+                    self.fail_transformation(ready.item, error.to_string(), now);
+                    None
+                }
             }
         };
-        batch.into_iter().filter_map(transformed).collect()
+        batch.into_iter().filter_map(prepared).collect()
     }
 
     fn read_ahead(&mut self, effects: &mut Vec<Effect>, dead_lettering: bool, now: Timestamp) {

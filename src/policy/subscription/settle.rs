@@ -184,10 +184,10 @@ impl Subscription {
         last: Option<LastAttempt>,
         now: Timestamp,
     ) -> bool {
-        self.end_of_turn_with_write(item.key());
         if !self.leave(item) {
             return false;
         }
+        self.end_of_turn_with_write(item.key());
         let SendItem { lane, seq, attempts, .. } = item;
         self.counts.give_up(reason, self.dead_letters(reason));
         if !self.dead_letters(reason) {
