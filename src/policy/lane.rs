@@ -222,13 +222,15 @@ impl LaneReader {
         missing
     }
 
-    /// Filtered events that are passed because no ready event precedes them.
-    pub fn pass_skipped(&mut self) -> SeqRuns {
+    /// Filtered events that are passed because no ready event precedes them. The second value is whether events that have
+    /// an outcome are passed too: nothing else writes the cursor for them.
+    pub fn pass_skipped(&mut self) -> (SeqRuns, bool) {
         let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
-        if !self.done.is_empty() {
+        let done = self.done.len();
+        if done > 0 {
             self.done = self.done.split_off(&self.read());
         }
-        passed
+        (passed, self.done.len() < done)
     }
 
     /// Takes the next batch among the events whose turn it is, and those that are to be set aside. All are in flight from

@@ -39,10 +39,40 @@ fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     let mut lane = LaneReader::recover(&cursor);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.add_read((Seq(1), Seq(5)), 4, Vec::new(), &[], None);
-    assert_eq!(lane.pass_skipped().count(), 4);
+    assert_eq!(lane.pass_skipped().0.count(), 4);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "they have ended before");
     assert!(lane.cursor().done.is_empty(), "and are behind it now");
+}
+
+#[test]
+fn events_that_all_have_an_outcome_leave_the_backlog_when_they_are_read_again() {
+    // The actor ended after these outcomes, before it read the log again.
+    let lane = LaneCursor { done: (1..5).map(Seq).collect(), ..live() };
+    let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+    let mut core = Subscription::recover(plain(), &cursor, Seq(5), Vec::new(), RequestId(1), START);
+    let mut inputs = vec![Input::Tick];
+    let mut written = Vec::new();
+    for _ in 0..20 {
+        let Some(input) = inputs.pop() else { break };
+        let step = core.absorb(input, START, Jitter(0.0));
+        written.extend(step.write.into_iter().flat_map(|write| write.changes));
+        for effect in step.effects {
+            match effect {
+                Effect::ReadLog { lane, from, .. } if from == Seq(1) => {
+                    let events = (1..5).map(event).collect();
+                    inputs.push(Input::Read { lane, from, upto: Seq(5), total: 4, events });
+                }
+                Effect::FindPosition { before } => {
+                    inputs.push(Input::Position { before, at: Seq(1), appended: Some(START) });
+                }
+                effect => panic!("{effect:?}"),
+            }
+        }
+    }
+    let [RecordChange::Cursor(cursor)] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(cursor.lanes, [LaneCursor { read: Seq(5), ..live() }]);
+    assert!(core.absorb(Input::Durable, START, Jitter(0.0)).write.is_none());
 }
 
 #[test]

@@ -430,8 +430,11 @@ impl Subscription {
     fn pass_skipped(&mut self, now: Timestamp) {
         for index in 0..self.lanes.len() {
             let lane = self.lanes[index].lane();
-            let skipped = self.lanes[index].pass_skipped();
+            let (skipped, passes_done) = self.lanes[index].pass_skipped();
             self.count_skipped(lane, skipped, now);
+            if passes_done {
+                self.pending_write.cursor();
+            }
         }
     }
 
