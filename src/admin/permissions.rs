@@ -6,11 +6,14 @@ use super::{
     AdminError, Control,
     auth::{Access, AdminCaller, Role},
 };
-use crate::control::record::{
-    namespace::{self, NamespaceRecord},
-    subscription::SubscriptionRecord,
-    token::{Grant, ScopedResource},
-    topic::TopicRecord,
+use crate::control::{
+    record::{
+        namespace::{self, NamespaceRecord},
+        subscription::SubscriptionRecord,
+        token::{Grant, ScopedResource},
+        topic::TopicRecord,
+    },
+    registry::TopicHandle,
 };
 
 /// What a request concerns, which the scopes of a token must cover.
@@ -68,6 +71,21 @@ impl Permissions {
     /// Whether the operation is for the caller on a topic, or on a topic of a domain.
     pub(super) fn sees_topic(&self, control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) -> bool {
         self.sees_everything() || self.covers(&scoped(control, topic, domain_topic))
+    }
+
+    /// Whether the operation is for the caller on a topic, on a topic of a domain, or on anything below it.
+    pub(super) fn sees_any(&self, control: &Control, topic: &TopicHandle, domain_topic: Option<&str>) -> bool {
+        let record = topic.record();
+        let is_of =
+            |of: Option<&str>| domain_topic.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
+        let sees_domain_topic = |name: &str| is_of(Some(name)) && self.sees_topic(control, &record, Some(name));
+        self.sees_topic(control, &record, domain_topic)
+            || topic.domain_topics().iter().any(|of| sees_domain_topic(of.name.as_str()))
+            || control
+                .registry
+                .all_provisioned(topic)
+                .iter()
+                .any(|one| is_of(one.record.filter.domain_topic.as_deref()) && self.sees(control, &record, &one.record))
     }
 
     /// Whether the operation is for the caller on a namespace.

@@ -260,17 +260,7 @@ pub(super) fn topic_of(
     id: &str,
 ) -> Result<(PartitionId, Option<String>), AdminError> {
     let (topic, path) = named_topic(control, id)?;
-    let (record, domain_topic) = (topic.record(), path.domain_topic.as_ref().map(|name| name.as_str()));
-    let is_seen = permissions.sees_topic(control, &record, domain_topic)
-        || topic.glances().iter().any(|glance| {
-            let subscription = glance.record();
-            let of = subscription.filter.domain_topic.as_deref();
-            domain_topic.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)))
-                && permissions.sees(control, &record, &subscription)
-        });
-    if !is_seen {
-        return Err(arm::no_topic(&path));
-    }
+    arm::check_seen(control, permissions, &topic, &path)?;
     Ok((topic.partition(), path.domain_topic.map(|name| name.to_string())))
 }
 

@@ -419,3 +419,59 @@ fn a_read_token_tried_on_every_route_changes_nothing() {
     server.command("POST", &format!("{RG}/topics/orders/regenerateKey"), &json!({"keyName": "key2"}));
     assert_ne!(state(&server), before);
 }
+
+/// An answer without its time and its request's id, and with other names in place of these.
+fn neutral(answer: &Answer, names: &[(&str, &str)]) -> String {
+    let is_own = |line: &&str| {
+        let name = line.to_ascii_lowercase();
+        // Whether the connection ends depends on how much of the body has arrived.
+        let name = name.split(':').next().unwrap_or_default();
+        ["date", "connection"].contains(&name) || name.ends_with("request-id")
+    };
+    let ids = ["x-ms-request-id", "x-ms-correlation-request-id"].into_iter().filter_map(|name| answer.header(name));
+    let mut head: Vec<&str> = answer.head().lines().filter(|line| !is_own(line)).collect();
+    head.sort_unstable();
+    let text = ids.fold(format!("{head:?} {}", answer.text()), |text, id| text.replace(id, "ID"));
+    names.iter().fold(text, |text, (name, other)| text.replace(name, other))
+}
+
+#[test]
+fn a_scoped_token_does_not_learn_whether_a_resource_of_others_exists() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    one_of_each_kind(&server, &sink, &["billing"]);
+    let mine = json!({"tags": {"team": "mine"}, "properties": {}});
+    server.command("PUT", &format!("{RG}/topics/mine"), &mine);
+    // Names of the same length, because messages and answers have lengths.
+    let names = [("0rders", "orders"), ("sh0ps", "shops"), ("p1ant", "plant"), ("b1lling", "billing")];
+    let absent = |path: &str| names.iter().fold(path.to_owned(), |path, (absent, name)| path.replace(name, absent));
+    let ids = ["topics/orders", "domains/shops", "domains/shops/topics/berlin", "namespaces/plant/topics/heat"];
+    let queries = ["/top", "/deadLetters", "/tail"].into_iter().flat_map(|list| {
+        ids.iter().map(move |id| ("GET".to_owned(), format!("{list}?topic={RG}/{id}"), String::new()))
+    });
+    // Anyone may ask the data plane for a topic.
+    let routes = requests(&server, "billing").into_iter().filter(|request| !request.roles.is_empty());
+    let routes = routes.map(|request| (request.method, request.path, request.body));
+    let asked: Vec<(String, String, String)> =
+        routes.chain(queries).filter(|(_, path, _)| absent(path) != *path).collect();
+    let mut compared = 0;
+    for (number, scope) in ["topics/mine", "labels/team=mine"].into_iter().enumerate() {
+        for role in ["read", "operate", "admin", "portal"] {
+            let name = format!("{role}-{number}");
+            let token = token(&server, &[&name, "--role", role, "--scope", scope, "--expires", "2h"]);
+            for (method, path, body) in &asked {
+                let existing = ask(&server, &token, method, path, body);
+                let missing = ask(&server, &token, method, &absent(path), body);
+                let of = format!("{role} {scope}: {method} {path}");
+                assert_eq!(neutral(&existing, &[]), neutral(&missing, &names), "{of}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 500, "{compared} requests");
+    // An administrator of everything is told.
+    let top = format!("/top?topic={RG}/topics/orders");
+    let everything = token(&server, &["everything", "--role", "admin"]);
+    let found = [top.clone(), absent(&top)].map(|path| status(&server, &everything, "GET", &path));
+    assert_eq!(found, [200, 404]);
+}

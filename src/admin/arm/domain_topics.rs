@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
 
-use super::{Permissions, TopicPath, list::PageRequest, not_found, topic};
+use super::{Permissions, TopicPath, check_seen, list::PageRequest, not_found, topic};
 use crate::{
     admin::{
         AdminError, Control,
@@ -17,8 +17,10 @@ use crate::{
 
 pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
+    let permissions = Permissions::of(request)?;
     let domain = topic(control, path)?;
-    let (record, permissions) = (domain.record(), Permissions::of(request)?);
+    check_seen(control, &permissions, &domain, path)?;
+    let record = domain.record();
     let id = record.resource_id();
     let mut topics = domain.domain_topics();
     topics.retain(|topic| permissions.sees_topic(control, &record, Some(topic.name.as_str())));

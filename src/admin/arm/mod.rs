@@ -194,8 +194,25 @@ pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHand
     found.ok_or_else(|| no_topic(path))
 }
 
+/// Refuses a topic, domain or domain topic of which the caller may see nothing, as if it did not exist.
+pub(super) fn check_seen(
+    control: &Control,
+    permissions: &Permissions,
+    topic: &TopicHandle,
+    path: &TopicPath,
+) -> Result<(), AdminError> {
+    if !permissions.sees_any(control, topic, None) {
+        return Err(no_topic(path));
+    }
+    let domain_topic = path.domain_topic.as_ref();
+    if domain_topic.is_some_and(|name| !permissions.sees_any(control, topic, Some(name.as_str()))) {
+        return Err(not_found(path));
+    }
+    Ok(())
+}
+
 /// The error for a missing topic or domain.
-pub(super) fn no_topic(path: &TopicPath) -> AdminError {
+fn no_topic(path: &TopicPath) -> AdminError {
     not_found(&TopicPath { domain_topic: None, ..path.clone() })
 }
 

@@ -29,12 +29,15 @@ use crate::{
 /// The namespace of a path, if the scope matches.
 pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<NamespaceRecord>, AdminError> {
     let found = control.registry.namespace(path.name.as_str()).filter(|found| is_in_scope(&found.scope, &path.scope));
-    found.ok_or_else(|| {
-        AdminError::NotFound(format!(
-            "The Resource 'Microsoft.EventGrid/namespaces/{}' under resource group '{}' was not found.",
-            path.name, path.scope.resource_group
-        ))
-    })
+    found.ok_or_else(|| no_namespace(path))
+}
+
+/// The error for a missing namespace.
+pub(super) fn no_namespace(path: &NamespacePath) -> AdminError {
+    AdminError::NotFound(format!(
+        "The Resource 'Microsoft.EventGrid/namespaces/{}' under resource group '{}' was not found.",
+        path.name, path.scope.resource_group
+    ))
 }
 
 /// Key of the lock of changes of a namespace and its topics.

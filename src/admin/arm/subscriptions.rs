@@ -9,8 +9,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Input, Permissions, TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic,
-    topics::is_in,
+    Input, Permissions, TopicPath, UnpagedList, check_seen, list::PageRequest, no_subscription, not_found,
+    path::AzureScope, topic, topics::is_in,
 };
 use crate::{
     admin::{
@@ -43,14 +43,15 @@ pub(super) fn list(
     form: PathForm,
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
+    let permissions = Permissions::of(request)?;
     let topic = topic(control, path)?;
+    check_seen(control, &permissions, &topic, path)?;
     let domain_topic = own_domain_topic(&topic, path);
     if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
         return Err(not_found(path));
     }
     let record = topic.record();
     let all = control.registry.provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
-    let permissions = Permissions::of(request)?;
     let seen = all.into_iter().filter(|one| permissions.sees(control, &record, &one.record));
     let keyed = seen.map(|one| (one.record.key(), one)).collect();
     Ok(page.answer(

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     Permissions, TopicPath, UnpagedList,
     list::PageRequest,
-    namespaces::namespace,
+    namespaces::{namespace, no_namespace},
     not_found,
     path::{AzureScope, NamespacePath},
     topic,
@@ -78,8 +78,13 @@ pub(super) fn list_in_namespace(
     path: &NamespacePath,
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let topics = control.registry.namespace_topics(namespace(control, path)?.name.as_str());
     let permissions = Permissions::of(request)?;
+    let namespace = namespace(control, path)?;
+    let topics = control.registry.namespace_topics(namespace.name.as_str());
+    let sees_any = || topics.iter().any(|topic| permissions.sees_any(control, topic, None));
+    if !permissions.sees_namespace(&namespace) && !sees_any() {
+        return Err(no_namespace(path));
+    }
     let seen = topics.iter().map(|topic| topic.record()).filter(|record| permissions.sees_topic(control, record, None));
     let keyed = seen.map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&NamespaceTopicView::new(record));
