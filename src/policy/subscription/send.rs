@@ -117,13 +117,13 @@ impl Subscription {
         let (program, schema) = (self.settings.transform.clone(), self.settings.batch.schema);
         let mut given_up: HashSet<OrderHash> = HashSet::new();
         let prepared = |ready: ReadyEvent| {
-            if ready.order.is_some_and(|key| given_up.contains(&key)) {
-                self.set_aside(ready, now);
-                return None;
-            }
             if self.is_expired(&ready, now) {
                 given_up.extend(ready.order);
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
+                return None;
+            }
+            if ready.order.is_some_and(|key| given_up.contains(&key)) {
+                self.set_aside(ready, now);
                 return None;
             }
             match program.as_ref().map(|program| program.apply(&ready.event, schema)) {
