@@ -172,6 +172,8 @@ struct WriteModes {
     unsynced: WriteOptions,
     /// Whether something was written that is not synced.
     is_behind: AtomicBool,
+    /// Whether the store is written unsynced at all. A synced write then proves nothing about later ones.
+    is_replica: AtomicBool,
 }
 
 impl std::fmt::Debug for WriteModes {
@@ -270,11 +272,19 @@ impl RocksStore {
         Ok(())
     }
 
-    /// Syncs what was written unsynced.
+    /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that a later one reports
+    /// as synced, so every error ends the writing, also that of a full disk.
     fn sync(&self) -> Result<(), StoreError> {
         if self.writes.is_behind.swap(false, Ordering::AcqRel) {
             let written = self.db.latest_sequence_number();
-            self.db.flush_wal(true).map_err(|error| self.refuse(of_rocksdb(error)))?;
+            let synced = match self.failed.get() {
+                Some(failed) => Err(failed.clone()),
+                None => self.db.flush_wal(true).map_err(|error| self.refuse(StoreError::Failed(error.to_string()))),
+            };
+            if synced.is_err() {
+                self.writes.is_behind.store(true, Ordering::Release);
+            }
+            synced?;
             self.acknowledged.fetch_max(written, Ordering::AcqRel);
         }
         Ok(())
@@ -341,13 +351,19 @@ impl Store for RocksStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.write_with(batch, &self.writes.synced)?;
         if !batch.0.is_empty() {
-            // It may include a write of another thread, which is synced too: RocksDB counts a write after its sync.
-            self.acknowledged.fetch_max(self.db.latest_sequence_number(), Ordering::AcqRel);
+            // It may include a write of another thread. A synced one is synced by now: RocksDB counts a write after its
+            // sync. With unsynced ones only `sync` can tell. The flag is set before RocksDB counts the first of them.
+            let written = self.db.latest_sequence_number();
+            match self.writes.is_replica.load(Ordering::Acquire) {
+                true => self.writes.is_behind.store(true, Ordering::Release),
+                false => drop(self.acknowledged.fetch_max(written, Ordering::AcqRel)),
+            }
         }
         Ok(())
     }
 
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.writes.is_replica.store(true, Ordering::Release);
         self.write_with(batch, &self.writes.unsynced)?;
         // Behind the write: a sync of another thread may or may not have included it.
         self.writes.is_behind.store(true, Ordering::Release);
