@@ -56,7 +56,7 @@ pub trait Changelog: Send + Sync + 'static {
     /// The first and the last sequence.
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError>;
 
-    /// Reads up to `most` records from `from` on, without gaps: fewer at the end of the log, and none if the record at
-    /// `from` is not there.
+    /// Reads up to `most` records from `from` on, without gaps: fewer at the end of the log or of the time limit, and none
+    /// if the record at `from` is not there.
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError>;
 }

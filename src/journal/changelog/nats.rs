@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_nats::{
     Client, ConnectOptions, StatusCode, ToServerAddrs,
+    connection::State,
     jetstream::{
         self, ErrorCode,
         context::{Context, CreateStreamErrorKind, PublishError, PublishErrorKind},
@@ -38,6 +39,9 @@ const ANSWER_WAIT: Duration = Duration::from_millis(1_500);
 
 /// How long servers have to report how they sync.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
+
+/// How often the connection is tested, so that a server that vanished is noticed.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest pause before a lost connection is opened again.
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
@@ -158,6 +162,7 @@ impl NatsConnection {
         let options = options
             .name("gridhook")
             .request_timeout(Some(ANSWER_WAIT))
+            .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(|attempt| (Duration::from_millis(25) * attempt as u32).min(RECONNECT_MAX));
         let client = handle.block_on(options.connect(addresses));
         let client = client.map_err(|error| NatsError::Connect(error.to_string()))?;
@@ -275,8 +280,12 @@ impl NatsChangelog {
         stream.map_err(|error| ChangelogError::Refused(error.to_string()))
     }
 
-    /// Waits for an answer, and no longer than a call may take.
+    /// Waits for an answer, and no longer than a call may take. Without a connection it makes no call: the client would
+    /// keep it and make it after the reconnection, when the owner may be another one.
     fn wait<T>(&self, call: impl Future<Output = Result<T, ChangelogError>>) -> Result<T, ChangelogError> {
+        if self.connection.context.client().connection_state() != State::Connected {
+            return Err(ChangelogError::Unavailable("the connection is lost".to_owned()));
+        }
         let call = async {
             let answer = tokio::time::timeout(ANSWER_WAIT, call).await;
             answer.unwrap_or_else(|_| Err(ChangelogError::Unavailable("no answer came in time".to_owned())))
@@ -315,11 +324,11 @@ impl Changelog for NatsChangelog {
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        self.wait(async {
+        let mut records = Vec::new();
+        let read = self.wait(async {
             let stream = self.stream().await?;
             let sequences = stream::iter((from..).take(most));
             let mut messages = sequences.map(|sequence| stream.get_raw_message(sequence)).buffered(most.max(1));
-            let mut records = Vec::new();
             while let Some(message) = messages.next().await {
                 match message {
                     Ok(message) => records.push(message.payload),
@@ -330,8 +339,14 @@ impl Changelog for NatsChangelog {
                     },
                 }
             }
-            Ok(records)
-        })
+            Ok(())
+        });
+        match read {
+            // Large records may take longer than a call. The next call continues behind those that came.
+            Err(ChangelogError::Unavailable(_)) if !records.is_empty() => {}
+            read => read?,
+        }
+        Ok(records)
     }
 }
 

@@ -225,8 +225,10 @@ impl ChainHead {
         let batch = match self.parts.is_empty() {
             true => decode_batch(&operations),
             false => {
-                let whole = self.parts.iter().flatten().chain(&operations).copied().collect::<Vec<u8>>();
-                decode_batch(&whole.into())
+                self.parts.push(operations);
+                let whole = decode_batch(&self.parts.concat().into());
+                self.parts.pop();
+                whole
             }
         };
         let batch = batch.ok_or(BrokenRecord::Damaged)?;

@@ -1,6 +1,6 @@
 //! A local store that follows a changelog.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -11,9 +11,9 @@ use crate::{
         record::{self, BrokenRecord, ChainHead, Followed},
     },
     store::{
-        Batch, Family, Store, StoreError,
+        Batch, Family, Store, StoreError, WriteOp,
         keys::{self, MetaKind},
-        records::{AppliedPosition, StoredRecord},
+        records::{AppliedPosition, FloorRecord, StoredRecord},
     },
 };
 
@@ -23,6 +23,9 @@ const READ_RECORDS: usize = 16;
 /// Why a store does not follow its log. Nothing behind that point was applied.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FollowError {
+    /// The store has data that is not in the log.
+    #[error("the local store has data that does not come from a changelog; use an empty data folder")]
+    Foreign,
     /// The log does not exist.
     #[error("the changelog does not exist, but the local store has applied {applied} of its records")]
     Missing {
@@ -68,45 +71,65 @@ pub struct ShardCopy {
     store: Arc<dyn Store>,
     log: Arc<dyn Changelog>,
     options: ReplicationOptions,
+    /// Behind the last record that was read.
     head: ChainHead,
+    /// Behind the last record that was applied: before the first part of a batch that is not complete.
+    applied: AppliedPosition,
 }
 
 impl ShardCopy {
     /// A copy in `store`. Checks that the log has what the store has applied.
     ///
     /// # Errors
-    /// If the log is missing or shorter than the store, begins behind it, or has another record at its position.
+    /// If the log is missing or shorter than the store, begins behind it, or has another record at its position, or if the
+    /// store has data of its own.
     pub fn open(
         store: Arc<dyn Store>,
         log: Arc<dyn Changelog>,
         options: ReplicationOptions,
     ) -> Result<Self, FollowError> {
         let key = keys::meta(MetaKind::Applied, b"");
-        let position = match Store::get(&*store, Family::Meta, &key)? {
+        let applied = match Store::get(&*store, Family::Meta, &key)? {
             Some(value) => AppliedPosition::decode(&value).map_err(StoreError::damaged)?,
-            None => AppliedPosition::default(),
+            None if is_new(&*store)? => AppliedPosition::default(),
+            None => return Err(FollowError::Foreign),
         };
-        let copy = Self { store, log, options, head: ChainHead::at(position) };
-        let applied = position.sequence;
-        let ChangelogBounds { first, last } = copy.ask(|log| log.bounds())?;
-        if last < applied {
-            return Err(FollowError::Shorter { last, applied });
-        }
-        if first > applied + 1 {
-            return Err(FollowError::Trimmed { first, applied });
-        }
-        if applied > 0 && first <= applied {
-            let found = copy.ask(|log| log.read(applied, 1))?;
-            if !found.first().is_some_and(|bytes| record::ends_at(bytes, position)) {
-                return Err(FollowError::Broken { sequence: applied, why: BrokenRecord::Chain });
+        let copy = Self { store, log, options, head: ChainHead::at(applied), applied };
+        let mut tries = Tries::new(options);
+        loop {
+            match copy.check() {
+                // A server that has just become the leader may not have the newest records yet.
+                Err(FollowError::Shorter { .. } | FollowError::Broken { why: BrokenRecord::Gap, .. })
+                    if tries.again() => {}
+                checked => return checked.map(|()| copy),
             }
         }
-        Ok(copy)
     }
 
-    /// The position up to which records were applied.
+    /// Checks that the log has what the store has applied.
+    fn check(&self) -> Result<(), FollowError> {
+        let sequence = self.applied.sequence;
+        let ChangelogBounds { first, last } = self.ask(|log| log.bounds())?;
+        if last < sequence {
+            return Err(FollowError::Shorter { last, applied: sequence });
+        }
+        if first > sequence + 1 {
+            return Err(FollowError::Trimmed { first, applied: sequence });
+        }
+        if sequence == 0 || first > sequence {
+            return Ok(());
+        }
+        let why = match self.ask(|log| log.read(sequence, 1))?.first() {
+            Some(bytes) if record::ends_at(bytes, self.applied) => return Ok(()),
+            Some(_) => BrokenRecord::Chain,
+            None => BrokenRecord::Gap,
+        };
+        Err(FollowError::Broken { sequence, why })
+    }
+
+    /// The position up to which records were applied. The records behind it are needed after a restart.
     pub fn position(&self) -> AppliedPosition {
-        self.head.position
+        self.applied
     }
 
     /// Applies what the log has now. Returns the position.
@@ -142,6 +165,16 @@ impl ShardCopy {
             Followed::Part => return Ok(()),
         };
         write_locally(&*self.store, &mut batch, self.head.position)?;
+        self.applied = self.head.position;
+        // The floors are durable in the log: if the local store loses its tail, it applies them again.
+        for operation in &batch.0 {
+            if let WriteOp::Put(Family::Meta, key, value) = operation
+                && let Some(partition) = keys::parse_floor(key)
+            {
+                let record = FloorRecord::decode(value).map_err(StoreError::damaged)?;
+                self.store.drop_log(partition, record.floor)?;
+            }
+        }
         Ok(())
     }
 
@@ -155,12 +188,25 @@ impl ShardCopy {
             match question(&*self.log) {
                 Err(ChangelogError::Unavailable(_)) if tries.again() => {}
                 Err(ChangelogError::Missing) => {
-                    return Err(FollowError::Missing { applied: self.head.position.sequence });
+                    return Err(FollowError::Missing { applied: self.applied.sequence });
                 }
                 answer => return answer.map_err(FollowError::Log),
             }
         }
     }
+}
+
+/// Whether a store has nothing but its format.
+fn is_new(store: &dyn Store) -> Result<bool, StoreError> {
+    let format = keys::meta(MetaKind::Format, b"");
+    let mut is_new = true;
+    for family in Family::ALL {
+        store.scan(family, &[], &[0xff; 64], &mut |key, _| {
+            is_new &= family == Family::Meta && *key == format;
+            if is_new { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+    }
+    Ok(is_new)
 }
 
 /// A bounded number of attempts with pauses between them.

@@ -70,7 +70,7 @@ pub enum OwnershipEnd {
     #[error("the shard was given up")]
     Released,
     /// The server stops.
-    #[error("the server stops, and the fate of the last write is unknown")]
+    #[error("the server stops; a write that waited for the changelog may or may not be in it")]
     Stopped,
     /// The log does not exist any more.
     #[error("the changelog of the shard does not exist any more")]
@@ -113,8 +113,9 @@ pub struct ReplicatedStore {
     log: Arc<dyn Changelog>,
     clock: Clock,
     options: ReplicationOptions,
-    /// Behind the last record in the log.
+    /// Behind the last record in the log. A write holds the lock until its fate is known.
     position: Mutex<AppliedPosition>,
+    epoch: u64,
     ended: OnceLock<OwnershipEnd>,
     stopping: (Mutex<bool>, Condvar),
     /// When the last acknowledged record was sent.
@@ -145,6 +146,7 @@ impl ReplicatedStore {
             Ok((log.append(&fence, None)?, sent))
         })?;
         copy.apply_through(epoch)?;
+        // A fence ends every chain of parts, so everything before it is applied.
         let position = copy.position();
         if position.epoch != epoch {
             let why = BrokenRecord::Epoch { found: position.epoch, epoch };
@@ -156,6 +158,7 @@ impl ReplicatedStore {
             clock,
             options,
             position: Mutex::new(position),
+            epoch,
             ended: OnceLock::new(),
             stopping: Default::default(),
             confirmed: sent.0.into(),
@@ -166,7 +169,7 @@ impl ReplicatedStore {
 
     /// The sequence of this owner's fence.
     pub fn epoch(&self) -> u64 {
-        self.position().epoch
+        self.epoch
     }
 
     /// Why nothing is written any more, if that is so.
@@ -175,6 +178,9 @@ impl ReplicatedStore {
     }
 
     /// When the last record that the log acknowledged was sent: at that time nobody else owned the shard.
+    ///
+    /// The nodes that read leases do not see records of the log. So `LeaseIntervals::may_act` of `cluster::lease` must be
+    /// given the last renewal of the lease, never this time alone.
     pub fn confirmed(&self) -> Timestamp {
         Timestamp(self.confirmed.load(Ordering::Acquire))
     }
@@ -197,7 +203,7 @@ impl ReplicatedStore {
             return Err(end.clone());
         }
         let release = self.record(*position, Body::Release);
-        let done = self.append(&release, &mut position, false).and_then(|()| self.apply(Batch::default(), *position));
+        let done = self.append(&release, &mut position, true).and_then(|()| self.apply(Batch::default(), *position));
         let end = match done {
             Err(NotWritten::Ended(end)) => end,
             // A release that was not written is one that expires.
@@ -209,7 +215,7 @@ impl ReplicatedStore {
         }
     }
 
-    /// Ends a write that waits for the log, and refuses later ones. It may or may not be in the log.
+    /// Ends a write or a release that waits for the log, which may or may not have it, and refuses later ones.
     pub fn stop(&self) {
         *self.stopping.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopping.1.notify_all();
@@ -254,6 +260,9 @@ impl ReplicatedStore {
     /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record is known. `may_refuse`:
     /// whether a full log is an error, and not waited for.
     fn append(&self, record: &Record, position: &mut AppliedPosition, may_refuse: bool) -> Result<(), NotWritten> {
+        if self.is_stopping_within(Duration::ZERO) {
+            return Err(NotWritten::Ended(OwnershipEnd::Stopped));
+        }
         let (bytes, expected) = (record.encode(), position.sequence);
         let began = self.clock.now();
         let mut tries = Tries::new(self.options);

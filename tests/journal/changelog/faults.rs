@@ -1,6 +1,6 @@
 //! A changelog that loses, delays, repeats and changes records, and owners that die.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use gridhook::{
@@ -13,21 +13,15 @@ use gridhook::{
         },
         replicated::{FollowError, OwnershipEnd, ReplicatedStore},
     },
-    store::{Store, StoreError},
+    store::{Family, Store, StoreError},
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
 
-use super::{Contents, OPTIONS, batch, contents, data, entry, owner, take};
+use super::{Contents, OPTIONS, batch, contents, data, entry, log, owner, take};
 use crate::support::{
     memory_changelog::{AppendFault, MemoryChangelog},
     memory_store::{MemoryStore, WriteFault},
 };
-
-/// A log, and what its records say.
-fn log() -> (MemoryChangelog, Arc<dyn Changelog>) {
-    let log = MemoryChangelog::default();
-    (log.clone(), Arc::new(log))
-}
 
 #[test]
 fn a_message_that_is_lost_late_or_repeated_is_written_once() {
@@ -50,23 +44,52 @@ fn a_message_that_is_lost_late_or_repeated_is_written_once() {
     }
 }
 
+/// A log whose owner is stopped while an append waits for its answer.
+struct StopsOwner(MemoryChangelog, OnceLock<Weak<ReplicatedStore>>);
+
+impl Changelog for StopsOwner {
+    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
+        let answer = self.0.append(record, expected);
+        if let Some(owner) = self.1.get().and_then(Weak::upgrade) {
+            assert_eq!(owner.epoch(), 1, "it is known while a write waits");
+            owner.stop();
+        }
+        answer
+    }
+
+    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
+        self.0.bounds()
+    }
+
+    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
+        self.0.read(from, most)
+    }
+}
+
+/// An owner that was stopped while its first write had this fault, and its local store.
+fn stopped_while_it_writes(memory: &MemoryChangelog, fault: AppendFault) -> (Arc<ReplicatedStore>, MemoryStore) {
+    let stops = Arc::new(StopsOwner(memory.clone(), OnceLock::new()));
+    let (log, local): (Arc<dyn Changelog>, _) = (stops.clone(), MemoryStore::new());
+    let first = Arc::new(take(&log, &local, "a").expect("a new log"));
+    stops.1.set(Arc::downgrade(&first)).expect("once");
+    memory.fail([fault]);
+    assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
+    assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped));
+    assert_eq!(data(&local).len(), 0, "nothing is known of it");
+    (first, local)
+}
+
 #[test]
-fn a_late_message_of_a_fenced_owner_does_not_arrive() {
-    let (memory, log) = log();
-    let (first, local) = owner(&log, "a");
-    // Its message is on the way when the other node comes.
-    memory.fail([AppendFault::LateAfter]);
-    let waits = std::thread::scope(|scope| {
-        let write = scope.spawn(|| first.write(&batch("k", 1, 0)));
-        crate::support::server::wait_for("the message", std::time::Duration::from_secs(60), || memory.appends() > 1);
-        let (second, _) = owner(&log, "b");
-        second.write(&batch("k", 2, 0)).map(|()| write.join().expect("no panic"))
-    });
-    // Either it came first, or it is fenced; it is never behind the fence.
-    let written = waits.expect("it owns the shard");
-    assert_eq!(written.is_ok(), data(&local).len() == 1);
-    let copied = owner(&log, "c").1;
-    assert_eq!(data(&copied).values().next(), Some(&Bytes::from_static(b"2")));
+fn a_message_that_is_on_the_way_when_the_next_owner_comes_arrives_before_its_fence_or_never() {
+    for (fault, arrived) in [(AppendFault::LateBefore, 1), (AppendFault::LateAfter, 0)] {
+        let (memory, log) = log();
+        let (_first, _) = stopped_while_it_writes(&memory, fault);
+        let (second, copied) = owner(&log, "b");
+        assert_eq!((memory.records().len(), data(&copied).len()), (2 + arrived, arrived), "{fault:?}");
+        second.write(&batch("k", 2, 0)).expect("it owns the shard");
+        assert_eq!(memory.records().len(), 3 + arrived, "{fault:?}");
+        assert_eq!(data(&owner(&log, "c").1).values().next(), Some(&Bytes::from_static(b"2")), "{fault:?}");
+    }
 }
 
 #[test]
@@ -135,7 +158,7 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
 
     // Another log in the place of this one, as long as it or longer.
     let (memory, log, first, local) = three();
-    let (other, other_log) = self::log();
+    let (other, other_log) = super::log();
     let (stranger, _) = owner(&other_log, "z");
     for index in 0..4 {
         stranger.write(&batch("z", index, 0)).expect("it owns the shard");
@@ -163,13 +186,28 @@ fn forge(record: &Bytes) -> Bytes {
     record.encode()
 }
 
+/// A record of a writer that does not chain its records.
+fn unchain(record: &Bytes) -> Bytes {
+    Record { previous: 0, ..Record::decode(record).expect("whole") }.encode()
+}
+
+/// A record of a writer that applies the first part of a batch early.
+fn part_as_whole(record: &Bytes) -> Bytes {
+    let mut record = Record::decode(record).expect("whole");
+    let Body::Group { part: 1, parts: 4, operations } = record.body else { panic!("a first part") };
+    record.body = Body::Group { part: 1, parts: 1, operations };
+    record.encode()
+}
+
 #[test]
 fn a_record_that_was_changed_left_out_or_added_is_noticed_and_nothing_behind_it_is_applied() {
     type Change = fn(&mut Vec<Bytes>);
-    let cases: [(&str, Change, u64, BrokenRecord); 7] = [
+    let cases: [(&str, Change, u64, BrokenRecord); 9] = [
         ("a bit", |records| records[2] = flip(&records[2]), 3, BrokenRecord::Damaged),
         ("cut", |records| records[2] = records[2].slice(..20), 3, BrokenRecord::Damaged),
         ("forged", |records| records[2] = forge(&records[2]), 4, BrokenRecord::Chain),
+        ("not chained", |records| records[2] = unchain(&records[2]), 3, BrokenRecord::Chain),
+        ("a part as a whole", |records| records[6] = part_as_whole(&records[6]), 7, BrokenRecord::Damaged),
         ("left out", |records| drop(records.remove(2)), 3, BrokenRecord::Gap),
         ("repeated", |records| records.insert(2, records[2].clone()), 4, BrokenRecord::Gap),
         ("swapped", |records| records.swap(2, 3), 3, BrokenRecord::Gap),
@@ -182,13 +220,14 @@ fn a_record_that_was_changed_left_out_or_added_is_noticed_and_nothing_behind_it_
             first.write(&batch(&index.to_string(), index, 0)).expect("it owns the shard");
         }
         let (second, _) = owner(&log, "b");
-        second.write(&batch("5", 5, 0)).expect("it owns the shard");
+        second.write(&batch("5", 5, 600)).expect("it owns the shard");
         memory.tamper(change);
         let local = MemoryStore::new();
         let error = take(&log, &local, "c").err().unwrap_or_else(|| panic!("{name}: not noticed"));
         let FollowError::Broken { sequence: at, why: found } = error else { panic!("{name}: {error}") };
         assert_eq!((at, found), (sequence, why), "{name}");
         assert!(data(&local).len() < at as usize, "{name}: applied behind it");
+        assert!(!data(&local).contains_key(&(Family::Pending, b"5".to_vec())), "{name}: a part was applied");
     }
 }
 
@@ -244,15 +283,29 @@ fn an_owner_whose_local_store_fails_writes_nothing_more_and_catches_up_later() {
 fn a_write_that_waits_for_the_log_ends_with_the_server_and_is_whole_or_not_there() {
     for fault in [AppendFault::Lost, AppendFault::AcknowledgementLost] {
         let (memory, log) = log();
-        let (first, local) = owner(&log, "a");
-        memory.fail([fault]);
-        first.stop();
-        assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
-        assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped));
-        assert_eq!(data(&local).len(), 0, "nothing is known of it");
+        let (_first, local) = stopped_while_it_writes(&memory, fault);
         drop(take(&log, &local, "a").expect("the log is whole"));
         assert_eq!(data(&local).len(), memory.records().len() - 2);
     }
+}
+
+#[test]
+fn nothing_is_appended_after_a_stop() {
+    let (memory, log) = log();
+    let (first, _) = owner(&log, "a");
+    first.stop();
+    assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
+    assert_eq!(first.release(), Err(OwnershipEnd::Stopped));
+    assert_eq!(memory.appends(), 1, "the fence alone");
+}
+
+#[test]
+fn a_shard_is_given_up_on_a_full_log_too() {
+    let (memory, log) = log();
+    let (first, _) = owner(&log, "a");
+    memory.fail([AppendFault::Full]);
+    assert_eq!(first.release(), Ok(()));
+    assert_eq!((first.ended(), memory.records().len()), (Some(&OwnershipEnd::Released), 1));
 }
 
 #[test]

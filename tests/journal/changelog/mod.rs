@@ -1,7 +1,8 @@
 //! The replicated store: rules that hold over every changelog (`contract`), a changelog that loses, delays, repeats and
-//! changes records (`faults`), and servers of NATS that are killed (`nats`).
+//! changes records (`faults`), local stores that follow one (`copy`), and servers of NATS that are killed (`nats`).
 
 mod contract;
+mod copy;
 mod faults;
 mod nats;
 mod record;
@@ -22,7 +23,7 @@ use gridhook::{
     },
 };
 
-use crate::support::memory_store::MemoryStore;
+use crate::support::{memory_changelog::MemoryChangelog, memory_store::MemoryStore};
 
 /// Small records, so that few writes make a chain of parts, and short pauses.
 pub(super) const OPTIONS: ReplicationOptions = ReplicationOptions {
@@ -31,6 +32,12 @@ pub(super) const OPTIONS: ReplicationOptions = ReplicationOptions {
     pause_max: Duration::from_millis(2),
     tries: 8,
 };
+
+/// A log, and what its records say.
+fn log() -> (MemoryChangelog, Arc<dyn Changelog>) {
+    let log = MemoryChangelog::default();
+    (log.clone(), Arc::new(log))
+}
 
 /// The owner of the shard with this log, and its local store.
 fn owner(log: &Arc<dyn Changelog>, node: &str) -> (ReplicatedStore, MemoryStore) {

@@ -134,6 +134,27 @@ fn old_server() -> String {
     format!("nats://{address}")
 }
 
+#[test]
+fn nothing_is_appended_after_a_reconnection_that_was_refused_before_it() {
+    if !has_nats() {
+        return;
+    }
+    let mut nats = NatsCluster::start(1, "always");
+    let connection = connect(&nats.urls(), "gridhook").expect("it runs");
+    create(&connection, "GH_late", 1);
+    let log = connection.changelog("GH_late");
+    assert_eq!(log.append(&"a".into(), Some(0)), Ok(1));
+    nats.0[0].kill();
+    wait_for("the connection to be lost", ELECTION, || log.bounds().is_err());
+    for expected in [Some(1), None] {
+        assert!(matches!(log.append(&"late".into(), expected), Err(ChangelogError::Unavailable(_))));
+    }
+    nats.0[0].start();
+    wait_for("the server to be back", ELECTION, || log.bounds().is_ok());
+    assert_eq!(log.append(&"b".into(), Some(1)), Ok(2));
+    assert_eq!(log.read(1, 9).expect("readable"), ["a", "b"]);
+}
+
 /// One, two and all three servers are killed while an owner writes. It waits, and continues by itself; what was
 /// acknowledged is in the log once, in order, and in every copy.
 #[test]
