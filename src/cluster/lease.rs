@@ -5,7 +5,8 @@
 //! cannot be reached, nobody can renew either. So the clocks of two machines are never compared.
 //!
 //! Invariant: an owner stops before anybody else may take its shard. Its lease counts from when it *sent* its last
-//! confirmed write, readers count from when they saw it, and the owner stops one renewal earlier.
+//! confirmed renewal, readers count from when they saw it, and the owner stops one renewal earlier. A node that takes a
+//! shard by force from a living owner waits that long itself before it acts, as that owner may not have noticed yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,10 +47,17 @@ impl LeaseIntervals {
         self.renewal
     }
 
-    /// Whether an owner whose last confirmed write was sent at `confirmed` may still act at `now`, both on its monotonic
-    /// clock. Checked before each delivery attempt.
+    /// Whether an owner whose last confirmed renewal was sent at `confirmed` may still act at `now`, both on its monotonic
+    /// clock. Checked before each delivery attempt. Neither a claim nor a record of the changelog is a renewal: readers of
+    /// leases do not see them.
     pub fn may_act(self, confirmed: Duration, now: Duration) -> bool {
-        now.saturating_sub(confirmed) < self.expiry - self.renewal
+        now.saturating_sub(confirmed) < self.act_wait()
+    }
+
+    /// How long an owner may act after its last confirmed renewal, and so how long the new owner waits before it acts if
+    /// it took the shard by force (`BalanceStep::Force`), counted from the answer to its claim.
+    pub fn act_wait(self) -> Duration {
+        self.expiry - self.renewal
     }
 }
 

@@ -20,9 +20,14 @@ fn shards(text: &str) -> Vec<ShardRecord> {
     text.split(' ').map(of).collect()
 }
 
+/// The nodes with these numbers.
+fn nodes(numbers: &[usize]) -> BTreeSet<NodeId> {
+    numbers.iter().map(|number| node(*number)).collect()
+}
+
 fn steps(text: &str, alive: &[usize], strategy: Strategy) -> Vec<BalanceStep> {
-    let (alive, shards) = (alive.iter().map(|number| node(*number)).collect(), shards(text));
-    let view = ClusterView { me: &node(0), alive: &alive, shards: &shards, is_leaving: false, drain_wait: DRAIN_WAIT };
+    let (me, alive, leaving, shards) = (&node(0), &nodes(alive), &nodes(&[]), &shards(text));
+    let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
     let mut steps = next_steps(&view, strategy);
     steps.sort();
     steps
@@ -86,25 +91,56 @@ fn what_a_node_does_next_follows_from_the_records() {
 
 #[test]
 fn an_owner_that_does_not_give_up_a_shard_loses_it() {
-    let (me, alive) = (node(0), BTreeSet::from([node(0), node(1)]));
+    let (me, alive, leaving) = (node(0), &nodes(&[0, 1]), &nodes(&[]));
     let mut shards = shards("10 10 1 1");
     let steps = |shards: &[ShardRecord]| {
-        let view = ClusterView { me: &me, alive: &alive, shards, is_leaving: false, drain_wait: DRAIN_WAIT };
+        let view = ClusterView { me: &me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
         next_steps(&view, Strategy::Greedy)
     };
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
-    assert_eq!(steps(&shards), [BalanceStep::Claim(1)]);
+    assert_eq!(steps(&shards), [BalanceStep::Force(1)]);
+}
+
+#[test]
+fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
+    let mut shards = shards(".1 0 1 2");
+    let steps = |shards: &[ShardRecord]| {
+        let (me, alive, leaving) = (&node(2), &nodes(&[0, 1, 2]), &nodes(&[]));
+        next_steps(&ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT }, Strategy::Greedy)
+    };
+    shards[0].wanted = Some((node(1), DRAIN_WAIT - Duration::from_millis(1)));
+    assert_eq!(steps(&shards), []);
+    shards[0].wanted = Some((node(1), DRAIN_WAIT));
+    assert_eq!(steps(&shards), [BalanceStep::Claim(0)]);
 }
 
 #[test]
 fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
     let _rows = shows(&["S004-046"]);
-    let (me, alive) = (node(0), BTreeSet::from([node(0), node(1)]));
-    let shards = shards("0 1 . 01");
-    let view = ClusterView { me: &me, alive: &alive, shards: &shards, is_leaving: true, drain_wait: DRAIN_WAIT };
+    let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1]), &nodes(&[0]), &shards("0 1 . 01"));
+    let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
     assert_eq!(next_steps(&view, Strategy::Greedy), [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
+}
+
+#[test]
+fn what_a_node_that_leaves_still_has_is_its_own_and_nothing_else_is_kept_for_it() {
+    for (text, expected) in [
+        // It counts for no share, and what it has not given up is nobody's yet.
+        ("0 1 1 .", vec![BalanceStep::Claim(3)]),
+        ("0 1 1 1", vec![]),
+        ("1 1 1 1", vec![]),
+        // It is no heir.
+        (".1 0 2 2", vec![BalanceStep::Claim(0)]),
+        ("01 0 0 0", vec![]),
+        // Nobody moves a shard while some are about to be free.
+        ("2 2 2 1", vec![]),
+    ] {
+        let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1, 2]), &nodes(&[1]), &shards(text));
+        let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
+        assert_eq!(next_steps(&view, Strategy::Greedy), expected, "{text}");
+    }
 }
 
 /// A cluster in which every step succeeds at once, and the nodes decide one after the other.
@@ -112,13 +148,19 @@ fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
 struct Cluster {
     shards: Vec<ShardRecord>,
     alive: BTreeSet<NodeId>,
+    leaving: BTreeSet<NodeId>,
     strategy: Strategy,
 }
 
 impl Cluster {
     fn new(shards: usize, nodes: usize, strategy: Strategy) -> Self {
         let alive = (0..nodes).map(node).collect();
-        Self { shards: vec![ShardRecord::default(); shards], alive, strategy }
+        Self { shards: vec![ShardRecord::default(); shards], alive, leaving: BTreeSet::new(), strategy }
+    }
+
+    /// The nodes that are alive and do not leave.
+    fn staying(&self) -> impl Iterator<Item = &NodeId> {
+        self.alive.difference(&self.leaving)
     }
 
     /// Every node decides from the records as they were before this round, and the first write of a record wins.
@@ -127,17 +169,23 @@ impl Cluster {
         let before = self.shards.clone();
         let mut steps = 0;
         for me in &self.alive {
-            let view =
-                ClusterView { me, alive: &self.alive, shards: &before, is_leaving: false, drain_wait: DRAIN_WAIT };
+            let (alive, leaving, shards) = (&self.alive, &self.leaving, &before);
+            let view = ClusterView { me, alive, leaving, shards, drain_wait: DRAIN_WAIT };
             for step in next_steps(&view, self.strategy) {
-                let (BalanceStep::Claim(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) = step;
+                let (BalanceStep::Claim(at) | BalanceStep::Force(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) =
+                    step;
                 steps += 1;
                 if self.shards[at] != before[at] {
                     continue;
                 }
                 let shard = &mut self.shards[at];
                 match step {
-                    BalanceStep::Claim(_) => *shard = ShardRecord { owner: Some(me.clone()), wanted: None },
+                    BalanceStep::Claim(_) => {
+                        let owner = shard.owner.as_ref().filter(|owner| self.alive.contains(*owner));
+                        assert_eq!(owner, None, "{me:?} claims from a living owner");
+                        *shard = ShardRecord { owner: Some(me.clone()), wanted: None };
+                    }
+                    BalanceStep::Force(_) => panic!("{me:?} uses force, and every owner gives up its shards"),
                     BalanceStep::Steal(_) => shard.wanted = Some((me.clone(), Duration::ZERO)),
                     BalanceStep::Drain(_) => shard.owner = None,
                 }
@@ -156,7 +204,7 @@ impl Cluster {
     /// How many shards each node has.
     fn counts(&self) -> Vec<usize> {
         let owned = |node| self.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node)).count();
-        let mut counts: Vec<usize> = self.alive.iter().map(owned).collect();
+        let mut counts: Vec<usize> = self.staying().map(owned).collect();
         counts.sort_by(|one, other| other.cmp(one));
         counts
     }
@@ -187,6 +235,11 @@ fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_depar
         assert_eq!(cluster.counts(), [4, 4, 4, 4]);
         let moved = cluster.shards.iter().zip(&before).filter(|(now, before)| now.owner != before.owner).count();
         assert_eq!(moved, 4, "no more shards move than must");
+        cluster.leaving.insert(node(7));
+        cluster.settle();
+        let mut counts = cluster.counts();
+        counts.sort_unstable();
+        assert_eq!(counts, [5, 5, 6]);
         cluster.alive.retain(|name| *name != node(0) && *name != node(7));
         cluster.settle();
         assert_eq!(cluster.counts(), [8, 8]);
@@ -200,6 +253,7 @@ fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_depar
 enum Change {
     Join(usize),
     Leave(usize),
+    Die(usize),
     Rounds(usize),
 }
 
@@ -207,6 +261,7 @@ fn change() -> impl proptest::strategy::Strategy<Value = Change> {
     prop_oneof![
         (0..7usize).prop_map(Change::Join),
         (0..7usize).prop_map(Change::Leave),
+        (0..7usize).prop_map(Change::Die),
         (0..5usize).prop_map(Change::Rounds),
     ]
 }
@@ -222,9 +277,16 @@ proptest! {
         let mut cluster = Cluster::new(shards, 1, strategy);
         for change in changes {
             match change {
-                Change::Join(number) => cluster.alive.extend([node(number)]),
-                Change::Leave(number) if cluster.alive.len() > 1 => cluster.alive.retain(|name| *name != node(number)),
-                Change::Leave(_) => {}
+                Change::Join(number) => {
+                    cluster.alive.insert(node(number));
+                    cluster.leaving.remove(&node(number));
+                }
+                Change::Leave(number) | Change::Die(number) if cluster.staying().all(|name| *name == node(number)) => {}
+                Change::Leave(number) => drop(cluster.leaving.insert(node(number))),
+                Change::Die(number) => {
+                    cluster.alive.remove(&node(number));
+                    cluster.leaving.remove(&node(number));
+                }
                 Change::Rounds(rounds) => {
                     for _ in 0..rounds {
                         cluster.round();
@@ -233,7 +295,8 @@ proptest! {
             }
         }
         cluster.settle();
-        prop_assert_eq!(cluster.counts(), dealt(shards, cluster.alive.len()));
-        prop_assert!(cluster.shards.iter().all(|shard| shard.owner.as_ref().is_some_and(|by| cluster.alive.contains(by))));
+        prop_assert_eq!(cluster.counts(), dealt(shards, cluster.staying().count()));
+        let stays = |node: &NodeId| cluster.staying().any(|name| name == node);
+        prop_assert!(cluster.shards.iter().all(|shard| shard.owner.as_ref().is_some_and(stays)));
     }
 }

@@ -1,13 +1,18 @@
 //! A cluster in virtual time: nodes read and renew records with delays, are paused and cut off from the records, and write
 //! by comparing revisions. At every instant at most one node acts for a shard.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use gridhook::cluster::{
     balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps},
     lease::LiveNodes,
 };
-use proptest::{collection::vec, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError};
+use proptest::{
+    collection::vec, option, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError,
+};
 
 use super::{lease::intervals, node};
 use crate::spec::shows;
@@ -41,6 +46,17 @@ impl Records {
     }
 }
 
+/// What prevents that two nodes act for a shard.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// An owner stops before its lease ends.
+    self_fence: bool,
+    /// An owner by force waits before it acts.
+    act_wait: bool,
+}
+
+const RULES: Rules = Rules { self_fence: true, act_wait: true };
+
 struct Node {
     name: NodeId,
     nodes: LiveNodes,
@@ -49,8 +65,11 @@ struct Node {
     /// How long it has seen each request, in time in which it could read.
     asked: BTreeMap<(usize, NodeId), Duration>,
     looked: Duration,
-    /// The shards that it takes for its own, and when their records were last confirmed.
-    owns: BTreeMap<usize, Duration>,
+    /// The shards that it takes for its own: when their records were last confirmed, and from when on it may act.
+    owns: BTreeMap<usize, (Duration, Duration)>,
+    /// Whether it never finishes what is in flight, and so never gives a shard up.
+    is_stuck: bool,
+    rules: Rules,
     is_acting: bool,
     next: Duration,
     paused_until: Duration,
@@ -59,16 +78,16 @@ struct Node {
 
 impl Node {
     /// Whether it acts for the shard at this instant.
-    fn acts(&self, shard: usize, now: Duration, is_fenced: bool) -> bool {
-        let confirmed = self.owns.get(&shard).filter(|_| now >= self.paused_until);
-        confirmed.is_some_and(|confirmed| !is_fenced || intervals().may_act(*confirmed, now))
+    fn acts(&self, shard: usize, now: Duration) -> bool {
+        let owned = self.owns.get(&shard).filter(|(_, from)| now >= self.paused_until && now >= *from);
+        owned.is_some_and(|(confirmed, _)| !self.rules.self_fence || intervals().may_act(*confirmed, now))
     }
 
     /// Renews its records and reads all.
     fn look(&mut self, records: &mut Records, now: Duration) {
         records.revision += 1;
         records.renewals.insert(self.name.clone(), records.revision);
-        self.owns.retain(|shard, confirmed| {
+        self.owns.retain(|shard, (confirmed, _)| {
             let (record, revision) = records.shards[*shard].clone();
             *confirmed = now;
             record.owner.as_ref() == Some(&self.name) && records.compare_and_set(*shard, revision, record)
@@ -88,6 +107,10 @@ impl Node {
 
     /// Acts on what it has read.
     fn act(&mut self, records: &mut Records, now: Duration) {
+        // After a pause others may take it for dead: it looks again first.
+        if self.rules.self_fence && !intervals().may_act(self.looked, now) {
+            return;
+        }
         let alive = self.nodes.alive();
         let mut shards: Vec<ShardRecord> = self.read.iter().map(|(record, _)| record.clone()).collect();
         for (number, shard) in shards.iter_mut().enumerate() {
@@ -99,19 +122,27 @@ impl Node {
             me: &self.name,
             alive: &alive,
             shards: &shards,
-            is_leaving: false,
+            leaving: &BTreeSet::new(),
             drain_wait: Duration::from_secs(10),
         };
         for step in next_steps(&view, Strategy::Greedy) {
-            let (BalanceStep::Claim(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) = step;
+            let (BalanceStep::Claim(at) | BalanceStep::Force(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) =
+                step;
             let (record, revision) = self.read[at].clone();
             match step {
-                BalanceStep::Claim(_) => {
+                BalanceStep::Claim(_) | BalanceStep::Force(_) => {
+                    let waits = self.rules.act_wait && matches!(step, BalanceStep::Force(_));
+                    let from = if waits { now + intervals().act_wait() } else { now };
                     let claimed = ShardRecord { owner: Some(self.name.clone()), wanted: None };
+                    // Force does not depend on when the owner renewed the record last.
+                    let (current, newest) = records.shards[at].clone();
+                    let is_forced = matches!(step, BalanceStep::Force(_)) && current == record;
+                    let revision = if is_forced { newest } else { revision };
                     if records.compare_and_set(at, revision, claimed) {
-                        self.owns.insert(at, now);
+                        self.owns.insert(at, (self.looked, from));
                     }
                 }
+                BalanceStep::Drain(_) if self.is_stuck || self.owns.get(&at).is_some_and(|(_, from)| now < *from) => {}
                 // A request is harmless, so it is written again if the owner has renewed the record meanwhile.
                 BalanceStep::Steal(_) => {
                     let (current, revision) = records.shards[at].clone();
@@ -140,7 +171,7 @@ struct Outcome {
     counts: Vec<usize>,
 }
 
-fn run(faults: &[Fault], delays: &[u8], is_fenced: bool) -> Outcome {
+fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> Outcome {
     let mut records = Records { shards: vec![Default::default(); SHARDS], ..Records::default() };
     let mut nodes: Vec<Node> = (0..NODES)
         .map(|number| Node {
@@ -150,6 +181,8 @@ fn run(faults: &[Fault], delays: &[u8], is_fenced: bool) -> Outcome {
             asked: BTreeMap::new(),
             looked: Duration::ZERO,
             owns: BTreeMap::new(),
+            is_stuck: stuck == Some(number),
+            rules,
             is_acting: false,
             next: STEP * number as u32,
             paused_until: Duration::ZERO,
@@ -179,7 +212,7 @@ fn run(faults: &[Fault], delays: &[u8], is_fenced: bool) -> Outcome {
                 }
             }
             for shard in 0..SHARDS {
-                twice += u64::from(nodes.iter().filter(|node| node.acts(shard, now, is_fenced)).count() > 1);
+                twice += u64::from(nodes.iter().filter(|node| node.acts(shard, now)).count() > 1);
             }
             now += STEP;
         }
@@ -202,8 +235,8 @@ fn run(faults: &[Fault], delays: &[u8], is_fenced: bool) -> Outcome {
     Outcome { twice, counts }
 }
 
-fn check(faults: &[Fault], delays: &[u8]) -> Result<(), TestCaseError> {
-    let Outcome { twice, mut counts } = run(faults, delays, true);
+fn check(faults: &[Fault], delays: &[u8], stuck: Option<usize>) -> Result<(), TestCaseError> {
+    let Outcome { twice, mut counts } = run(faults, delays, stuck, RULES);
     prop_assert_eq!(twice, 0, "two nodes acted for one shard");
     counts.sort_unstable();
     prop_assert!(counts == [5, 5, 6], "{counts:?}");
@@ -212,11 +245,12 @@ fn check(faults: &[Fault], delays: &[u8]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn whatever_is_paused_or_cut_off_no_shard_has_two_owners_that_act(
+    fn whatever_is_paused_cut_off_or_stuck_no_shard_has_two_owners_that_act(
         faults in vec((0..NODES, any::<bool>(), any::<u8>(), any::<u8>()), 0..12),
         delays in vec(any::<u8>(), 0..20),
+        stuck in option::of(0..NODES),
     ) {
-        check(&faults, &delays)?;
+        check(&faults, &delays, stuck)?;
     }
 }
 
@@ -226,11 +260,19 @@ const PAUSE: [Fault; 1] = [(0, true, 60, 100)];
 #[test]
 fn a_paused_node_loses_its_shards_and_gets_its_share_again() {
     let _rows = shows(&["S004-021", "S004-064", "S004-065", "S004-066"]);
-    check(&PAUSE, &[]).expect("one owner of each shard");
+    check(&PAUSE, &[], None).expect("one owner of each shard");
+}
+
+#[test]
+fn an_owner_that_never_gives_up_a_shard_loses_it_and_nobody_acts_beside_it() {
+    check(&[], &[], Some(0)).expect("one owner of each shard");
+    let without = Rules { act_wait: false, ..RULES };
+    assert!(run(&[], &[], Some(0), without).twice > 0, "the former owner acts until it looks");
 }
 
 #[test]
 fn without_the_self_fence_a_paused_or_cut_off_owner_acts_beside_its_successor() {
-    assert!(run(&[(0, false, 60, 100)], &[], false).twice > 0);
-    assert!(run(&PAUSE, &[], false).twice > 0);
+    let without = Rules { self_fence: false, ..RULES };
+    assert!(run(&[(0, false, 60, 100)], &[], None, without).twice > 0);
+    assert!(run(&PAUSE, &[], None, without).twice > 0);
 }
