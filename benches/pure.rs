@@ -13,7 +13,7 @@ use gridhook::{
         edition::EndpointKind,
         filter::{Filter, index::FilterIndex, view::EventView},
         outcome::{Outcome, RequestResult},
-        record::{Cursor, LaneCursor},
+        record::{Cursor, EndpointId, LaneCursor},
         retry::Jitter,
     },
     store::{
@@ -131,6 +131,7 @@ fn settings() -> SubscriptionSettings {
         version: 1,
         edition: editions.get("current").expect("it has this one"),
         destination: EndpointKind::Webhook,
+        endpoint: EndpointId::default(),
         attempts_max: 30,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),

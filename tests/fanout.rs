@@ -10,9 +10,9 @@ use gridhook::{
         record::subscription::{StartsFrom, SubscriptionRecord},
         registry::{ChangeBasis, ChaosVictim, Registry, TopicHandle},
     },
-    event::{Schema, SubscriptionKey},
-    policy::record::Command,
-    subscription::DeliveryPlan,
+    event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    policy::record::{Command, Cursor, PaceRecord},
+    subscription::{DeliveryPlan, SharedState},
 };
 
 use crate::{
@@ -218,4 +218,35 @@ async fn a_deleted_topic_leaves_no_actor() {
     for (what, topic) in gone {
         wait_until(what, || topic.strong_count() == 0).await;
     }
+}
+
+#[test]
+fn a_stored_wait_is_that_of_the_endpoint_that_requested_it() {
+    let rules = rules();
+    let plan = |record: SubscriptionRecord| {
+        let edition = Arc::clone(&rules.editions["current"]);
+        Arc::new(DeliveryPlan::new(Arc::new(record), Schema::EventGrid, edition, &rules.delivery).expect("a plan"))
+    };
+    let plans = ["old", "new", "unknown"].map(|path| plan(subscription(&format!("http://127.0.0.1:9/{path}"))));
+    let until = Some(Timestamp(1_615_410_176_000_000));
+    let old = Some(plans[0].settings.endpoint);
+    for (plan, requested_by) in plans.iter().zip([old, old, None]) {
+        let pace = PaceRecord { not_before: until, requested_by, ..PaceRecord::default() };
+        let key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
+        SharedState::new(key, Arc::clone(plan), Cursor { pace, ..Cursor::default() }, Seq::FIRST);
+    }
+    let waits = plans.each_ref().map(|plan| plan.requested_wait());
+    assert_eq!(waits, [until, None, until], "a cursor of an earlier version does not say which endpoint it was");
+
+    let queue = |account: &str, name: &str| {
+        let properties = serde_json::json!({"resourceId": account, "queueName": name});
+        let resource = serde_json::json!({"endpointType": "StorageQueue", "properties": properties});
+        let resource = Some(serde_json::from_value(resource).expect("a destination"));
+        plan(SubscriptionRecord { resource, ..subscription("http://127.0.0.1:9/") }).settings.endpoint
+    };
+    let relabelled = SubscriptionRecord { labels: Vec::new(), version: 7, ..subscription("http://127.0.0.1:9/old") };
+    assert_eq!(Some(plan(relabelled).settings.endpoint), old);
+    assert_eq!(queue("a", "one"), queue("a", "one"));
+    assert_ne!(queue("a", "one"), queue("b", "one"));
+    assert_ne!(queue("a", "one"), queue("a", "two"));
 }

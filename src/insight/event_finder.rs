@@ -99,7 +99,8 @@ pub async fn explain(
     };
     let mut records = reads.event_records(shared.subscription_key, seq).await?;
     // The cursor has the wait requested of another subscription once the actor has run.
-    records.cursor.pace.not_before = records.cursor.pace.not_before.max(plan.requested_wait());
+    let (pace, endpoint) = (&mut records.cursor.pace, plan.settings.endpoint);
+    (pace.not_before, pace.requested_by) = (pace.wait_of(endpoint).max(plan.requested_wait()), Some(endpoint));
     let stored = |event: &Event| StoredEvent { appended: event.appended, matches: plan.filter().matches(event) };
     let record = records.dead.as_ref().map(|(dead, due)| (dead, *due));
     let explanation = explain::explain(ExplainInput {

@@ -320,12 +320,12 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
 }
 
 fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
-    let ExplainInput { cursor, endpoint, requests, .. } = *facts;
+    let ExplainInput { settings, cursor, endpoint, requests, .. } = *facts;
     let health = match cursor.health {
         Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
         // A probe is sent before its state is written.
         Health::Suspended { cause, since, until, consecutive_suspensions }
-            if requests.iter().any(|request| request.sent >= until) =>
+            if requests.iter().any(|request| request.endpoint == settings.endpoint && request.sent >= until) =>
         {
             Some(Obstacle::Probing { cause, since, consecutive_suspensions })
         }
@@ -336,7 +336,8 @@ fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
             Some(Obstacle::Probing { cause, since, consecutive_suspensions })
         }
     };
-    let asked = cursor.pace.not_before.filter(|until| facts.now < *until).map(|until| Obstacle::RetryAfter { until });
+    let asked = cursor.pace.wait_of(settings.endpoint).filter(|until| facts.now < *until);
+    let asked = asked.map(|until| Obstacle::RetryAfter { until });
     cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(asked).chain(health).collect()
 }
 
@@ -365,7 +366,7 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
         Health::Suspended { cause, until, .. } => (now.max(until), Some(cause)),
         Health::Probing { cause, .. } => (now, Some(cause)),
     };
-    let opens = opens.max(cursor.pace.not_before.unwrap_or_default());
+    let opens = opens.max(cursor.pace.wait_of(settings.endpoint).unwrap_or_default());
     let failure = match facts.pending {
         Some((_, PendingDelivery { attempts: 1.., last: LastOutcome::Attempted(last), status, .. })) => {
             RequestResult { status: *status, ..RequestResult::bare(*last) }

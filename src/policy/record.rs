@@ -20,7 +20,7 @@ pub use self::{
     command::{Command, CommandRefused, RetryRequest},
     counts::OutcomeCounts,
     cursor::{Counters, Cursor, FilteredOut, LaneCursor},
-    endpoint::{EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},
+    endpoint::{EndpointId, EndpointView, Health, HeldBy, OrderView, PaceRecord, Rate},
     ledger::{Excerpt, ExcerptKey, LEDGER_BLOCK, LedgerEntry, LedgerEvent, LedgerLine},
     pending::{
         ASKED, BLOCKING, DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic, is_exempt,

@@ -46,6 +46,7 @@ use crate::{
         SubscriptionSettings,
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
+        record::EndpointId,
     },
 };
 
@@ -109,6 +110,7 @@ impl SimulationPlan {
         let batch = BatchLimits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
         SubscriptionSettings {
             destination: EndpointKind::Webhook,
+            endpoint: EndpointId::default(),
             attempts_max: self.edition.attempts.default,
             version: 1,
             since: Timestamp::default(),

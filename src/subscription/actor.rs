@@ -112,14 +112,10 @@ impl SubscriptionActor {
         on_recovered: RecoveryDone,
     ) -> Result<Self, journal::Error> {
         let OpenedSubscription { owner, cursor, end } = context.journal.open(shared.subscription_key).await?;
-        let HandedOver { plan, requests, next_request, inputs, is_first, is_other_endpoint } =
-            shared.begin(owner.incarnation, end);
+        let HandedOver { plan, requests, next_request, inputs, is_first } = shared.begin(owner.incarnation, end);
         let settings = plan.settings.clone();
         let now = context.clock.now();
         let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_request, now));
-        if is_other_endpoint {
-            core.end_requested_wait();
-        }
         core.inherit(inputs);
         if is_first {
             core.start(now);

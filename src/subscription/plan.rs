@@ -1,6 +1,8 @@
 //! The delivery plan: a subscription's record, checked and converted once, when it is created or read from the store.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{hash::Hasher, rc::Rc, sync::Arc, time::Duration};
+
+use siphasher::sip::SipHasher13;
 
 use crate::{
     control::record::subscription::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord},
@@ -24,7 +26,7 @@ use crate::{
         filter::Filter,
         order::OrderSettings,
         property,
-        record::{Rate, job::JobKind},
+        record::{EndpointId, Rate, job::JobKind},
         transform::{InvalidTransform, Program},
     },
     subscription::endpoint_wait::{EndpointWait, EndpointWaits},
@@ -114,6 +116,24 @@ enum Target {
     Webhook(Arc<HttpTarget>),
     /// Any other destination.
     Resource(ResourceTarget),
+}
+
+impl Target {
+    /// The hash is stored, so it is the same in all versions.
+    fn endpoint(&self) -> EndpointId {
+        let mut hasher = SipHasher13::new();
+        match self {
+            Self::Pulled => {}
+            Self::Webhook(target) => hasher.write(target.destination.url().as_str().as_bytes()),
+            Self::Resource(ResourceTarget { resource, .. }) => {
+                for part in [resource.name(), resource.resource_id(), resource.entity()] {
+                    hasher.write(part.as_bytes());
+                    hasher.write_u8(0xff);
+                }
+            }
+        }
+        EndpointId(hasher.finish())
+    }
 }
 
 /// How a subscription is delivered.
@@ -212,6 +232,7 @@ impl DeliveryPlan {
         let pull = record.queue.map(|queue| PullSettings { lock: lock(queue), leases_max: delivery.leases_max });
         let settings = SubscriptionSettings {
             version: record.version,
+            endpoint: target.endpoint(),
             attempts_max: record.retry.max_delivery_attempts,
             since: record.starts_from.map_or(Timestamp::default(), |starts| starts.made),
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
@@ -329,11 +350,6 @@ impl DeliveryPlan {
     /// The end of the wait that the endpoint requested of any subscription. It may have passed.
     pub fn requested_wait(&self) -> Option<Timestamp> {
         self.retry_after.as_ref()?.until()
-    }
-
-    /// Whether a wait that the endpoint of one requests concerns the other: they have the same URL.
-    pub fn has_endpoint_of(&self, other: &Self) -> bool {
-        self.retry_after.as_ref().map(Arc::as_ptr) == other.retry_after.as_ref().map(Arc::as_ptr)
     }
 
     /// The filter of the subscription.

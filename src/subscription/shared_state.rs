@@ -100,8 +100,6 @@ struct SharedInner {
     suspects: Suspects,
     closing: bool,
     progressed: bool,
-    /// Whether the plan has another endpoint than that of the running incarnation.
-    is_other_endpoint: bool,
 }
 
 #[derive(Debug)]
@@ -122,8 +120,6 @@ pub(super) struct HandedOver {
     pub(super) inputs: Vec<Input>,
     /// Whether it is the first incarnation since the server started.
     pub(super) is_first: bool,
-    /// Whether the incarnation before had another endpoint.
-    pub(super) is_other_endpoint: bool,
 }
 
 /// What arrived since the last wake.
@@ -141,7 +137,7 @@ impl SharedState {
     /// The shared state of a subscription with this cursor.
     pub fn new(subscription_key: SubscriptionKey, plan: Arc<DeliveryPlan>, cursor: Cursor, end: Seq) -> Self {
         let SubscriptionSettings { concurrency_max: concurrency, batch, .. } = plan.settings;
-        if let (Some(wait), Some(until)) = (&plan.retry_after, cursor.pace.not_before) {
+        if let (Some(wait), Some(until)) = (&plan.retry_after, cursor.pace.wait_of(plan.settings.endpoint)) {
             wait.extend(until);
         }
         // Until the first incarnation runs, these are the limits of the plan.
@@ -164,7 +160,6 @@ impl SharedState {
             suspects: Suspects::default(),
             closing: false,
             progressed: false,
-            is_other_endpoint: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
         Self { subscription_key, inner: Mutex::new(inner), view, doomed: AtomicU32::new(0), meter: OnceLock::new() }
@@ -182,9 +177,7 @@ impl SharedState {
 
     /// Replaces the plan. The next incarnation uses it.
     pub fn set_plan(&self, plan: Arc<DeliveryPlan>) {
-        let mut inner = self.lock();
-        inner.is_other_endpoint |= !inner.plan.has_endpoint_of(&plan);
-        inner.plan = plan;
+        self.lock().plan = plan;
     }
 
     /// How many requests are in flight, or answered and not yet durable.
@@ -292,7 +285,6 @@ impl SharedState {
             next_request: inner.next_request,
             inputs,
             is_first,
-            is_other_endpoint: std::mem::take(&mut inner.is_other_endpoint),
         }
     }
 

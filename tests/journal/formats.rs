@@ -15,7 +15,7 @@ use gridhook::{
     cli::fsck::{accounts, readable},
     control::record::filter_version,
     event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
+    policy::record::{Cursor, DeadLetterRecord, EndpointId, Excerpt, LedgerEntry, PendingDelivery},
     repair::fsck,
     store::{
         Batch, Family, Store, StoreError,
@@ -148,14 +148,16 @@ fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
     let not_before = |bytes: &[u8]| Cursor::decode(bytes).expect("readable").pace.not_before;
     let reported = cursors.iter().map(|cursor| (cursor[0], not_before(cursor))).collect::<Vec<_>>();
     let asked = Some(Timestamp(1_615_410_176_000_000));
-    assert_eq!(reported, [(5, None), (5, asked), (6, asked), (7, asked)]);
+    assert_eq!(reported, [(5, None), (5, asked), (6, asked), (7, asked), (8, asked)]);
     let decoded = |cursor: &[u8]| Cursor::decode(cursor).expect("readable");
     assert_eq!(decoded(&cursors[1]), decoded(&cursors[2]));
     let old: Vec<_> = cursors[..3].iter().map(|cursor| decoded(cursor).pace.failing_since).collect();
     assert_eq!((old, decoded(&cursors[3]).pace.failing_since), (vec![None; 3], asked));
     let mut newest = decoded(&cursors[1]);
     newest.pace.failing_since = asked;
-    assert_eq!(newest.encode(), cursors[3], "the old one is written as the new one");
+    assert_eq!(newest, decoded(&cursors[3]), "an earlier version does not say which endpoint requested the wait");
+    newest.pace.requested_by = Some(EndpointId(7));
+    assert_eq!(newest.encode(), cursors[4], "the old one is written as the new one");
 }
 
 /// The versions of a kind in the file. Those that are supported must be encoded again to the same bytes.

@@ -5,8 +5,8 @@ use gridhook::{
     policy::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
-            Counters, Cursor, DeadLetterRecord, Excerpt, FilteredOut, Health, HeldBy, LaneCursor, LedgerEntry,
-            LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
+            Counters, Cursor, DeadLetterRecord, EndpointId, Excerpt, FilteredOut, Health, HeldBy, LaneCursor,
+            LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
             job::{Job, JobKind, JobState},
             lease::{LeaseStep, StepKind},
         },
@@ -115,14 +115,17 @@ fn counters() -> impl Strategy<Value = Counters> {
 }
 
 fn pace() -> impl Strategy<Value = PaceRecord> {
-    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), option::of(at()), option::of(at()))
-        .prop_map(|(healthy, failed, paced, not_before, failing_since)| PaceRecord {
+    let wait = option::of((at(), option::of(any::<u64>().prop_map(EndpointId))));
+    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), wait, option::of(at())).prop_map(
+        |(healthy, failed, paced, wait, failing_since)| PaceRecord {
             healthy,
             failed,
             paced,
-            not_before,
+            not_before: wait.map(|(until, _)| until),
+            requested_by: wait.and_then(|(_, by)| by),
             failing_since,
-        })
+        },
+    )
 }
 
 fn held() -> impl Strategy<Value = Option<HeldBy>> {

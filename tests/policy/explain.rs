@@ -334,6 +334,7 @@ fn a_request_in_flight_takes_precedence_over_the_disk() {
     let item = SendItem { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due, since: None };
     let request = OutgoingBatch {
         id: RequestId(9),
+        endpoint: settings.endpoint,
         items: vec![item],
         lingering: Vec::new(),
         events: 1,

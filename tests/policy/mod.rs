@@ -47,6 +47,7 @@ use gridhook::{
         SubscriptionSettings,
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
+        record::EndpointId,
     },
     store::chunk::{ChunkBuilder, SealedChunk, WriterStamp},
 };
@@ -69,6 +70,7 @@ fn plain() -> SubscriptionSettings {
         version: 1,
         edition: current(),
         destination: EndpointKind::Webhook,
+        endpoint: EndpointId::default(),
         attempts_max: 1000,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),

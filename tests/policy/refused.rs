@@ -9,7 +9,7 @@ use gridhook::{
         OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
         outcome::{Failure, RequestResult},
-        record::{Command, Health},
+        record::{Command, EndpointId, Health, PaceRecord},
     },
 };
 
@@ -264,5 +264,54 @@ fn the_requested_wait_survives_a_restart_of_the_actor() {
         driver.run();
         assert_eq!(driver.left[1], START.after(Duration::from_secs(120)));
         assert!(driver.sent.contains_key(&RequestId(1)));
+    }
+}
+
+/// The answer to a request that was in flight when the URL changed.
+#[test]
+fn an_answer_of_an_earlier_endpoint_settles_its_events_and_says_nothing_about_the_present_one() {
+    let plain = || SubscriptionSettings { suspend_after: 1, hold_when_gone: true, ..plain() };
+    for (answer, failed) in [(asks(503, 3600), 1), (status(410), 1), (asks(200, 3600), 0)] {
+        let mut driver = Driver::new(plain(), answers(vec![answer.clone(), status(200)]));
+        driver.slow_down(Duration::from_secs(10));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        driver.settings.endpoint = EndpointId(2);
+        driver.revive();
+        driver.run_for(Duration::from_secs(10));
+        let cursor = driver.core.cursor();
+        assert_eq!((cursor.counters.requests, cursor.counters.requests_failed), (1, failed), "{answer:?}");
+        assert_eq!(driver.core.take_requested_wait(), None, "{answer:?}");
+        assert_eq!((cursor.health, cursor.held), (Health::Healthy { failures: 0 }, None), "{answer:?}");
+        assert_eq!(cursor.pace, PaceRecord::default(), "{answer:?}");
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(11));
+        assert_eq!(driver.core.cursor().counters.delivered, 2 - failed, "the other event leaves at once: {answer:?}");
+        driver.run();
+        assert_eq!(driver.core.cursor().counters.pending, 0, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_change_of_the_endpoint_ends_the_wait_also_if_a_crash_follows_at_once() {
+    for (suspend_after, change) in [(u32::MAX, 2), (1, 2), (u32::MAX, 0), (1, 0)] {
+        let settings = SubscriptionSettings { suspend_after, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![asks(503, 3600), status(200)]));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        assert_eq!(driver.disk.cursor.pace.requested_by, Some(EndpointId::default()));
+        // Nothing is written after the change.
+        driver.settings.endpoint = EndpointId(change);
+        driver.crash();
+        driver.crash();
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(60));
+        let delivered = driver.core.cursor().counters.delivered;
+        assert_eq!(
+            delivered > 0,
+            change == 2,
+            "suspended after {suspend_after}, endpoint {change}: {:?}",
+            driver.lines
+        );
     }
 }

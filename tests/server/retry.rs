@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{LONG, wait_until_settled};
 use crate::support::{
     edition::{JITTER, STEPS},
+    endpoint::Gate,
     load,
     server::{Server, SubscriptionSpec, operator, subscription, wait_for},
     sink::{Behavior, Sink},
@@ -245,6 +246,29 @@ fn a_changed_url_does_not_keep_the_retry_after_of_the_old_one_and_the_old_one_do
     wait_until_settled(&server, "orders", "moved");
     assert_eq!(sink.look("/old", |ledger| ledger.values().flatten().count()), 1, "{:?}", sink.ledger("/old"));
     assert_eq!(server.counter("orders", "stays", "requests"), 0);
+}
+
+#[test]
+fn an_answer_of_the_old_url_after_the_change_holds_nothing_back() {
+    let (mut server, sink, gate) = (Server::start(&[]), Sink::start(), Gate::default());
+    let key = server.topic("orders", "EventGridSchema");
+    let to = |path: &str| SubscriptionSpec::of(&sink.url(path));
+    server.subscribe("orders", "moved", &to("/old"));
+    server.subscribe("orders", "other", &to("/new").prefix("/other"));
+    sink.set("/old", Behavior::GatedRetryAfter(gate.clone(), 3600));
+    server.publish("orders", &key, &load::body(&["first".to_owned()], "/a"));
+    wait_for("the request", LONG, || server.status("orders", "moved")["inFlight"] == 1);
+    server.subscribe("orders", "moved", &to("/new"));
+    gate.open();
+    wait_for("its outcome", LONG, || server.counter("orders", "moved", "requestsFailed") == 1);
+    server.publish("orders", &key, &load::body(&["second".to_owned()], "/other"));
+    let delivered = |server: &Server, name: &str| server.counter("orders", name, "delivered");
+    wait_for("the event of both", LONG, || ["moved", "other"].iter().all(|name| delivered(&server, name) == 1));
+    server.kill_9();
+    server.restart();
+    server.publish("orders", &key, &load::body(&["third".to_owned()], "/other"));
+    wait_for("the event after a kill", LONG, || ["moved", "other"].iter().all(|name| delivered(&server, name) == 2));
+    assert_eq!(server.counter("orders", "moved", "pending"), 1, "the event that failed keeps its time");
 }
 
 #[test]

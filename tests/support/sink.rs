@@ -46,6 +46,8 @@ pub(crate) enum Behavior {
     StatusAndBody(u16, &'static str),
     /// With this status and `Retry-After` in so many seconds for the first request, and then with 200.
     RetryAfter(u16, u32),
+    /// With 503 and `Retry-After` in so many seconds, once the test opens the gate.
+    GatedRetryAfter(Gate, u32),
     /// With these, one request after another, and then with 200.
     StatusesAndBodies(VecDeque<(u16, &'static str)>),
     /// The connection is closed without an answer.
@@ -268,7 +270,10 @@ impl Shared {
             }
             let behavior = self.behavior(&path);
             let words = if let Behavior::StatusAndBody(_, words) = behavior { words } else { "" };
-            let asks = if let Behavior::RetryAfter(_, seconds) = behavior { Some(seconds) } else { None };
+            let asks = match behavior {
+                Behavior::RetryAfter(_, seconds) | Behavior::GatedRetryAfter(_, seconds) => Some(seconds),
+                _ => None,
+            };
             let asks = asks.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
             let status = match behavior {
                 Behavior::Answer(status) | Behavior::StatusAndBody(status, _) | Behavior::RetryAfter(status, _) => {
@@ -278,6 +283,10 @@ impl Shared {
                 Behavior::Gated(gate, status) => {
                     gate.wait();
                     Some(status)
+                }
+                Behavior::GatedRetryAfter(gate, _) => {
+                    gate.wait();
+                    Some(503)
                 }
                 Behavior::Slow(wait, status) => {
                     thread::sleep(wait);

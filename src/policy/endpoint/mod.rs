@@ -43,7 +43,7 @@ use crate::{
     policy::{
         edition::Edition,
         outcome::{Failure, Outcome},
-        record::{EndpointView, Health, HeldBy, PaceRecord, Rate},
+        record::{EndpointId, EndpointView, Health, HeldBy, PaceRecord, Rate},
         retry::{self, Jitter},
     },
 };
@@ -54,6 +54,7 @@ const JOBS_PART: u32 = 4;
 /// The endpoint of one subscription.
 #[derive(Debug)]
 pub struct Endpoint {
+    id: EndpointId,
     edition: Arc<Edition>,
     suspend_after: u32,
     events_max: u32,
@@ -125,7 +126,8 @@ impl Endpoint {
     /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
         let paced = self.bucket.as_ref().is_some_and(RequestPace::has_course);
-        PaceRecord { healthy: self.healthy(), paced, ..self.pace }
+        let requested_by = self.pace.not_before.map(|_| self.id);
+        PaceRecord { healthy: self.healthy(), paced, requested_by, ..self.pace }
     }
 
     /// Its state, for people.
@@ -353,13 +355,6 @@ impl Endpoint {
         self.pace.not_before = until;
         self.leave_alone();
         true
-    }
-
-    /// Ends the wait: another endpoint requested it. Returns false if there is none.
-    pub fn end_requested_wait(&mut self) -> bool {
-        let is_waiting = self.pace.not_before.take().is_some();
-        self.leave_alone();
-        is_waiting
     }
 
     /// The end of the wait that the endpoint requested since the last call.

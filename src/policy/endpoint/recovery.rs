@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Endpoint {
-    /// Recovers an endpoint from its record. `in_flight` are the requests in flight and the times when they were sent:
+    /// Recovers an endpoint from its record. `requests` are its requests in flight and the times when they were sent:
     /// the first one sent after the suspension is the probe of an earlier incarnation. If there is none, the next probe
     /// may leave at once.
     ///
@@ -29,8 +29,13 @@ impl Endpoint {
     ) -> Self {
         let edition = Arc::clone(&settings.edition);
         let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
+        let wait = cursor.pace.wait_of(settings.endpoint);
         let (health, probe) = match cursor.health {
             health @ Health::Healthy { .. } => (health, None),
+            // The suspension lasts at least as long as the wait, which another endpoint requested.
+            Health::Suspended { cause, since, until: _, consecutive_suspensions } if wait != cursor.pace.not_before => {
+                (Health::Suspended { cause, since, until: now, consecutive_suspensions }, None)
+            }
             health @ Health::Suspended { cause, since, until, consecutive_suspensions } => match probe(until) {
                 Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
                 None => (health, None),
@@ -44,7 +49,7 @@ impl Endpoint {
         };
         // The clock may have been set back since, so the wait is capped at the longest one allowed.
         let longest = now.after(edition.retry.retry_after_max);
-        let not_before = cursor.pace.not_before.map(|until| until.min(longest)).filter(|until| *until > now);
+        let not_before = wait.map(|until| until.min(longest)).filter(|until| *until > now);
         let cause = match health {
             Health::Suspended { cause, .. } => Some(cause),
             Health::Healthy { .. } | Health::Probing { .. } => None,
@@ -53,6 +58,7 @@ impl Endpoint {
         let failing_since = cursor.pace.failing_since.map(|since| since.min(now));
         let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
         let mut endpoint = Self {
+            id: settings.endpoint,
             health: health::recover(health, &edition.probation, now),
             meter: RequestWindow::new(edition.probation.window),
             edition,

@@ -64,6 +64,10 @@ impl fmt::Display for HeldBy {
     }
 }
 
+/// Identifies an endpoint: a hash of its URL, or of the resource and what is named in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointId(pub u64);
+
 /// A rate of requests per million seconds, an integer so that it is compared and stored exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
@@ -92,8 +96,18 @@ pub struct PaceRecord {
     pub paced: bool,
     /// No request is sent before: the endpoint requested it (`Retry-After`).
     pub not_before: Option<Timestamp>,
+    /// The endpoint that requested it. [`None`] without a wait, and in cursors of earlier versions.
+    pub requested_by: Option<EndpointId>,
     /// The first failed request since the last success, or since the subscription was resumed.
     pub failing_since: Option<Timestamp>,
+}
+
+impl PaceRecord {
+    /// The end of the wait that `endpoint` requested. A wait that another endpoint requested, before the subscription had
+    /// its present one, does not count.
+    pub fn wait_of(&self, endpoint: EndpointId) -> Option<Timestamp> {
+        self.not_before.filter(|_| self.requested_by.is_none_or(|by| by == endpoint))
+    }
 }
 
 /// The endpoint's state beyond its health, for people; not stored.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     event::{Lane, RequestId, Seq, Timestamp},
-    policy::{OutgoingBatch, SendItem, order::OrderHash},
+    policy::{OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash},
 };
 
 /// The requests.
@@ -52,11 +52,23 @@ impl InFlight {
     }
 
     /// Starts a request.
-    pub(super) fn begin(&mut self, items: Vec<SendItem>, deadline: Timestamp, now: Timestamp) -> Arc<OutgoingBatch> {
+    pub(super) fn begin(
+        &mut self,
+        items: Vec<SendItem>,
+        settings: &SubscriptionSettings,
+        now: Timestamp,
+    ) -> Arc<OutgoingBatch> {
         let id = self.next;
         self.next = RequestId(id.0 + 1);
-        let request =
-            Arc::new(OutgoingBatch { id, events: items.len(), items, lingering: Vec::new(), sent: now, deadline });
+        let request = Arc::new(OutgoingBatch {
+            id,
+            endpoint: settings.endpoint,
+            events: items.len(),
+            items,
+            lingering: Vec::new(),
+            sent: now,
+            deadline: now.after(settings.request_timeout),
+        });
         self.requests.insert(id, Arc::clone(&request));
         request
     }

@@ -47,7 +47,9 @@ impl LateResponses {
 
 impl Subscription {
     pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
-        self.endpoint.succeeded();
+        if request.endpoint == self.settings.endpoint {
+            self.endpoint.succeeded();
+        }
         if self.late.responses.iter().all(|known| known.id != request.id) {
             self.late.responses.push_back(request);
         }

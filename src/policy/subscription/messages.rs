@@ -17,7 +17,8 @@ use crate::{
         order::{OrderHash, OrderSettings},
         outcome::RequestResult,
         record::{
-            Command, DueKey, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, RetryRequest, Traffic,
+            Command, DueKey, EndpointId, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage,
+            RetryRequest, Traffic,
             lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
         },
         transform::Program,
@@ -33,6 +34,8 @@ pub struct SubscriptionSettings {
     pub edition: Arc<Edition>,
     /// The kind of the destination, which selects rules of the edition.
     pub destination: EndpointKind,
+    /// The endpoint.
+    pub endpoint: EndpointId,
     /// Maximum delivery attempts, including the first.
     pub attempts_max: u32,
     /// How long after its append an event is tried.
@@ -118,6 +121,8 @@ impl SendItem {
 pub struct OutgoingBatch {
     /// Its number.
     pub id: RequestId,
+    /// The endpoint that it was sent to.
+    pub endpoint: EndpointId,
     /// Its events, all with the same number of attempts, without those that a late success settled since.
     pub items: Vec<SendItem>,
     /// Ordered events that it carried and that a late success settled. The later events of their keys wait until it ends,

@@ -148,7 +148,8 @@ impl Subscription {
                 lane.note_in_flight(item.seq);
             }
         }
-        let left = requests.iter().map(|request| (request.id, request.sent));
+        let of_endpoint = requests.iter().filter(|request| request.endpoint == settings.endpoint);
+        let left = of_endpoint.map(|request| (request.id, request.sent));
         let longest_wait = match settings.pull {
             None => retry::longest_wait(&settings.edition, settings.destination),
             Some(pull) => RELEASED_FOR.max(pull.lock),
@@ -331,13 +332,6 @@ impl Subscription {
     /// that an operator can end the wait.
     pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) {
         if self.endpoint.hold_back(until, now) {
-            self.pending_write.cursor_now();
-        }
-    }
-
-    /// Ends the wait that another endpoint requested, before the subscription had its present one.
-    pub fn end_requested_wait(&mut self) {
-        if self.endpoint.end_requested_wait() {
             self.pending_write.cursor_now();
         }
     }

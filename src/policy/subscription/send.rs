@@ -366,7 +366,7 @@ impl Subscription {
         {
             self.away = self.end;
         }
-        let request = self.requests.begin(items, now.after(self.settings.request_timeout), now);
+        let request = self.requests.begin(items, &self.settings, now);
         self.endpoint.sent(request.id, full, now);
         Effect::Send { request, events }
     }

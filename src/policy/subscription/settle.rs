@@ -40,8 +40,68 @@ impl Subscription {
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
         let too_large = answer.outcome == Outcome::Failed(Failure::PayloadTooLarge) && request.events > 1;
-        let OutgoingBatch { sent, events, .. } = *request;
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
+        // An answer of an endpoint that the subscription had before settles its events, and says nothing about this one.
+        if request.endpoint == self.settings.endpoint {
+            self.note_response(&request, answer, too_large, now, jitter);
+        }
+        self.pending_write.finish(id);
+        self.count(lane, |counters| counters.requests += 1);
+        if answer.outcome == Outcome::Delivered {
+            self.note_attempt(&request.items, answer, None, now);
+            for item in &request.items {
+                self.deliver(*item);
+            }
+            return;
+        }
+        self.count(lane, |counters| counters.requests_failed += 1);
+        self.counts.fail(answer.outcome);
+        if self.takes_back(lane) {
+            self.note_attempt(&request.items, answer, None, now);
+            return self.cancel(request.items.clone(), now);
+        }
+        // All events of a request have the same number of attempts. The times of their first attempts may differ.
+        let judged = |item: &SendItem| {
+            if too_large {
+                // A batch that was merely too large is not an attempt at its events.
+                return (*item, RetryDecision::Again(now));
+            }
+            let number = item.attempts + 1;
+            let failed =
+                retry::Failed { number, first: first_sent(item, request.sent), sent: request.sent, ended: now };
+            let decision = retry::judge(&edition, terms, self.settings.attempts_max, failed, answer, jitter);
+            (SendItem { attempts: number, ..*item }, decision)
+        };
+        let judged: Vec<(SendItem, RetryDecision)> = request.items.iter().map(judged).collect();
+        let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
+        for (item, (_, decision)) in request.items.iter().zip(&judged) {
+            let next = if let RetryDecision::Again(due) = decision { Some(*due) } else { None };
+            nexts.entry(next).or_default().push(*item);
+        }
+        for (next, items) in nexts {
+            self.note_attempt(&items, answer, next, now);
+        }
+        let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: request.sent };
+        for (item, decision) in judged {
+            match decision {
+                RetryDecision::Again(due) => self.defer(item, due, last),
+                RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
+            }
+        }
+    }
+
+    /// Notes what a response says about the endpoint.
+    fn note_response(
+        &mut self,
+        request: &OutgoingBatch,
+        answer: &RequestResult,
+        too_large: bool,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
+        let edition = &self.settings.edition;
+        let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
+        let OutgoingBatch { id, sent, events, .. } = *request;
         let report = RequestReport {
             request: id,
             sent,
@@ -49,11 +109,14 @@ impl Subscription {
             in_flight: self.requests.count() + 1,
             outcome: answer.outcome,
             // An endpoint that accepts smaller batches has not failed.
-            refused: too_large || retry::blames_events(&edition, terms, answer),
+            refused: too_large || retry::blames_events(edition, terms, answer),
             retry_after: answer.retry_after,
             latency: answer.latency,
         };
         self.endpoint.on_response(report, now);
+        if too_large {
+            self.endpoint.halve_batches(events);
+        }
         if answer.repeated {
             self.endpoint.repeated(now);
         }
@@ -74,51 +137,6 @@ impl Subscription {
         if cause.is_some() && self.endpoint.held().is_none() {
             self.endpoint.hold(cause);
             self.pending_write.cursor_now();
-        }
-        self.pending_write.finish(id);
-        self.count(lane, |counters| counters.requests += 1);
-        if answer.outcome == Outcome::Delivered {
-            self.note_attempt(&request.items, answer, None, now);
-            for item in &request.items {
-                self.deliver(*item);
-            }
-            return;
-        }
-        self.count(lane, |counters| counters.requests_failed += 1);
-        self.counts.fail(answer.outcome);
-        if too_large {
-            self.endpoint.halve_batches(request.events);
-        }
-        if self.takes_back(lane) {
-            self.note_attempt(&request.items, answer, None, now);
-            return self.cancel(request.items.clone(), now);
-        }
-        // All events of a request have the same number of attempts. The times of their first attempts may differ.
-        let judged = |item: &SendItem| {
-            if too_large {
-                // A batch that was merely too large is not an attempt at its events.
-                return (*item, RetryDecision::Again(now));
-            }
-            let number = item.attempts + 1;
-            let failed = retry::Failed { number, first: first_sent(item, sent), sent, ended: now };
-            let decision = retry::judge(&edition, terms, self.settings.attempts_max, failed, answer, jitter);
-            (SendItem { attempts: number, ..*item }, decision)
-        };
-        let judged: Vec<(SendItem, RetryDecision)> = request.items.iter().map(judged).collect();
-        let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
-        for (item, (_, decision)) in request.items.iter().zip(&judged) {
-            let next = if let RetryDecision::Again(due) = decision { Some(*due) } else { None };
-            nexts.entry(next).or_default().push(*item);
-        }
-        for (next, items) in nexts {
-            self.note_attempt(&items, answer, next, now);
-        }
-        let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: request.sent };
-        for (item, decision) in judged {
-            match decision {
-                RetryDecision::Again(due) => self.defer(item, due, last),
-                RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
-            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! The bytes of a cursor: one small record, written once for each group of outcomes.
 //!
 //! ```text
-//! version 7 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
-//!     | 0, or 1 and 8 if no request may be sent before a time | 0, or 1 and 8 if every request failed since a time
+//! version 8 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
+//!     | 0, 1 and 8 if no request may be sent before a time, or 2 and 16 with the endpoint that requested it | 0, or 1 and 8 if every request failed since a time
 //!     | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | filtered-out ranges and each range, if flagged | outcome counts
@@ -20,10 +20,10 @@ use super::{
     put_time, put_time_or_none, take_time, take_time_or_none, take_u32,
 };
 use crate::{
-    event::{Lane, Seq},
+    event::{Lane, Seq, Timestamp},
     policy::{
         outcome::Failure,
-        record::{Counters, Cursor, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, job::Job},
+        record::{Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, job::Job},
     },
     store::codec::{RecordReader, put_varint},
 };
@@ -47,17 +47,21 @@ const HAS_BEGUN: u8 = 128;
 /// time follows, and then the health.
 const NOT_BEFORE: u8 = 3;
 
+/// From version 8, this byte means that the endpoint follows the time before which no request may be sent.
+const REQUESTED_BY: u8 = 2;
+
 impl RecordLayout for Cursor {
     const NAME: &'static str = "cursor";
 
     /// Version 2 added late responses, pace and hold; 3 jobs; 4 outcome counts; 5 the counts of pull leases; 6 a field,
-    /// in every cursor, for the time before which no request may be sent; 7 the time since which every request failed.
-    const VERSION: u8 = 7;
+    /// in every cursor, for the time before which no request may be sent; 7 the time since which every request failed; 8 the
+    /// endpoint that requested the wait.
+    const VERSION: u8 = 8;
 
     const OLDEST: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let PaceRecord { healthy, failed, paced, not_before, failing_since } = self.pace;
+        let PaceRecord { healthy, failed, paced, not_before, requested_by, failing_since } = self.pace;
         let held = match self.held {
             None => 0,
             Some(HeldBy::ByOperator) => HELD,
@@ -78,7 +82,7 @@ impl RecordLayout for Cursor {
         if let Some(failed) = failed {
             put_time(out, failed);
         }
-        put_time_or_none(out, not_before);
+        put_wait(out, not_before, requested_by);
         put_time_or_none(out, failing_since);
         put_health(out, self.health);
         for counter in counters(&self.counters) {
@@ -118,16 +122,17 @@ impl RecordLayout for Cursor {
         let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
         let healthy = if flags & HAS_RATE == 0 { None } else { Some(Rate(reader.varint()?)) };
         let failed = if flags & HAS_FAILED == 0 { None } else { Some(take_time(reader)?) };
-        let (not_before, failing_since, kind) = match version {
+        let ((not_before, requested_by), failing_since, kind) = match version {
             5 => match reader.u8()? {
-                NOT_BEFORE => (Some(take_time(reader)?), None, reader.u8()?),
-                kind => (None, None, kind),
+                NOT_BEFORE => ((Some(take_time(reader)?), None), None, reader.u8()?),
+                kind => ((None, None), None, kind),
             },
-            6 => (take_time_or_none(reader)?, None, reader.u8()?),
-            _ => (take_time_or_none(reader)?, take_time_or_none(reader)?, reader.u8()?),
+            6 => ((take_time_or_none(reader)?, None), None, reader.u8()?),
+            7 => ((take_time_or_none(reader)?, None), take_time_or_none(reader)?, reader.u8()?),
+            _ => (take_wait(reader)?, take_time_or_none(reader)?, reader.u8()?),
         };
         let health = take_health(kind, reader)?;
-        let pace = PaceRecord { healthy, failed, paced: flags & PACED != 0, not_before, failing_since };
+        let pace = PaceRecord { healthy, failed, paced: flags & PACED != 0, not_before, requested_by, failing_since };
         let counters = take_counters(reader)?;
         let replayed = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
@@ -181,6 +186,27 @@ fn take_filtered_out(reader: &mut RecordReader<'_>) -> Option<FilteredOut> {
     let first = reader.varint()?;
     let length = reader.varint().filter(|length| *length > 0)?;
     Some(FilteredOut { lane, version, first: Seq(first), end: Seq(first.checked_add(length)?) })
+}
+
+/// Writes the time before which no request may be sent, and the endpoint that requested it, if both are known.
+fn put_wait(out: &mut Vec<u8>, not_before: Option<Timestamp>, requested_by: Option<EndpointId>) {
+    match (not_before, requested_by) {
+        (Some(until), Some(EndpointId(endpoint))) => {
+            out.push(REQUESTED_BY);
+            put_time(out, until);
+            out.extend_from_slice(&endpoint.to_be_bytes());
+        }
+        (until, _) => put_time_or_none(out, until),
+    }
+}
+
+fn take_wait(reader: &mut RecordReader<'_>) -> Option<(Option<Timestamp>, Option<EndpointId>)> {
+    match reader.u8()? {
+        0 => Some((None, None)),
+        1 => Some((Some(take_time(reader)?), None)),
+        REQUESTED_BY => Some((Some(take_time(reader)?), Some(EndpointId(reader.u64()?)))),
+        _ => None,
+    }
 }
 
 fn put_health(out: &mut Vec<u8>, health: Health) {
