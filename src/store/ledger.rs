@@ -5,7 +5,7 @@
 //! and looking up an event reads one block, however far apart the events of a request were.
 //!
 //! The lines of one write share records, because a record costs more than a line: by event those of a block, by time
-//! those of [`RECORD_SPAN`]. The key of a record is that of its first line. Readers see lines and their keys only.
+//! those of `RECORD_SPAN`. The key of a record is that of its first line. Readers see lines and their keys only.
 //!
 //! Invariants: nothing is deleted here; if the ledger exceeds its size, the store drops its oldest files, which contain
 //! both copies of their lines. A line never changes: the time of its writing is in its key.
