@@ -44,7 +44,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest pause before a lost connection is opened again.
-const RECONNECT_MAX: Duration = Duration::from_millis(500);
+const LONGEST_RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
 /// Why servers of NATS cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,7 +163,9 @@ impl NatsConnection {
             .name("gridhook")
             .request_timeout(Some(ANSWER_WAIT))
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(|attempt| (Duration::from_millis(25) * attempt as u32).min(RECONNECT_MAX));
+            .reconnect_delay_callback(|attempt| {
+                (Duration::from_millis(25) * attempt as u32).min(LONGEST_RECONNECT_DELAY)
+            });
         let client = handle.block_on(options.connect(addresses));
         let client = client.map_err(|error| NatsError::Connect(error.to_string()))?;
         check(&client)?;
