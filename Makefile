@@ -4,7 +4,7 @@
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
 # A test of the server waits more than it computes.
-export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
+export RUST_TEST_THREADS ?= $(shell expr 3 '*' "$$(nproc)")
 
 CARGO := .ci/with-tools cargo
 TEST := .ci/with-tools --tests .ci/account cargo test --release --locked

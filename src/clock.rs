@@ -9,9 +9,9 @@
 //! unless the machine kept running. The server therefore stores its clock ([`ClockRecord`]), and the next process
 //! starts from it ([`begin`]):
 //! - A clock never starts earlier than the last one ended, so nothing due waits twice.
-//! - A jump ahead by more than [`ClockLimits::jump_max`] suspends expiry ([`Clock::holds_expiry`]): events are
+//! - A jump ahead by more than [`ClockLimits::jump_max`] pauses expiry ([`Clock::expiry_is_paused`]): events are
 //!   delivered, and no event, log, dead letter or subscription ends by its age. Expiry resumes when an operator
-//!   confirms the wall clock, or after [`ClockLimits::hold_wait`] without another jump.
+//!   confirms the wall clock, or after [`ClockLimits::expiry_pause_max`] without another jump.
 //! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the mistake.
 //!
 //! Times that must agree with other parties, such as the expiry of a token, use [`Clock::wall`], which follows the wall
@@ -39,8 +39,8 @@ pub struct Clock(Arc<ClockSource>);
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one clock")]
 enum ClockSource {
-    System { started: Instant, follower: Mutex<Follower>, seen: LastReading, skew: Skew, hold: Hold },
-    Manual { at: Mutex<Timestamp>, holds_expiry: AtomicBool },
+    System { started: Instant, follower: Mutex<Follower>, seen: LastReading, skew: Skew, pause: ExpiryPause },
+    Manual { at: Mutex<Timestamp>, expiry_is_paused: AtomicBool },
 }
 
 /// A deliberate error of the wall clock, for chaos tests. Clones share it.
@@ -93,7 +93,7 @@ impl Clock {
     /// The same, with an error of the wall clock for chaos tests.
     pub fn skewed(skew: Skew) -> Self {
         let follower = Follower::new(skew.of(wall()));
-        Self::following(follower, skew, Hold::default())
+        Self::following(follower, skew, ExpiryPause::default())
     }
 
     /// The same, continuing after an earlier process; and what an operator should know about it.
@@ -104,15 +104,20 @@ impl Clock {
         limits: ClockLimits,
     ) -> (Self, Option<ClockJump>) {
         let wall = skew.of(wall());
-        let Beginning { reported, jump, held } = begin(past, wall, &MachineBoot::now(boot), limits);
+        let Beginning { reported, jump, unconfirmed } = begin(past, wall, &MachineBoot::now(boot), limits);
         let follower = Follower { reported, ..Follower::new(wall) };
-        let hold = Hold { is_held: AtomicBool::new(held.is_some()), held: Mutex::new(held), limits, ..Hold::default() };
-        (Self::following(follower, skew, hold), jump)
+        let pause = ExpiryPause {
+            is_paused: AtomicBool::new(unconfirmed.is_some()),
+            unconfirmed: Mutex::new(unconfirmed),
+            limits,
+            ..ExpiryPause::default()
+        };
+        (Self::following(follower, skew, pause), jump)
     }
 
-    fn following(follower: Follower, skew: Skew, hold: Hold) -> Self {
+    fn following(follower: Follower, skew: Skew, pause: ExpiryPause) -> Self {
         let (follower, seen) = (Mutex::new(follower), LastReading::default());
-        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, hold }))
+        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause }))
     }
 
     /// The wall clock, for comparison with times from other parties.
@@ -124,44 +129,48 @@ impl Clock {
     }
 
     /// Whether nothing may be given up, trimmed or deleted by age, because the clock may be wrong.
-    pub fn holds_expiry(&self) -> bool {
-        let (started, hold) = match &*self.0 {
-            ClockSource::System { started, hold, .. } => (started, hold),
-            ClockSource::Manual { holds_expiry, .. } => return holds_expiry.load(Ordering::Relaxed),
+    pub fn expiry_is_paused(&self) -> bool {
+        let (started, pause) = match &*self.0 {
+            ClockSource::System { started, pause, .. } => (started, pause),
+            ClockSource::Manual { expiry_is_paused, .. } => return expiry_is_paused.load(Ordering::Relaxed),
         };
-        if !hold.is_held.load(Ordering::Relaxed) {
+        if !pause.is_paused.load(Ordering::Relaxed) {
             return false;
         }
         let elapsed = instant().saturating_duration_since(*started);
-        let over = hold.lock().as_ref().is_none_or(|held| held.rest <= elapsed);
+        let over = pause.lock().as_ref().is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
         // The time alone confirms nothing while this process knows its clock to be wrong.
-        if !over || distance(self.now(), self.wall()) > hold.limits.jump_max {
+        if !over || distance(self.now(), self.wall()) > pause.limits.jump_max {
             return true;
         }
-        hold.end();
+        pause.end();
         false
     }
 
     /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process starts from it.
     pub fn confirm(&self) {
-        if let ClockSource::System { hold, .. } = &*self.0 {
-            hold.confirmed.store(true, Ordering::Relaxed);
-            hold.end();
+        if let ClockSource::System { pause, .. } = &*self.0 {
+            pause.confirmed.store(true, Ordering::Relaxed);
+            pause.end();
         }
     }
 
     /// What the next process has to know; [`None`] for a manual clock.
     pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
-        let ClockSource::System { started, hold, .. } = &*self.0 else { return None };
+        let ClockSource::System { started, pause, .. } = &*self.0 else { return None };
         let elapsed = instant().saturating_duration_since(*started);
-        let reported = if hold.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
-        let rest = |held: &HeldJump| HeldJump { rest: held.rest.saturating_sub(elapsed), ..held.clone() };
-        Some(ClockRecord { reported, machine: MachineBoot::now(boot), held: hold.lock().as_ref().map(rest) })
+        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
+        let rest = |unconfirmed: &UnconfirmedJump| UnconfirmedJump {
+            rest: unconfirmed.rest.saturating_sub(elapsed),
+            ..unconfirmed.clone()
+        };
+        Some(ClockRecord { reported, machine: MachineBoot::now(boot), unconfirmed: pause.lock().as_ref().map(rest) })
     }
 
     /// A clock that stands still until a test moves it.
     pub fn manual(at: Timestamp) -> (Self, ManualClock) {
-        let clock = Self(Arc::new(ClockSource::Manual { at: Mutex::new(at), holds_expiry: AtomicBool::new(false) }));
+        let clock =
+            Self(Arc::new(ClockSource::Manual { at: Mutex::new(at), expiry_is_paused: AtomicBool::new(false) }));
         (clock.clone(), ManualClock(clock))
     }
 
@@ -196,10 +205,10 @@ impl Clock {
 /// Limits of trust in the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockLimits {
-    /// A larger jump between two processes is reported and suspends expiry.
+    /// A larger jump between two processes is reported and pauses expiry.
     pub jump_max: Duration,
-    /// How long expiry is suspended without a confirmation.
-    pub hold_wait: Duration,
+    /// How long expiry is paused without a confirmation.
+    pub expiry_pause_max: Duration,
 }
 
 /// The boot of the machine in which a process ran, and the uptime.
@@ -235,18 +244,19 @@ pub struct ClockRecord {
     pub reported: Timestamp,
     /// The boot in which it ran.
     pub machine: MachineBoot,
-    /// Why expiry was suspended, if it was.
-    pub held: Option<HeldJump>,
+    /// Why expiry was paused, if it was.
+    #[serde(rename = "held")]
+    pub unconfirmed: Option<UnconfirmedJump>,
 }
 
 /// A jump ahead that is not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldJump {
+pub struct UnconfirmedJump {
     /// The time of the clock before it …
     pub before: Timestamp,
     /// … and the boot.
     pub machine: MachineBoot,
-    /// How long expiry remains suspended without a confirmation.
+    /// How long expiry remains paused without a confirmation.
     pub rest: Duration,
 }
 
@@ -257,69 +267,69 @@ pub struct Beginning {
     pub reported: Timestamp,
     /// What an operator should know.
     pub jump: Option<ClockJump>,
-    /// Whether expiry is suspended, and why.
-    pub held: Option<HeldJump>,
+    /// Whether expiry is paused, and why.
+    pub unconfirmed: Option<UnconfirmedJump>,
 }
 
 /// The wall clock differs from what an earlier process leads to expect by more than [`ClockLimits::jump_max`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockJump {
-    /// Later by this much: it was set, or the server was off for this long. Expiry is suspended.
+    /// Later by this much: it was set, or the server was off for this long. Expiry is paused.
     Ahead(Duration),
     /// Earlier by this much: the clock continues from its last time, and approaches the wall clock.
     Behind(Duration),
-    /// It returned to its time before the jump that suspended expiry.
+    /// It returned to its time before the jump that paused expiry.
     Undone,
 }
 
 /// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
 pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, limits: ClockLimits) -> Beginning {
-    let Some(ClockRecord { reported, machine, held }) = past else {
-        return Beginning { reported: wall, jump: None, held: None };
+    let Some(ClockRecord { reported, machine, unconfirmed }) = past else {
+        return Beginning { reported: wall, jump: None, unconfirmed: None };
     };
     let expected = |reported: &Timestamp, then: &MachineBoot| reported.after(here.since(then).unwrap_or_default());
-    if let Some(HeldJump { before, machine, .. }) = held
+    if let Some(UnconfirmedJump { before, machine, .. }) = unconfirmed
         && distance(wall, expected(before, machine)) <= limits.jump_max
     {
-        return Beginning { reported: wall, jump: Some(ClockJump::Undone), held: None };
+        return Beginning { reported: wall, jump: Some(ClockJump::Undone), unconfirmed: None };
     }
     let expected = expected(reported, machine);
     if wall < expected {
         let behind = expected.since(wall);
         let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
-        return Beginning { reported: expected, jump, held: held.clone() };
+        return Beginning { reported: expected, jump, unconfirmed: unconfirmed.clone() };
     }
     let ahead = wall.since(expected);
     if ahead <= limits.jump_max {
-        return Beginning { reported: wall, jump: None, held: held.clone() };
+        return Beginning { reported: wall, jump: None, unconfirmed: unconfirmed.clone() };
     }
-    // Of several jumps, returning from the first ends the suspension.
-    let (before, machine) = match held {
-        Some(HeldJump { before, machine, .. }) => (*before, machine.clone()),
+    // Of several jumps, returning from the first ends the pause.
+    let (before, machine) = match unconfirmed {
+        Some(UnconfirmedJump { before, machine, .. }) => (*before, machine.clone()),
         None => (expected, here.clone()),
     };
-    let held = Some(HeldJump { before, machine, rest: limits.hold_wait });
-    Beginning { reported: wall, jump: Some(ClockJump::Ahead(ahead)), held }
+    let unconfirmed = Some(UnconfirmedJump { before, machine, rest: limits.expiry_pause_max });
+    Beginning { reported: wall, jump: Some(ClockJump::Ahead(ahead)), unconfirmed }
 }
 
-/// The suspension of expiry in this process.
+/// The pause of expiry in this process.
 #[derive(Debug, Default)]
-struct Hold {
+struct ExpiryPause {
     /// For callers that check it with every event.
-    is_held: AtomicBool,
-    held: Mutex<Option<HeldJump>>,
+    is_paused: AtomicBool,
+    unconfirmed: Mutex<Option<UnconfirmedJump>>,
     confirmed: AtomicBool,
     limits: ClockLimits,
 }
 
-impl Hold {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<HeldJump>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+impl ExpiryPause {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<UnconfirmedJump>> {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end(&self) {
         *self.lock() = None;
-        self.is_held.store(false, Ordering::Relaxed);
+        self.is_paused.store(false, Ordering::Relaxed);
     }
 }
 
@@ -384,10 +394,10 @@ impl ManualClock {
         }
     }
 
-    /// Suspends or resumes expiry.
-    pub fn hold_expiry(&self, held: bool) {
+    /// Pauses or resumes expiry.
+    pub fn pause_expiry(&self, unconfirmed: bool) {
         match &*self.0.0 {
-            ClockSource::Manual { holds_expiry, .. } => holds_expiry.store(held, Ordering::Relaxed),
+            ClockSource::Manual { expiry_is_paused, .. } => expiry_is_paused.store(unconfirmed, Ordering::Relaxed),
             ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
         }
     }

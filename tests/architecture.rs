@@ -84,11 +84,11 @@ const TABLE: &[Rule] = &[
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "store", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "repair", ours: &["event", "policy::backup", "policy::record", "policy::outcome", "dead_letter::sink", "store", "clock"], crates: NO_ACTORS },
     // The way of an event.
-    Rule { module: "cluster", ours: &[], crates: Only(&["siphasher", "thiserror"]) },
+    Rule { module: "cluster", ours: &["journal::changelog::nats"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "control", "fanout::meter", "journal", "store::chunk", "telemetry", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "fanout", ours: &["event", "control::registry", "subscription", "supervision", "policy::filter", "journal", "store::chunk", "chaos", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "subscription", ours: &["event", "policy", "journal", "store", "fanout::recent_events", "insight::event_feed", "control::record", "control::validation", "deliver", "telemetry", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
+    Rule { module: "subscription", ours: &["event", "policy", "journal", "store", "fanout::recent_events", "insight::event_feed", "control::record", "control::validation", "deliver", "telemetry", "chaos", "clock", "cluster::Lease", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "deliver", ours: &["event", "cluster::Lease", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
     Rule { module: "dead_letter", ours: &["event", "policy", "journal", "store", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "pull", ours: &["event", "control::registry", "control::tokens", "journal", "store::keys", "publish", "subscription", "policy::record"], crates: NEITHER_STORE_NOR_CLIENT },
     // Beside the way.
@@ -97,7 +97,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "control", ours: &["event", "policy", "journal", "store", "subscription", "fanout", "supervision", "insight", "deliver", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "insight", ours: &["event", "policy", "journal", "store::chunk", "subscription::shared_state", "control::record"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "dashboard", ours: &["event", "cli::manual::chapter"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "admin", ours: &["api", "event", "control", "dashboard", "fanout::meter", "subscription", "supervision", "insight", "dead_letter", "deliver::resource", "declared", "policy::delivery_history", "policy::dead_letter_store", "policy::edition", "policy::explain", "policy::filter", "policy::order", "policy::outcome", "policy::property", "policy::record", "policy::retry", "policy::transform", "simulate", "journal", "store", "repair", "publish", "pull", "chaos", "clock", "escape", "metrics"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "admin", ours: &["api", "cluster", "event", "control", "dashboard", "fanout::meter", "subscription", "supervision", "insight", "dead_letter", "deliver::resource", "declared", "policy::delivery_history", "policy::dead_letter_store", "policy::edition", "policy::explain", "policy::filter", "policy::order", "policy::outcome", "policy::property", "policy::record", "policy::retry", "policy::transform", "simulate", "journal", "store", "repair", "publish", "pull", "chaos", "clock", "escape", "metrics"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "cli", ours: &["api", "config", "event", "clock", "policy::backup", "policy::dead_letter_store", "store", "repair", "dead_letter", "declared", "escape", "simulate", "control::registry::check_record"], crates: Not(&["actix", "rocksdb"]) },
     Rule { module: "server", ours: ALL, crates: Not(&[]) },
     Rule { module: "main", ours: ALL, crates: Not(&[]) },
@@ -315,10 +315,10 @@ fn nobody_imports_what_the_table_does_not_allow() {
 }
 
 /// The files that use the client of NATS: the others build without the feature `nats`.
-const NATS: [&str; 2] = ["deliver/resource/nats/client.rs", "journal/changelog/nats.rs"];
+const NATS: [&str; 3] = ["cluster/nats.rs", "deliver/resource/nats/client.rs", "journal/changelog/nats.rs"];
 
 #[test]
-fn only_two_files_use_the_client_of_nats() {
+fn only_three_files_use_the_client_of_nats() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root, &mut files);

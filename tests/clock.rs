@@ -4,7 +4,8 @@ use std::{sync::Mutex, thread, time::Duration};
 
 use gridhook::{
     clock::{
-        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, HeldJump, MachineBoot, Skew, begin,
+        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, MachineBoot, Skew, UnconfirmedJump,
+        begin,
     },
     event::Timestamp,
 };
@@ -120,20 +121,20 @@ fn a_manual_clock_moves_by_hand_only() {
 }
 
 const LIMITS: ClockLimits =
-    ClockLimits { jump_max: Duration::from_secs(3_600), hold_wait: Duration::from_secs(12 * 3_600) };
+    ClockLimits { jump_max: Duration::from_secs(3_600), expiry_pause_max: Duration::from_secs(12 * 3_600) };
 
 fn machine(boot: &str, up: u64) -> MachineBoot {
     MachineBoot { boot: Some(boot.to_owned()), up: seconds(up) }
 }
 
-fn past(boot: &str, up: u64, held: Option<HeldJump>) -> ClockRecord {
-    ClockRecord { reported: NOON, machine: machine(boot, up), held }
+fn past(boot: &str, up: u64, unconfirmed: Option<UnconfirmedJump>) -> ClockRecord {
+    ClockRecord { reported: NOON, machine: machine(boot, up), unconfirmed }
 }
 
 #[test]
 fn a_first_process_believes_the_wall_clock() {
     let beginning = begin(None, NOON, &machine("a", 5), LIMITS);
-    assert_eq!(beginning, Beginning { reported: NOON, jump: None, held: None });
+    assert_eq!(beginning, Beginning { reported: NOON, jump: None, unconfirmed: None });
 }
 
 #[test]
@@ -141,12 +142,12 @@ fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
     let (day, past) = (86_400, past("a", 100, None));
     // The server was off for a day, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 100 + day), LIMITS);
-    assert_eq!(beginning, Beginning { reported: NOON.after(seconds(day)), jump: None, held: None });
+    assert_eq!(beginning, Beginning { reported: NOON.after(seconds(day)), jump: None, unconfirmed: None });
     // The server was off for a second, and the wall clock advanced by a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 101), LIMITS);
     assert_eq!(beginning.reported, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Ahead(seconds(day - 1))));
-    assert_eq!(beginning.held.expect("held").rest, LIMITS.hold_wait);
+    assert_eq!(beginning.unconfirmed.expect("unconfirmed").rest, LIMITS.expiry_pause_max);
     // The server was off for a day, and the wall clock advanced by a second.
     let beginning = begin(Some(&past), NOON.after(seconds(1)), &machine("a", 100 + day), LIMITS);
     assert_eq!(beginning.reported, NOON.after(seconds(day)));
@@ -157,48 +158,54 @@ fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
 fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_pause_is_doubted() {
     let past = past("a", 100, None);
     let at = |wall| begin(Some(&past), wall, &machine("b", 3), LIMITS);
-    assert_eq!(at(NOON.before(seconds(60))), Beginning { reported: NOON, jump: None, held: None });
+    assert_eq!(at(NOON.before(seconds(60))), Beginning { reported: NOON, jump: None, unconfirmed: None });
     assert_eq!(at(NOON.before(seconds(7_200))).jump, Some(ClockJump::Behind(seconds(7_200))));
     assert_eq!(at(NOON.before(seconds(7_200))).reported, NOON);
     assert_eq!(
         at(NOON.after(seconds(3_600))),
-        Beginning { reported: NOON.after(seconds(3_600)), jump: None, held: None }
+        Beginning { reported: NOON.after(seconds(3_600)), jump: None, unconfirmed: None }
     );
     assert_eq!(at(NOON.after(seconds(3_601))).jump, Some(ClockJump::Ahead(seconds(3_601))));
 }
 
 #[test]
-fn a_hold_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
+fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     let days = seconds(3 * 86_400);
-    let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS).held.expect("held");
-    let mut past = ClockRecord { reported: NOON.after(days), machine: machine("a", 200), held: Some(first.clone()) };
+    let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS)
+        .unconfirmed
+        .expect("unconfirmed");
+    let mut past =
+        ClockRecord { reported: NOON.after(days), machine: machine("a", 200), unconfirmed: Some(first.clone()) };
     // A restart of the server alone changes nothing.
     let again = begin(Some(&past), NOON.after(days + seconds(5)), &machine("a", 205), LIMITS);
-    assert_eq!((again.jump, again.held.as_ref()), (None, Some(&first)));
-    // After a second jump the hold lasts for the full time again, and returning from the first jump ends it.
+    assert_eq!((again.jump, again.unconfirmed.as_ref()), (None, Some(&first)));
+    // After a second jump the pause lasts for the full time again, and returning from the first jump ends it.
     let further = begin(Some(&past), NOON.after(days + days), &machine("a", 205), LIMITS);
     assert!(matches!(further.jump, Some(ClockJump::Ahead(_))));
-    assert_eq!(further.held, Some(HeldJump { rest: LIMITS.hold_wait, ..first.clone() }));
-    past.held = further.held;
+    assert_eq!(further.unconfirmed, Some(UnconfirmedJump { rest: LIMITS.expiry_pause_max, ..first.clone() }));
+    past.unconfirmed = further.unconfirmed;
     let back = begin(Some(&past), NOON.after(seconds(110)), &machine("a", 210), LIMITS);
-    assert_eq!(back, Beginning { reported: NOON.after(seconds(110)), jump: Some(ClockJump::Undone), held: None });
+    assert_eq!(
+        back,
+        Beginning { reported: NOON.after(seconds(110)), jump: Some(ClockJump::Undone), unconfirmed: None }
+    );
 }
 
 #[test]
-fn a_clock_holds_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over() {
-    let past = ClockRecord { reported: Timestamp::default(), machine: machine("a", 0), held: None };
+fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over() {
+    let past = ClockRecord { reported: Timestamp::default(), machine: machine("a", 0), unconfirmed: None };
     let (clock, jump) = Clock::resumed(Skew::default(), Some(&past), Some("b"), LIMITS);
-    assert!(matches!(jump, Some(ClockJump::Ahead(_))) && clock.holds_expiry());
-    assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_some());
+    assert!(matches!(jump, Some(ClockJump::Ahead(_))) && clock.expiry_is_paused());
+    assert!(clock.past(Some("b")).expect("a clock of the machine").unconfirmed.is_some());
     clock.confirm();
-    assert!(!clock.holds_expiry());
-    assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_none());
+    assert!(!clock.expiry_is_paused());
+    assert!(clock.past(Some("b")).expect("a clock of the machine").unconfirmed.is_none());
 
-    let short = ClockLimits { hold_wait: Duration::ZERO, ..LIMITS };
+    let short = ClockLimits { expiry_pause_max: Duration::ZERO, ..LIMITS };
     let skew = Skew::default();
     let (clock, _) = Clock::resumed(skew.clone(), Some(&past), Some("b"), short);
     skew.ahead(seconds(7_200));
-    assert!(clock.holds_expiry(), "a clock that is known to be wrong confirms nothing");
+    assert!(clock.expiry_is_paused(), "a clock that is known to be wrong confirms nothing");
     skew.ahead(Duration::ZERO);
-    assert!(!clock.holds_expiry(), "the time is over");
+    assert!(!clock.expiry_is_paused(), "the time is over");
 }

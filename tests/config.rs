@@ -5,7 +5,7 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    config::{Config, DEFAULTS, KeySource, LogFormat, SettingFlag, SettingSources, TrustRoots},
+    config::{Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots},
     policy::{
         edition::{Edition, StepOrigin},
         outcome::Failure,
@@ -80,10 +80,12 @@ fn the_defaults_are_those_of_the_design() {
         metrics,
         clock,
         system_topic,
+        cluster,
     } = defaults();
+    assert!(cluster.is_none());
     assert!(backup.store.is_none() && backup.schedule.is_none() && backup.key_file.is_none());
     assert_eq!((backup.keep, backup.keep_for), (7, Duration::from_secs(30 * 24 * 3_600)));
-    assert_eq!((clock.jump_max, clock.hold_wait), (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600)));
+    assert_eq!((clock.jump_max, clock.expiry_pause_max), (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600)));
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
     assert_eq!((log.format, log.filter.as_str()), (LogFormat::Text, "info,actix_server=warn"));
@@ -141,6 +143,42 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
     assert!(config.chaos.enabled);
     let edition = config.policy.editions.get("current").expect("the edition");
     assert_eq!(edition.probation.after_failures, 4);
+}
+
+#[test]
+fn a_node_of_a_cluster_names_what_it_lacks() {
+    let base = "[server]\nadmin_token = \"0123456789abcdef\"\n[cluster]\nengine = \"nats\"\nnode = \"a\"\nurls = [\"nats://h:4222\"]\n\
+                durability = \"unchecked\"\nnode_listen = \"127.0.0.1:0\"\nsecret_file = \"s\"\n";
+    let cluster = load(base, &[], &[]).expect("good settings").cluster.expect("a node");
+    assert_eq!((cluster.node.as_str(), cluster.replicas, cluster.login), ("a", 3, NatsLogin::Anonymous));
+    let both = [("GRIDHOOK_CLUSTER__USERNAME", "u"), ("GRIDHOOK_CLUSTER__PASSWORD_FILE", "p")];
+    let login = load(base, &both, &[]).expect("good settings").cluster.expect("a node").login;
+    assert_eq!(login, NatsLogin::Password("u".to_owned(), PathBuf::from("p")));
+    for (variable, value, key, allowed) in [
+        ("ENGINE", "kafka", "cluster.engine", "\"none\" or \"nats\""),
+        ("NAME", "a.b", "cluster.name", "letters, digits"),
+        ("NODE", "", "cluster.node", "no other node has"),
+        ("URLS", "http://h", "cluster.urls", "nats://"),
+        ("USERNAME", "u", "cluster.credentials", "cluster.username with cluster.password_file"),
+        ("DURABILITY", "fsync", "cluster.system_credentials", "unchecked"),
+        ("DURABILITY", "lazy", "cluster.durability", "\"fsync\" or \"unchecked\""),
+        ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
+        ("STREAM_BYTES", "2047 MiB", "cluster.stream_bytes", "at least twice cluster.stream_keep_bytes"),
+        ("EXPIRY", "1s", "cluster.expiry", "three times cluster.renew"),
+        ("NODE_LISTEN", "", "cluster.node_listen", "other nodes reach"),
+        ("NODE_LISTEN", "0.0.0.0:1", "cluster.advertise", "host and port"),
+        ("SECRET_FILE", "", "cluster.secret_file", "share"),
+    ] {
+        let name = format!("GRIDHOOK_CLUSTER__{variable}");
+        let refused = load(base, &[(name.as_str(), value)], &[]).expect_err(variable).to_string();
+        assert!(refused.contains(key) && refused.contains(allowed), "{variable}={value}: {refused}");
+    }
+    for (most, keep) in [("2 GiB", "1 GiB"), ("0", "64 TiB"), ("1 MiB", "0")] {
+        let sizes = [("GRIDHOOK_CLUSTER__STREAM_BYTES", most), ("GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES", keep)];
+        assert!(load(base, &sizes, &[]).is_ok(), "{most} and {keep}");
+    }
+    let refused = load(base, &[("GRIDHOOK_SERVER__ADMIN_TOKEN", "")], &[]).expect_err("no token").to_string();
+    assert!(refused.contains("server.admin_token") && refused.contains("share"), "{refused}");
 }
 
 #[test]

@@ -1,48 +1,46 @@
 //! The clients that destinations other than webhooks are made of, alone: each sends to the same service what the server
-//! sends, in requests of the same size.
+//! sends, byte for byte or in the same form, in requests of the same size.
 
 use std::rc::Rc;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rskafka::{
-    client::{
-        ClientBuilder, Credentials, SaslConfig,
-        partition::{Compression, UnknownTopicHandling},
-    },
-    record::Record,
+use rskafka::client::{
+    ClientBuilder, Credentials, SaslConfig,
+    partition::{Compression, UnknownTopicHandling},
 };
 
 use super::{
     floor::{awc_client, serve},
     load::{Shape, body},
 };
-use crate::support::{azurite, kafka::PASSWORD};
+use crate::support::{azurite, kafka::PASSWORD, server::SCOPE};
 
 /// Records of a request, as many as the server sends.
 pub(crate) const KAFKA_BATCH: usize = 500;
 
-/// An event as it is delivered: a body of one, without the brackets of the array.
+/// An event in the form of its delivery: a body of one without the brackets of the array, and what the server adds.
 fn event() -> String {
-    body(Shape::ONE).trim_start_matches('[').trim_end_matches(']').to_owned()
+    let body = body(Shape::ONE);
+    let event = body.trim_start_matches('[').trim_end_matches(']');
+    let event = event.replace(r#""subject""#, &format!(r#""topic":"{SCOPE}/orders","subject""#));
+    event.replace(r#""dataVersion""#, r#""metadataVersion":"1","dataVersion""#)
 }
 
-/// rskafka alone.
+/// rskafka alone, with records that the server sent before.
 pub(super) async fn kafka(address: &str, topic: &str) {
     let login = SaslConfig::Plain(Credentials::new("gridhook".to_owned(), PASSWORD.to_owned()));
     let client = ClientBuilder::new(vec![address.to_owned()]).sasl_config(login).build().await.expect("a client");
     let partition = client.partition_client(topic, 0, UnknownTopicHandling::Retry).await.expect("a partition");
-    let event = event();
+    let mut sent = Vec::new();
     serve(async |events| {
+        if sent.is_empty() {
+            (sent, _) = partition.fetch_records(0, 1..1_000_000, 1_000).await.expect("what the server sent");
+            assert!(!sent.is_empty(), "the server sent nothing");
+        }
         let mut left = events as usize;
         while left > 0 {
             let count = left.min(KAFKA_BATCH);
-            let record = || Record {
-                key: None,
-                value: Some(event.clone().into_bytes()),
-                headers: [("content-type".to_owned(), b"application/json; charset=utf-8".to_vec())].into(),
-                timestamp: std::time::SystemTime::UNIX_EPOCH.into(),
-            };
-            let records = (0..count).map(|_| record()).collect();
+            let records = sent.iter().cycle().take(count).map(|sent| sent.record.clone()).collect();
             partition.produce(records, Compression::NoCompression).await.expect("a broker that answers");
             left -= count;
         }
@@ -52,9 +50,11 @@ pub(super) async fn kafka(address: &str, topic: &str) {
 
 /// awc and the signature of each request.
 pub(super) async fn queue(base: &str, name: &str, at_a_time: usize) {
-    let (client, event) = (awc_client(), event());
+    let event = event();
     let url = Rc::new(format!("{base}/{name}/messages"));
     serve(async |events| {
+        // The service has closed the connections of the run before.
+        let client = awc_client();
         let each = events.div_ceil(at_a_time as u64);
         let senders = (0..at_a_time as u64).map(|sender| {
             let (client, url, event) = (client.clone(), Rc::clone(&url), event.clone());

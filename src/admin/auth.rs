@@ -195,7 +195,7 @@ pub struct AdminToken {
 
 impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("text", &"[hidden]").field("origin", &self.origin).finish()
+        f.debug_struct("AdminToken").field("text", &"[hidden]").field("origin", &self.origin).finish()
     }
 }
 
@@ -258,7 +258,7 @@ pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Admi
     }
     let path = token_path(data_dir);
     match File::open(&path) {
-        Ok(file) => kept(file, &path),
+        Ok(file) => read_token_file(file, &path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir),
         Err(error) => Err(with_path(&path, &error)),
     }
@@ -270,7 +270,7 @@ pub fn share(token: &AdminToken, folder: &Path) -> io::Result<()> {
     write(token, folder, SHARED)
 }
 
-fn kept(file: File, path: &Path) -> io::Result<AdminToken> {
+fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
     let about = |error: io::Error| with_path(path, &error);
     let meta = file.metadata().map_err(about)?;
     let mode = meta.permissions().mode() & 0o777;
@@ -373,36 +373,33 @@ pub(super) async fn authorize(
     Ok(response)
 }
 
-/// The holder of a token, and what it permits. A session permits what the token permits that it stands for.
+/// What a token permits. A session permits what the token permits that it stands for.
 async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permissions, AdminError> {
     let given = bearer(request).ok_or(AdminError::NoToken)?;
     let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
-    let holder = |given: &str| {
+    let permissions_of = |given: &str| {
         let replaced = token.replaced.subscribe();
-        match token.is(given) {
-            true => {
-                let grants = vec![Grant::everywhere(TokenRole::Admin)];
-                Ok(Permissions { caller: AdminCaller::Admin(replaced), grants })
-            }
-            false => control.holder(given, now),
+        if !token.is(given) {
+            return control.permissions_of(given, now);
         }
+        Ok(Permissions { caller: AdminCaller::Admin(replaced), grants: vec![Grant::everywhere(TokenRole::Admin)] })
     };
     if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
         let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
         request.extensions_mut().insert(session);
-        return holder(&given);
+        return permissions_of(&given);
     }
-    let holder = holder(given);
-    if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &holder {
+    let permissions = permissions_of(given);
+    if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
         control.failed_auth.refuse(request, now).await;
     }
-    holder
+    permissions
 }
 
 impl Control {
-    /// The holder of a named token or of an access token of the issuer.
-    fn holder(&self, token: &str, now: Timestamp) -> Result<Permissions, AdminError> {
+    /// What a named token or an access token of the issuer permits.
+    fn permissions_of(&self, token: &str, now: Timestamp) -> Result<Permissions, AdminError> {
         if token.starts_with(tokens::PREFIX) {
             return match self.registry.tokens().find(token, self.clock.wall()) {
                 Ok(token) => Ok(Permissions { grants: token.grants().to_vec(), caller: AdminCaller::Named(token) }),

@@ -13,7 +13,7 @@ pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
         time: time.to_string(),
         wall_clock: wall.to_string(),
         wall_clock_ahead_seconds: ahead,
-        expiry_held: control.clock.holds_expiry(),
+        expiry_paused: control.clock.expiry_is_paused(),
     })
 }
 

@@ -31,6 +31,8 @@ pub struct ServerHealth {
     /// open.
     journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
+    /// Whether a standby knows an owner.
+    has_owner: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     step: Mutex<StartStep>,
 }
 
@@ -82,7 +84,8 @@ impl ServerHealth {
     /// The health of a server whose store is not open yet.
     pub fn starting() -> Self {
         let step = Mutex::new(StartStep::new("the start begins"));
-        Self { phase: AtomicU8::new(0), journal: OnceLock::new(), damage: OnceLock::new(), step }
+        let (journal, damage, has_owner) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { phase: AtomicU8::new(0), journal, damage, has_owner, step }
     }
 
     /// Attaches the journal when the store is open.
@@ -97,6 +100,13 @@ impl ServerHealth {
         self.damage.set(Box::new(damage)).ok();
     }
 
+    /// The server is a standby: it accepts events as long as there is an owner, which `has_owner` returns.
+    pub fn stand_by(&self, has_owner: impl Fn() -> bool + Send + Sync + 'static) {
+        // A second call would attach the same.
+        self.has_owner.set(Box::new(has_owner)).ok();
+        self.enter(StartPhase::Standby);
+    }
+
     /// Sets the current step of the start.
     pub fn at(&self, step: StartStep) {
         tracing::info!(step = step.what, "starting");
@@ -107,8 +117,9 @@ impl ServerHealth {
     pub fn enter(&self, phase: StartPhase) {
         let number = match phase {
             StartPhase::Recovering => 0,
-            StartPhase::Serving => 1,
-            StartPhase::Stopping => 2,
+            StartPhase::Standby => 1,
+            StartPhase::Serving => 2,
+            StartPhase::Stopping => 3,
         };
         self.phase.fetch_max(number, Ordering::Relaxed);
     }
@@ -124,6 +135,13 @@ impl ServerHealth {
                 ..Readiness::of(phase, &journal::JournalState::Writable, &damage)
             },
         };
+        if phase == StartPhase::Standby {
+            "following".clone_into(&mut readiness.journal);
+            if !self.has_owner.get().is_some_and(|has_owner| has_owner()) {
+                readiness.ready = false;
+                readiness.problems.push("no node of the cluster owns the store: requests wait for one".to_owned());
+            }
+        }
         if phase == StartPhase::Recovering
             && let Some(first) = readiness.problems.first_mut()
         {
@@ -151,7 +169,8 @@ impl ServerHealth {
     pub fn phase(&self) -> StartPhase {
         match self.phase.load(Ordering::Relaxed) {
             0 => StartPhase::Recovering,
-            1 => StartPhase::Serving,
+            1 => StartPhase::Standby,
+            2 => StartPhase::Serving,
             _ => StartPhase::Stopping,
         }
     }
@@ -169,7 +188,7 @@ impl Readiness {
         };
         let of_phase = match phase {
             StartPhase::Recovering => Some("the store is being read after the start"),
-            StartPhase::Serving => None,
+            StartPhase::Standby | StartPhase::Serving => None,
             StartPhase::Stopping => Some("the server is shutting down"),
         };
         let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();

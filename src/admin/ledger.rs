@@ -8,7 +8,7 @@ use data_encoding::{DecodeError, HEXLOWER, HEXLOWER_PERMISSIVE};
 use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    ledger_line::{LineContext, STEPS, matches_outcome},
+    ledger_line::{LineContext, OutcomeFilter},
     model::{InvalidRequest, instant},
     trace::Paging,
 };
@@ -16,7 +16,7 @@ use crate::{
     api::ledger::{LedgerPageView, LineView},
     control::registry::{self, LedgerPeriod},
     event::Timestamp,
-    policy::{outcome::Outcome, record::LedgerEntry},
+    policy::record::LedgerEntry,
 };
 
 /// Default number of lines in a response.
@@ -47,8 +47,7 @@ pub(super) async fn ledger(
     let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, control.clock.now())?;
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let wanted =
-        move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| matches_outcome(&entry.what, outcome));
+    let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| outcome.matches(&entry.what));
     let start = start.map(|LedgerToken(key)| key);
     let found = topic.ledger(subscription.number, (from, to), start, top, wanted).await;
     let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
@@ -67,7 +66,7 @@ pub(super) async fn ledger(
 struct LedgerRequest {
     from: Timestamp,
     to: Timestamp,
-    outcome: Option<String>,
+    outcome: Option<OutcomeFilter>,
 }
 
 impl LedgerRequest {
@@ -77,7 +76,7 @@ impl LedgerRequest {
             match key.as_ref() {
                 "from" => from = Some(instant("from", &value)?),
                 "to" => to = Some(instant("to", &value)?),
-                "outcome" => outcome = Some(check_outcome(&value)?),
+                "outcome" => outcome = Some(OutcomeFilter::read(&value)?),
                 // Azure's clients send it with every request.
                 "api-version" => {}
                 other => {
@@ -89,15 +88,4 @@ impl LedgerRequest {
         let to = to.unwrap_or_else(|| now.after(Duration::from_micros(1)));
         Ok(Self { from: from.unwrap_or_else(|| to.before(DEFAULT_RANGE)), to, outcome })
     }
-}
-
-fn check_outcome(text: &str) -> Result<String, AdminError> {
-    let is_step = STEPS.iter().any(|step| step.eq_ignore_ascii_case(text));
-    let is_outcome = Outcome::all().any(|outcome| outcome.to_string().eq_ignore_ascii_case(text));
-    if is_step || is_outcome {
-        return Ok(text.to_owned());
-    }
-    let outcomes: Vec<String> = Outcome::all().map(|outcome| outcome.to_string()).collect();
-    let allowed = format!("{}, or the outcome of an attempt: {}", STEPS.join(", "), outcomes.join(", "));
-    Err(InvalidRequest::new("outcome", format!("is '{text}'; allowed are {allowed}")).into())
 }

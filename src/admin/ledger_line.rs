@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::model::InvalidRequest;
 use crate::{
     api::ledger::{FilterView, LineView, ResponseView},
     event::{Lane, Seq},
@@ -160,7 +161,7 @@ fn lane_name(lane: Lane) -> String {
 }
 
 /// The steps, as lines have them and requests name them.
-pub(super) const STEPS: [&str; 17] = [
+const STEPS: [&str; 17] = [
     "filtered",
     "delivered",
     "deferred",
@@ -199,12 +200,31 @@ pub(super) fn step_name(event: &LedgerEvent) -> &'static str {
     }
 }
 
-/// Whether a line matches `outcome` of a request: the name of its step, outcome or reason.
-pub(super) fn matches_outcome(event: &LedgerEvent, wanted: &str) -> bool {
-    let name = match event {
-        LedgerEvent::Attempted { outcome, .. } => outcome.to_string(),
-        LedgerEvent::GivenUp { reason, .. } => reason.to_string(),
-        _ => String::new(),
-    };
-    step_name(event).eq_ignore_ascii_case(wanted) || name.eq_ignore_ascii_case(wanted)
+/// `outcome` of a request: the name of a step, an outcome or a reason.
+#[derive(Clone, Debug)]
+pub(super) struct OutcomeFilter(String);
+
+impl OutcomeFilter {
+    pub(super) fn read(given: &str) -> Result<Self, InvalidRequest> {
+        let mut names: Vec<String> = STEPS.map(str::to_owned).into();
+        let outcomes = Outcome::all().map(|outcome| outcome.to_string());
+        for name in outcomes.chain(Reason::all().map(|reason| reason.to_string())) {
+            // A failed transformation is an outcome and a reason.
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        InvalidRequest::find_known("outcome", given, names).map(Self)
+    }
+
+    /// Whether a line has the step, the outcome or the reason.
+    pub(super) fn matches(&self, event: &LedgerEvent) -> bool {
+        let Self(wanted) = self;
+        step_name(event) == wanted
+            || match event {
+                LedgerEvent::Attempted { outcome, .. } => outcome.to_string() == *wanted,
+                LedgerEvent::GivenUp { reason, .. } => reason.to_string() == *wanted,
+                _ => false,
+            }
+    }
 }

@@ -9,6 +9,7 @@
 //! - `store`: check and backup of the running store;
 //! - `top`: the figures of all event subscriptions; `tail`: a stream of events and outcomes;
 //! - `clock`: the clock of the server, and its confirmation;
+//! - `cluster`: the nodes of a cluster, and what each owns;
 //! - `history`: the course of these figures in memory;
 //! - `events`: the stored events of a topic;
 //! - `jobs`: the replays and redrives of all event subscriptions;
@@ -32,6 +33,7 @@ mod audit;
 pub mod auth;
 pub mod chaos;
 mod clock;
+mod cluster;
 mod dead_letters;
 mod declare;
 mod editions;
@@ -90,6 +92,7 @@ use self::{
 };
 pub use self::{
     chaos::injector::{ChaosTargets, DeadLetterHandle},
+    cluster::{ClusterPlane, ForwardCounters, StandbyAccess, StandbyContext, configure_standby},
     declare::{ApplyError, declare},
     editions::EditionTables,
     error::AdminError,
@@ -124,7 +127,7 @@ pub struct Control {
     pub operators: Option<TokenIssuer>,
     /// The metrics of the server.
     pub(crate) exposition: Exposition,
-    queue: FaultInjector,
+    fault_injector: FaultInjector,
     samples: top::RateSamples,
     topic_rates: top::TopicRates,
     sessions: Option<Sessions>,
@@ -140,7 +143,8 @@ pub struct Control {
 impl Control {
     /// A control plane of `registry`, with these editions, whose clients use `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        let (queue, turns) = (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Arc::default()));
+        let (fault_injector, turns) =
+            (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Arc::default()));
         let (redrives, backups, failed_auth) = (None, None, Arc::default());
         let bounds = SeriesLimits { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
         let exposition = Exposition::new(MetricSources::default(), bounds, MetricsAccess::Token(None), clock.now());
@@ -154,7 +158,7 @@ impl Control {
             failed_auth,
             operators: None,
             exposition,
-            queue,
+            fault_injector,
             samples: top::RateSamples::default(),
             topic_rates: top::TopicRates::default(),
             sessions: Some(Sessions::default()),
@@ -175,7 +179,7 @@ impl Control {
     /// Adds the targets of fault injection and supervision other than topics.
     #[must_use]
     pub fn with_tools(self, tools: ChaosTargets) -> Self {
-        Self { queue: FaultInjector::new(tools), ..self }
+        Self { fault_injector: FaultInjector::new(tools), ..self }
     }
 
     /// Sets whether operators can sign in to the dashboard.
@@ -196,7 +200,7 @@ impl Control {
 
     /// Ends all faults, when the server stops.
     pub fn end_chaos(&self) {
-        self.queue.end_all(&self.registry);
+        self.fault_injector.end_all(&self.registry);
     }
 
     /// The URL by which operators reach this server, without a slash at the end. A listener of their own is reached by the

@@ -18,7 +18,7 @@ use super::simulate;
 use super::{
     AdminError, ChaosMode, ListenerRole, audit,
     auth::{Access, authorize},
-    chaos, clock, dead_letters, editions, health, history, jobs, metadata, metrics,
+    chaos, clock, cluster, dead_letters, editions, health, history, jobs, metadata, metrics,
     openapi::{self, OperationBuilder, SchemaRegistry, own},
     permissions::Target,
     server, session, store, supervision, tail, tokens, top, validate,
@@ -87,6 +87,10 @@ static ROUTES: &[GridhookRoute] = &[
         operation(GET, Access::READ, |route| route.to(clock::report), own::clock),
         operation(POST, Access::OPERATE, |route| route.to(clock::confirm), own::confirm_clock),
     ]),
+    route("/cluster/status", &[operation(GET, Access::READ, |route| route.to(cluster::status), own::cluster_status)]),
+    route("/cluster/ownership", &[operation(GET, Access::READ, |route| route.to(cluster::ownership), own::ownership)]),
+    route("/cluster/move", &[operation(POST, Access::ADMIN, |route| route.to(cluster::move_shard), own::move_shard)]),
+    route("/cluster/drain", &[operation(POST, Access::ADMIN, |route| route.to(cluster::drain), own::drain_node)]),
     // A session has the role of its token, so everyone with a token may start one.
     personal("/ui/session", &[
         operation(GET, Access::READ.or_portal(), |route| route.to(session::report), own::session),

@@ -101,7 +101,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
             all.add(owner, &supervision, Some(&quarantined));
         }
     }
-    for dead_letters in control.queue.targets.dead_letters.iter().filter(|_| query.topic.is_none()) {
+    for dead_letters in control.fault_injector.targets.dead_letters.iter().filter(|_| query.topic.is_none()) {
         let owner = ActorOwner::Store(dead_letters.store.clone());
         all.add(owner, &dead_letters.history.supervision(), None);
     }

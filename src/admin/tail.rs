@@ -17,7 +17,7 @@ use super::{
     AdminError, Control,
     arm::{self, path},
     auth::AdminCaller,
-    ledger_line::{self, LineContext},
+    ledger_line::{LineContext, OutcomeFilter},
     model::InvalidRequest,
     permissions::Permissions,
 };
@@ -47,7 +47,7 @@ struct TailQuery {
     topic: Option<(PartitionId, Option<String>)>,
     subscription: Option<String>,
     event_type: Option<String>,
-    outcome: Option<String>,
+    outcome: Option<OutcomeFilter>,
     status: Option<u16>,
 }
 
@@ -207,7 +207,7 @@ impl TailQuery {
                 "topic" => query.topic = Some(topic_of(control, permissions, &value)?),
                 "subscription" => query.subscription = Some(value.to_lowercase()),
                 "type" => query.event_type = Some(value.into_owned()),
-                "outcome" => query.outcome = Some(value.into_owned()),
+                "outcome" => query.outcome = Some(OutcomeFilter::read(&value)?),
                 "status" => {
                     let problem =
                         || InvalidRequest::new("status", format!("is \"{value}\"; allowed is a status such as 503"));
@@ -237,7 +237,7 @@ impl TailQuery {
     }
 
     fn is_outcome(&self, LedgerLine { entry, .. }: &LedgerLine) -> bool {
-        let is_named = self.outcome.as_ref().is_none_or(|wanted| ledger_line::matches_outcome(&entry.what, wanted));
+        let is_named = self.outcome.as_ref().is_none_or(|wanted| wanted.matches(&entry.what));
         let status = match entry.what {
             LedgerEvent::Attempted { status, .. } => status,
             _ => None,

@@ -4,8 +4,8 @@
 //! state: no actor receives a message. The store is read only for the age of the oldest unread events of listed ones.
 
 use std::{
-    cmp::{Ordering, Reverse},
-    collections::{BinaryHeap, HashMap},
+    cmp::Ordering,
+    collections::{BTreeSet, HashMap},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -222,51 +222,71 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();
-    for place in places(&all, query.by, skip + top).into_iter().skip(skip) {
+    for place in page(&all, query.by, skip, top) {
         report.top.push(all[place].to_line(now).await?);
     }
     Ok(HttpResponse::Ok().json(report))
 }
 
-/// The places of the first ones in an order, at most `max`. Ranks are computed once for each: there are thousands.
-fn places(all: &[SubscriptionSample<'_>], by: SortOrder, max: usize) -> Vec<usize> {
+/// The places of a page in an order: `top` after the first `skip`. Ranks are computed once for each, and only the page is
+/// sorted: there are thousands.
+fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) -> Vec<usize> {
+    if skip >= all.len() {
+        return Vec::new();
+    }
     if by == SortOrder::Name {
-        return places_by_name(all, max);
+        return page_by_name(all, skip, top);
     }
     let mut ranks: Vec<([f64; 3], usize)> = all.iter().map(|one| one.rank(by)).zip(0..).collect();
     let order = |(a, at): &([f64; 3], usize), (b, other): &([f64; 3], usize)| {
         let ranks = b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then);
         ranks.then(at.cmp(other))
     };
-    if ranks.len() > max {
-        ranks.select_nth_unstable_by(max - 1, order);
-        ranks.truncate(max);
+    if skip > 0 {
+        ranks.select_nth_unstable_by(skip - 1, order);
+        ranks.drain(..skip);
+    }
+    if ranks.len() > top {
+        ranks.select_nth_unstable_by(top - 1, order);
+        ranks.truncate(top);
     }
     ranks.sort_unstable_by(order);
     ranks.into_iter().map(|(_, place)| place).collect()
 }
 
-/// The places of the first ones by name. Those of a topic are in this order already, except for a domain, whose keys begin with
-/// a topic; so few of the names are read.
-fn places_by_name(all: &[SubscriptionSample<'_>], max: usize) -> Vec<usize> {
-    let name = |place: usize| all[place].figures.record().name.key();
-    let (mut runs, mut heads, mut end) = (Vec::new(), BinaryHeap::new(), 0);
+/// The places of a page by name. Those of a topic are in this order already, except for a domain, whose keys begin with a topic.
+/// They are merged from the nearer end.
+fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<usize> {
+    let name = |place: usize| all[place].figures.name();
+    let (mut runs, mut end) = (Vec::new(), 0);
     for run in all.chunk_by(|a, b| std::ptr::eq(a.topic, b.topic)) {
         let mut places: Vec<usize> = (end..end + run.len()).collect();
         end += run.len();
         if run[0].topic.record().kind() == TopicKind::Domain {
-            places.sort_by_cached_key(|place| name(*place));
+            places.sort_by(|a, b| name(*a).cmp(name(*b)));
         }
-        let mut places = places.into_iter();
-        heads.extend(places.next().map(|first| Reverse((name(first), first, runs.len()))));
-        runs.push(places);
+        runs.push(places.into_iter());
     }
-    let mut found = Vec::new();
-    while let Some(Reverse((_, place, run))) = heads.pop().filter(|_| found.len() < max) {
+    let is_from_end = skip > end / 2;
+    let count = if is_from_end { end - skip } else { (skip + top).min(end) };
+    let (all_runs, mut found) = (0..runs.len(), Vec::with_capacity(count));
+    let mut next = |run: usize| {
+        let place = if is_from_end { runs[run].next_back() } else { runs[run].next() }?;
+        Some((name(place), place, run))
+    };
+    let mut heads: BTreeSet<(&str, usize, usize)> = all_runs.filter_map(&mut next).collect();
+    while found.len() < count {
+        let head = if is_from_end { heads.pop_last() } else { heads.pop_first() };
+        let Some((_, place, run)) = head else { break };
         found.push(place);
-        heads.extend(runs[run].next().map(|next| Reverse((name(next), next, run))));
+        heads.extend(next(run));
     }
-    found
+    if is_from_end {
+        found.reverse();
+        found.truncate(top);
+        return found;
+    }
+    found.split_off(skip)
 }
 
 impl TopQuery {

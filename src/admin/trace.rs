@@ -23,7 +23,7 @@ use crate::{
     event::Transformed,
     insight::trace::SubscriptionTrace,
     policy::{
-        delivery_history::{DeadLetterFate, HistoryEnd},
+        delivery_history::{DeadLetterState, HistoryEnd},
         explain::{EventState, Explanation},
         filter::FilterResult,
         record::{LedgerEvent, LedgerLine},
@@ -125,10 +125,10 @@ fn history_end_name(end: &HistoryEnd) -> &'static str {
     match end {
         HistoryEnd::Delivered { .. } => "delivered",
         HistoryEnd::Filtered { .. } => "filtered",
-        HistoryEnd::GivenUp { then: DeadLetterFate::Dropped, .. } => "dropped",
-        HistoryEnd::GivenUp { then: DeadLetterFate::Waits, .. } => "deadLetterWaiting",
-        HistoryEnd::GivenUp { then: DeadLetterFate::Filed(_), .. } => "deadLettered",
-        HistoryEnd::GivenUp { then: DeadLetterFate::Lost(_), .. } => "deadLetterLost",
+        HistoryEnd::GivenUp { then: DeadLetterState::Dropped, .. } => "dropped",
+        HistoryEnd::GivenUp { then: DeadLetterState::Waits, .. } => "deadLetterWaiting",
+        HistoryEnd::GivenUp { then: DeadLetterState::Filed(_), .. } => "deadLettered",
+        HistoryEnd::GivenUp { then: DeadLetterState::Lost(_), .. } => "deadLetterLost",
         HistoryEnd::Canceled => "canceled",
         HistoryEnd::Pending => "pending",
         HistoryEnd::Unread => "unread",
@@ -149,10 +149,10 @@ fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
             Some(FilterResult::Match) | None => format!("filtered by version {version}"),
         },
         HistoryEnd::GivenUp { reason, then } => match then {
-            DeadLetterFate::Dropped => format!("dropped: {reason}; there is no dead-letter destination"),
-            DeadLetterFate::Waits => format!("given up: {reason}; waits to be written as a dead letter"),
-            DeadLetterFate::Filed(file) => format!("given up: {reason}; dead letter in {file}"),
-            DeadLetterFate::Lost(why) => format!("given up: {reason}; dead letter lost: {why}"),
+            DeadLetterState::Dropped => format!("dropped: {reason}; there is no dead-letter destination"),
+            DeadLetterState::Waits => format!("given up: {reason}; waits to be written as a dead letter"),
+            DeadLetterState::Filed(file) => format!("given up: {reason}; dead letter in {file}"),
+            DeadLetterState::Lost(why) => format!("given up: {reason}; dead letter lost: {why}"),
         },
         HistoryEnd::Canceled => "canceled: the event subscription was deleted".to_owned(),
         HistoryEnd::Pending => {

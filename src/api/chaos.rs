@@ -38,7 +38,7 @@ pub enum KillMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = ChaosResponseFault)]
-pub enum VictimKind {
+pub enum ResponseFaultKind {
     Drop,
     Delay,
     Corrupt,
@@ -83,7 +83,7 @@ pub struct WritesBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosResponses)]
 pub struct ResponsesBody {
-    pub fault: VictimKind,
+    pub fault: ResponseFaultKind,
     /// Share of the responses, above 0 and up to 1.
     pub rate: f64,
     /// Delay of a response, for the fault `delay`.

@@ -14,6 +14,6 @@ pub struct ClockView {
     pub wall_clock: String,
     /// Seconds by which the machine's clock is ahead of the server's; negative if it is behind.
     pub wall_clock_ahead_seconds: f64,
-    /// Whether expiry is held, because the machine's clock jumped or the server was off for long.
-    pub expiry_held: bool,
+    /// Whether expiry is paused, because the machine's clock jumped or the server was off for long.
+    pub expiry_paused: bool,
 }

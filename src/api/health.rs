@@ -11,6 +11,8 @@ use utoipa::ToSchema;
 pub enum StartPhase {
     /// The store is being opened and read.
     Recovering,
+    /// A node of a cluster forwards requests to the owner of the store.
+    Standby,
     /// The server accepts and delivers events.
     Serving,
     /// Requests in flight are completed.
@@ -24,7 +26,7 @@ pub struct Readiness {
     pub ready: bool,
     /// Phase of the server.
     pub phase: StartPhase,
-    /// State of the journal: `opening`, `writable`, `full` or `closed`.
+    /// State of the journal: `opening`, `following`, `writable`, `full` or `closed`.
     pub journal: String,
     /// Events that cannot be read because a table of the store is damaged. New events are accepted all the same.
     #[serde(rename = "lostEvents")]

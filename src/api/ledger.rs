@@ -28,7 +28,7 @@ pub struct LineView {
     pub at: String,
     pub lane: String,
     /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
-    /// `written`, `lost` or `redriven`.
+    /// `written`, `lost`, `redriven`, `received`, `renewed`, `acknowledged`, `released` or `lockExpired`.
     pub step: String,
     /// The whole line as a sentence.
     pub text: String,

@@ -11,6 +11,7 @@
 pub mod audit;
 pub mod chaos;
 pub mod clock;
+pub mod cluster;
 pub mod dead_letters;
 pub mod editions;
 pub mod events;

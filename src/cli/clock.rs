@@ -10,7 +10,7 @@ use crate::api::clock::ClockView;
 #[command(
     after_help = "If the machine's clock jumped between two runs, the server delivers events but pauses all expiry by age: events,
 event subscriptions, log retention (journal.retention), and dead letters whose destination is unreachable. Expiry resumes
-after gridhook clock confirm, or after clock.hold_wait.
+after gridhook clock confirm, or after clock.expiry_pause_max.
 
 Examples:
   gridhook clock show
@@ -53,7 +53,8 @@ impl Clock {
 }
 
 fn table(view: &ClockView) -> String {
-    let ClockView { time, wall_clock, wall_clock_ahead_seconds: ahead, expiry_held } = view;
-    let expiry = if *expiry_held { "paused until gridhook clock confirm, or for clock.hold_wait" } else { "on" };
+    let ClockView { time, wall_clock, wall_clock_ahead_seconds: ahead, expiry_paused } = view;
+    let expiry =
+        if *expiry_paused { "paused until gridhook clock confirm, or for clock.expiry_pause_max" } else { "on" };
     format!("time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         {expiry}")
 }

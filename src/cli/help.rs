@@ -10,8 +10,8 @@ use super::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Chapters of the manual:
   dashboard, publishing, subscriptions, delivery, dead-letters, replay, pull-delivery,
-  destinations, security, metrics, backup, chaos, install, kubernetes, upgrade,
-  settings, tuning, azure-clients, environment, exit-status, files, names, times
+  destinations, security, metrics, backup, cluster, chaos, install, kubernetes,
+  upgrade, settings, tuning, azure-clients, environment, exit-status, files, names, times
 
 A chapter and a command may have the same name: gridhook help replay prints the
 chapter, gridhook replay --help the flags.

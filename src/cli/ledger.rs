@@ -25,8 +25,8 @@ pub struct Ledger {
     /// Only lines before this time [default: now]
     #[arg(long, value_name = "TIME", value_parser = past)]
     to: Option<String>,
-    /// Only lines with this outcome: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, filed,
-    /// lost, redriven, or the outcome of an attempt such as Busy
+    /// Only lines with this outcome: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, written,
+    /// lost, redriven, received, renewed, acknowledged, released, lockExpired, the outcome of an attempt such as Busy, or a reason such as TimeToLiveExceeded
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Maximum number of lines

@@ -10,6 +10,7 @@ pub mod batches;
 pub mod chaos;
 pub mod client;
 pub mod clock;
+pub mod cluster;
 pub mod completions;
 pub mod config;
 pub mod context;
@@ -98,6 +99,8 @@ commands! {
     Serve(Serve) => |command, program| (program.serve)(command.sources()).map(Into::into),
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
+    /// Show the nodes of a cluster, move shards and drain nodes
+    Cluster(cluster::Cluster) => |command, _| block_on(command.run()),
     /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock) => |command, _| block_on(command.run()),
     /// Check the settings without starting the server
@@ -166,7 +169,7 @@ commands! {
 
 /// The groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 9] = [
-    ("Run a server", &["serve", "health", "server", "clock", "config"]),
+    ("Run a server", &["serve", "health", "server", "cluster", "clock", "config"]),
     ("Set up topics", &["topics", "event-types", "subscriptions", "apply"]),
     ("Publish and observe", &["publish", "listen", "tail", "top"]),
     ("Trace an event", &["explain", "trace", "ledger"]),

@@ -282,9 +282,10 @@ impl Destination {
 
     /// Sends one batch, and retries while the server is busy.
     async fn send(&self, batch: &Batch) -> Result<(), PublishSource> {
-        let content_type = match self.is_cloud_events {
-            true => "application/cloudevents-batch+json; charset=utf-8",
-            false => "application/json; charset=utf-8",
+        let content_type = if self.is_cloud_events {
+            "application/cloudevents-batch+json; charset=utf-8"
+        } else {
+            "application/json; charset=utf-8"
         };
         let mut attempts = 0;
         loop {

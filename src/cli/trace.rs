@@ -74,9 +74,10 @@ impl Trace {
             for page in self.pages(&session, topic).await? {
                 let answer: TraceView = read(&page)?;
                 let TraceView { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
-                searched.push(match from < before {
-                    true => format!("{topic} stores the events {from} to {}", before - 1),
-                    false => format!("{topic} stores no events"),
+                searched.push(if from < before {
+                    format!("{topic} stores the events {from} to {}", before - 1)
+                } else {
+                    format!("{topic} stores no events")
                 });
                 if !answer.events.is_empty() {
                     found.push((answer, page));

@@ -19,10 +19,11 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 /// The name of a node, unique to one start of its process.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub String);
 
 /// How fast a node takes what it is entitled to.

@@ -1,11 +1,181 @@
 //! Sharing shards among the nodes of a cluster: who is alive (`lease`), and which shard a node takes or gives up
 //! (`balance`).
 //!
-//! Both are pure: what a node has read and the time are arguments. Nothing here reads a store or a clock, and no server
-//! uses it yet.
+//! Both are pure: what a node has read and the time are arguments. [`ShardClaim`] and [`ClaimDriver`] are the two ends of a
+//! channel: the driver reads and writes the records of the cluster and says which [`Role`] this node has for a shard; the
+//! server holds the claim and serves.
 //!
 //! These rules decide who *should* own a shard. That no two nodes ever write to one is the fence of its changelog
 //! (`journal::changelog`), whatever is decided here.
 
 pub mod balance;
+pub mod claim;
 pub mod lease;
+pub mod member;
+#[cfg(feature = "nats")]
+pub mod nats;
+pub mod records;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+
+use self::balance::NodeId;
+
+/// The number of shards of a cluster: the store of a node is one shard.
+pub const SHARDS: usize = 1;
+
+/// The interval between two looks at a lease that does not allow to act.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A node, and how other nodes reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// Its name, unique to one start of its process.
+    pub node: NodeId,
+    /// Host and port of its listener for other nodes.
+    pub address: String,
+}
+
+/// What this node is for a shard.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// It follows the changelog, and forwards requests to the owner, if there is one.
+    Standby {
+        /// The owner.
+        owner: Option<NodeAddress>,
+    },
+    /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new lease.
+    Owner(Lease),
+    /// It has the claim and is asked to give it up: it finishes what is in flight, and then calls [`ShardClaim::give_up`].
+    Draining(Lease),
+}
+
+/// Until when the owner of a shard may act on a claim. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Lease(Arc<LeaseTerm>);
+
+#[derive(Debug)]
+struct LeaseTerm {
+    began: Instant,
+    /// The end, in nanoseconds from `began`; [`Lease::OVER`] once it has been ended.
+    until: AtomicU64,
+}
+
+impl Lease {
+    /// No end is as early, because a term begins with 1.
+    const OVER: u64 = 0;
+
+    /// A lease that allows nothing before its first renewal.
+    pub fn begin() -> Self {
+        Self(Arc::new(LeaseTerm { began: Instant::now(), until: 1.into() }))
+    }
+
+    /// Moves the end to `until`, which the rules of [`lease`] give. A lease that was ended stays so.
+    pub fn renew(&self, until: Instant) {
+        let until = nanos(until.saturating_duration_since(self.0.began)).max(1);
+        let renewed = |old| (old != Self::OVER).then_some(until);
+        self.0.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, renewed).ok();
+    }
+
+    /// Ends it for good: the claim is lost or given up.
+    pub fn end(&self) {
+        self.0.until.store(Self::OVER, Ordering::Release);
+    }
+
+    /// Whether it was ended. One that may only not act now, because no renewal was confirmed, can be renewed.
+    pub fn is_over(&self) -> bool {
+        self.0.until.load(Ordering::Acquire) == Self::OVER
+    }
+
+    /// Whether the owner may act now. Checked before each delivery attempt.
+    pub fn may_act(&self) -> bool {
+        nanos(self.0.began.elapsed()) < self.0.until.load(Ordering::Acquire)
+    }
+
+    /// Returns once the owner may act: never, if the lease is over.
+    pub async fn allowed(&self) {
+        while !self.may_act() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn nanos(of: Duration) -> u64 {
+    u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Positions in the changelog of a shard.
+#[derive(Debug, Default)]
+pub struct ShardProgress {
+    /// The last sequence of the changelog that the local store has applied. Written by the server.
+    pub applied: AtomicU64,
+    /// The last sequence that the local store has synced. Written by the server.
+    pub flushed: AtomicU64,
+    /// Whether the local store has once applied all that the changelog had. Before, the node claims nothing. Written by the
+    /// server.
+    pub has_caught_up: AtomicBool,
+    /// The lowest synced sequence of all nodes that have a record, also of those that are down: the changelog may be
+    /// trimmed up to it. Written by the driver; 0 while it is not known.
+    pub flushed_by_all: AtomicU64,
+}
+
+/// Why an owner gave a shard up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    /// It has finished what was in flight and has released the changelog, on request or because it stops.
+    Released,
+    /// Another node has fenced it.
+    Fenced,
+    /// It cannot serve: another node should try first.
+    Failed,
+}
+
+/// The server's end of the claim of a shard.
+pub struct ShardClaim {
+    /// The number of the shard.
+    pub shard: usize,
+    /// What this node is for it now. The sender is gone when the driver has ended.
+    pub role: watch::Receiver<Role>,
+    /// What the server reports, and the driver answers.
+    pub progress: Arc<ShardProgress>,
+    given_up: mpsc::UnboundedSender<GivenUp>,
+}
+
+impl ShardClaim {
+    /// Gives the shard up. The lease of the role must have been ended. The role changes to [`Role::Standby`] afterwards.
+    pub fn give_up(&self, why: GivenUp) {
+        // A driver that has ended writes no record any more, so the claim expires.
+        self.given_up.send(why).ok();
+    }
+}
+
+/// The driver's end of the claim of a shard.
+pub struct ClaimDriver {
+    /// The number of the shard.
+    pub shard: usize,
+    /// What this node is for it.
+    pub role: watch::Sender<Role>,
+    /// What the server reports, and the driver answers.
+    pub progress: Arc<ShardProgress>,
+    /// That the server has given the shard up.
+    pub given_up: mpsc::UnboundedReceiver<GivenUp>,
+}
+
+/// Both ends of the claim of a shard, as a standby of an unknown owner.
+pub fn claim(shard: usize) -> (ShardClaim, ClaimDriver) {
+    let (role_of, role) = watch::channel(Role::Standby { owner: None });
+    let (given_up, given) = mpsc::unbounded_channel();
+    let progress = Arc::new(ShardProgress::default());
+    let claim = ShardClaim { shard, role, progress: Arc::clone(&progress), given_up };
+    (claim, ClaimDriver { shard, role: role_of, progress, given_up: given })
+}

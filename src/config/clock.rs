@@ -15,5 +15,5 @@ pub struct Clock {
     pub jump_max: Duration,
     /// The longest time that expiry is suspended without a confirmation.
     #[serde(deserialize_with = "read::wait::<_, 0, { 30 * DAY }>")]
-    pub hold_wait: Duration,
+    pub expiry_pause_max: Duration,
 }

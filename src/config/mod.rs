@@ -11,6 +11,7 @@
 mod auth;
 mod backup;
 mod clock;
+mod cluster;
 mod dead_letter;
 mod delivery;
 mod editions;
@@ -31,11 +32,15 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
 use serde::Deserialize;
 
-use self::{auth::RawAuth, backup::RawBackup, dead_letter::RawDeadLetter, delivery::RawDelivery, layers::Layers};
+use self::{
+    auth::RawAuth, backup::RawBackup, cluster::RawCluster, dead_letter::RawDeadLetter, delivery::RawDelivery,
+    layers::Layers,
+};
 pub use self::{
     auth::{AuthConfig, IssuerConfig, KeySource},
     backup::Backup,
     clock::Clock,
+    cluster::{Cluster, NatsLogin},
     dead_letter::DeadLetter,
     delivery::{Delivery, IdentityConfig, IdentityProofConfig},
     editions::Editions,
@@ -88,6 +93,8 @@ pub struct Config {
     pub clock: Clock,
     /// Events about the server.
     pub system_topic: SystemTopic,
+    /// The cluster that the server is a node of; [`None`] for a server of its own.
+    pub cluster: Option<Cluster>,
 }
 
 /// The values as written, not yet checked against each other.
@@ -110,6 +117,7 @@ struct RawConfig {
     metrics: Metrics,
     clock: Clock,
     system_topic: SystemTopic,
+    cluster: RawCluster,
 }
 
 /// `[server]`
@@ -356,6 +364,7 @@ impl Config {
             metrics,
             clock,
             system_topic,
+            cluster,
         } = layers.read()?;
 
         // Every check runs, so that one start reports all errors.
@@ -398,6 +407,7 @@ impl Config {
         let dead_letter = dead_letter.resolve(&server.data_dir, &mut layers);
         let backup = backup.resolve(&mut layers);
         let delivery = delivery.resolve(&server, &mut layers);
+        let cluster = cluster.resolve(&server, &mut layers);
         let policy = Policy { edition: policy.edition, editions };
         layers.finish(Self {
             server,
@@ -416,6 +426,7 @@ impl Config {
             metrics,
             clock,
             system_topic,
+            cluster,
         })
     }
 }

@@ -173,6 +173,18 @@ pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
     if list.iter().any(String::is_empty) { Err(D::Error::custom(allowed)) } else { Ok(list) }
 }
 
+/// Parses a possibly empty list of strings; from the environment, one string with commas.
+pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let allowed = "a list of strings";
+    match raw(from, allowed)? {
+        RawValue::Text(text) => {
+            Ok(text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
+        }
+        RawValue::List(list) => Ok(list),
+        RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(allowed)),
+    }
+}
+
 /// Parses a boolean or `auto`.
 pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bool>, D::Error> {
     let allowed = "true, false or \"auto\"";

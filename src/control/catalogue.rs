@@ -71,7 +71,7 @@ impl Catalogue {
             SchemaValidation::Warn => false,
             SchemaValidation::Refuse => true,
         };
-        let declared = topic.kept.event_type_info.as_ref()?.inline_event_types.as_ref()?;
+        let declared = topic.azure_properties.event_type_info.as_ref()?.inline_event_types.as_ref()?;
         let mut types = HashMap::new();
         for (name, declared) in declared {
             // Each was checked when it was put.

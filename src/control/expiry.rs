@@ -2,7 +2,7 @@
 //!
 //! An expired subscription is deleted as if an operator had deleted it: its pending deliveries are canceled. The time
 //! is in its record, so nothing else is stored, and after a restart expired subscriptions are deleted before anything
-//! is sent. A proposal has an expiration time of its own. While the clock holds expiry, no subscription expires.
+//! is sent. A proposal has an expiration time of its own. While the clock pauses expiry, no subscription expires.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
 /// Deletes subscriptions as they expire, until the server stops.
 pub async fn run(registry: Arc<Registry>, clock: Clock) {
     loop {
-        let next = if clock.holds_expiry() { None } else { sweep(&registry, clock.now()).await };
+        let next = if clock.expiry_is_paused() { None } else { sweep(&registry, clock.now()).await };
         let wait = next.map_or(CHECK_INTERVAL_MAX, |next| next.since(clock.now()).min(CHECK_INTERVAL_MAX));
         // Ends early if a new expiration time was set.
         tokio::time::timeout(wait, registry.expiry_set()).await.ok();

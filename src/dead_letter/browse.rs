@@ -96,7 +96,7 @@ impl DeadLetterQuery {
             && self.to.is_none_or(|to| at.is_some_and(|at| at < to))
             && self.id.as_ref().is_none_or(|id| dead_letter.id.as_ref() == Some(id))
             && self.reason.as_ref().is_none_or(|wanted| {
-                dead_letter.fate.reason.as_ref().is_some_and(|reason| reason.eq_ignore_ascii_case(wanted))
+                dead_letter.result.reason.as_ref().is_some_and(|reason| reason.eq_ignore_ascii_case(wanted))
             })
     }
 

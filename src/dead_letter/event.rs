@@ -47,12 +47,12 @@ pub struct DeadLetterEvent {
     /// The resource id of its topic, if Event Grid added it. A CloudEvent's `source` comes from its publisher.
     pub topic: Option<String>,
     /// The result of its delivery.
-    pub fate: DeadLetterFate,
+    pub result: DeadLetterResult,
 }
 
 /// The result of an event's delivery. What a file does not contain is [`None`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadLetterFate {
+pub struct DeadLetterResult {
     /// Why it was dead-lettered.
     pub reason: Option<String>,
     /// The number of attempts.
@@ -79,7 +79,7 @@ impl DeadLetterEvent {
             event_type: non_empty(event.event_type()),
             subject: non_empty(event.subject()),
             topic: None,
-            fate: DeadLetterFate {
+            result: DeadLetterResult {
                 reason: Some(dead.reason.to_string()),
                 attempts: Some(dead.attempts),
                 outcome: Some(dead.outcome.to_string()),
@@ -92,7 +92,7 @@ impl DeadLetterEvent {
 
     /// When it was last attempted, or else published. Time ranges select by it.
     pub fn at(&self) -> Option<Timestamp> {
-        self.fate.tried.or(self.fate.published)
+        self.result.tried.or(self.result.published)
     }
 
     /// The event as its publisher wrote it, without what a topic adds.
@@ -111,22 +111,22 @@ impl DeadLetterEvent {
     pub fn read(dead_letter: &str, custom: bool) -> Result<Self, String> {
         let all = members(dead_letter.as_bytes()).map_err(|error| error.to_string())?;
         let properties = PROPERTIES.iter().find_map(|name| value(&all, name));
-        let (event, fate) = match (value(&all, "event").filter(|event| is_object(event)), properties) {
-            (Some(event), Some(properties)) => (event.get().to_owned(), namespace_fate(properties)?),
+        let (event, result) = match (value(&all, "event").filter(|event| is_object(event)), properties) {
+            (Some(event), Some(properties)) => (event.get().to_owned(), namespace_result(properties)?),
             (None, Some(properties)) => {
-                (without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)), namespace_fate(properties)?)
+                (without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)), namespace_result(properties)?)
             }
             (_, None) => {
                 let is_cloud_event = value(&all, "specversion").is_some();
-                let fate = if is_cloud_event { cloud_event_fate(&all) } else { event_grid_fate(&all) };
-                if fate.reason.is_none() {
+                let result = if is_cloud_event { cloud_event_result(&all) } else { event_grid_result(&all) };
+                if result.reason.is_none() {
                     return Err("it is not a dead letter: it has none of deadLetterReason, deadletterreason and \
                                 deadletterProperties"
                         .to_owned());
                 }
                 let custom = custom && !is_cloud_event;
                 let event = file::event_of(dead_letter, custom).map_err(|error| error.to_string())?;
-                let described = Self::of(event, &all, fate)?;
+                let described = Self::of(event, &all, result)?;
                 let schema = if custom { Schema::Custom } else { described.schema };
                 return Ok(Self { schema, ..described });
             }
@@ -135,24 +135,22 @@ impl DeadLetterEvent {
         if value(&inner, "specversion").is_none() {
             return Err("event is not a CloudEvent: it has no specversion".to_owned());
         }
-        let described = Self::of(String::new(), &inner, fate)?;
+        let described = Self::of(String::new(), &inner, result)?;
         Ok(Self { event, ..described })
     }
 
     /// Builds a dead letter from `event` and the members of its envelope.
-    fn of(event: String, envelope: &Members<'_>, fate: DeadLetterFate) -> Result<Self, String> {
+    fn of(event: String, envelope: &Members<'_>, result: DeadLetterResult) -> Result<Self, String> {
         let is_cloud_event = value(envelope, "specversion").is_some();
-        let (schema, kind) = match is_cloud_event {
-            true => (Schema::CloudEvents, "type"),
-            false => (Schema::EventGrid, "eventType"),
-        };
+        let (schema, kind) =
+            if is_cloud_event { (Schema::CloudEvents, "type") } else { (Schema::EventGrid, "eventType") };
         let id = text(envelope, "id");
         if id.is_none() {
             return Err("its event has no id".to_owned());
         }
         let (event_type, subject) = (text(envelope, kind), text(envelope, "subject"));
         let topic = text(envelope, "topic").filter(|_| !is_cloud_event);
-        Ok(Self { event, schema, id, event_type, subject, topic, fate })
+        Ok(Self { event, schema, id, event_type, subject, topic, result })
     }
 }
 
@@ -173,8 +171,8 @@ pub fn read(file: &[u8], custom: bool) -> Result<Vec<Result<DeadLetterEvent, Str
     Ok(dead_letters.into_iter().map(|dead_letter| DeadLetterEvent::read(dead_letter.get(), custom)).collect())
 }
 
-fn event_grid_fate(all: &Members<'_>) -> DeadLetterFate {
-    DeadLetterFate {
+fn event_grid_result(all: &Members<'_>) -> DeadLetterResult {
+    DeadLetterResult {
         reason: text(all, "deadLetterReason"),
         attempts: number(all, "deliveryAttempts"),
         outcome: text(all, "lastDeliveryOutcome"),
@@ -184,8 +182,8 @@ fn event_grid_fate(all: &Members<'_>) -> DeadLetterFate {
     }
 }
 
-fn cloud_event_fate(all: &Members<'_>) -> DeadLetterFate {
-    DeadLetterFate {
+fn cloud_event_result(all: &Members<'_>) -> DeadLetterResult {
+    DeadLetterResult {
         reason: text(all, "deadletterreason"),
         attempts: number(all, "deliveryattempts"),
         outcome: text(all, "lastdeliveryoutcome"),
@@ -195,9 +193,9 @@ fn cloud_event_fate(all: &Members<'_>) -> DeadLetterFate {
     }
 }
 
-fn namespace_fate(properties: &RawValue) -> Result<DeadLetterFate, String> {
+fn namespace_result(properties: &RawValue) -> Result<DeadLetterResult, String> {
     let all = members(properties.get().as_bytes()).map_err(|error| format!("deadletterProperties: {error}"))?;
-    Ok(DeadLetterFate {
+    Ok(DeadLetterResult {
         reason: text(&all, "deadletterreason"),
         attempts: number(&all, "deliveryattempts"),
         outcome: text(&all, "deliveryresult"),

@@ -1,7 +1,7 @@
 //! A dead-letter file: a JSON array with one event per line, each with the reason and the time of its dead-lettering.
 //!
-//! There are two forms. The form of namespaces keeps an event and its result apart ([`namespace`](self)). In the basic
-//! tier, an event has its delivery schema, in the order of the samples in the Event Grid documentation (seed 000):
+//! There are two layouts. That of namespaces keeps an event and its result apart ([`namespace`](self)). In the basic
+//! tier, an event has its delivery schema, in the order of the samples in the Event Grid documentation:
 //! first the members of the event, then the result. An event of the custom schema gets an Event Grid envelope, with its
 //! own object as `data` in the last place. Every value, `data` above all, is copied byte for byte.
 //!
@@ -19,7 +19,7 @@ pub(super) use self::object::{Members, members};
 use crate::{
     dead_letter::DeadLetterTarget,
     event::{self, Event, Lane, Schema, Seq, Timestamp},
-    policy::{edition::FileForm, property::DeliveryProperty, record::DeadLetterRecord},
+    policy::{edition::FileLayout, property::DeliveryProperty, record::DeadLetterRecord},
 };
 
 /// The order of members in the samples.
@@ -53,9 +53,9 @@ pub struct UnreadableEvent {
 
 /// What all events of a file have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct FileFormat<'a> {
-    /// The form of the file.
-    pub file: FileForm,
+pub struct FileContext<'a> {
+    /// The layout of the file.
+    pub layout: FileLayout,
     /// The delivery schema.
     pub delivery: Schema,
     /// The resource id of the topic or the domain.
@@ -84,20 +84,20 @@ impl FileBuilder {
     /// If the event is not an object with the members of its schema. The file is unchanged.
     pub fn add(
         &mut self,
-        form: FileFormat<'_>,
+        context: FileContext<'_>,
         event: &Event,
         lane: Lane,
         dead: &DeadLetterRecord,
     ) -> Result<bool, UnreadableEvent> {
-        let fate = DeliveryFate { lane, dead };
+        let result = DeliveryResult { lane, dead };
         let before = self.text.len();
         if self.count > 0 {
             self.text.push_str(",\n");
         }
         let wire = event.wire();
-        let written = match form.file {
-            FileForm::Namespace => namespace::dead_letter(&mut self.text, &wire, form, event, fate),
-            FileForm::Basic => basic(&mut self.text, &wire, form, event, fate),
+        let written = match context.layout {
+            FileLayout::Namespace => namespace::dead_letter(&mut self.text, &wire, context, event, result),
+            FileLayout::Basic => basic(&mut self.text, &wire, context, event, result),
         };
         if let Err(source) = written {
             self.text.truncate(before);
@@ -126,7 +126,7 @@ impl FileBuilder {
 
 /// The result of an event's delivery.
 #[derive(Clone, Copy)]
-struct DeliveryFate<'a> {
+struct DeliveryResult<'a> {
     lane: Lane,
     dead: &'a DeadLetterRecord,
 }
@@ -134,24 +134,26 @@ struct DeliveryFate<'a> {
 fn basic(
     out: &mut String,
     wire: &Bytes,
-    form: FileFormat<'_>,
+    context: FileContext<'_>,
     event: &Event,
-    fate: DeliveryFate<'_>,
+    result: DeliveryResult<'_>,
 ) -> Result<(), serde_json::Error> {
-    match (event.schema, form.delivery) {
-        (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(out, wire, fate),
+    match (event.schema, context.delivery) {
+        (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(out, wire, result),
         (Schema::EventGrid, Schema::CloudEvents) => {
-            event::cloud_event(wire).and_then(|wire| cloud_event(out, &wire, fate))
+            event::cloud_event(wire).and_then(|wire| cloud_event(out, &wire, result))
         }
-        (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => cloud_event(out, wire, fate),
+        (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
+            cloud_event(out, wire, result)
+        }
         (Schema::Custom, Schema::CloudEvents) => {
-            event.delivered(Schema::CloudEvents).and_then(|wire| cloud_event(out, &wire, fate))
+            event.delivered(Schema::CloudEvents).and_then(|wire| cloud_event(out, &wire, result))
         }
-        (Schema::Custom, Schema::EventGrid | Schema::Custom) => custom(out, wire, form, event, fate),
+        (Schema::Custom, Schema::EventGrid | Schema::Custom) => custom(out, wire, context, event, result),
     }
 }
 
-fn event_grid(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<(), serde_json::Error> {
+fn event_grid(out: &mut String, wire: &[u8], result: DeliveryResult<'_>) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
     let mut object = JsonObjectBuilder::begin(out);
     for name in EVENT_GRID {
@@ -159,12 +161,12 @@ fn event_grid(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<(
             object.put(name, value.get());
         }
     }
-    fate.put(&mut object);
+    result.put(&mut object);
     object.end();
     Ok(())
 }
 
-fn cloud_event(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<(), serde_json::Error> {
+fn cloud_event(out: &mut String, wire: &[u8], result: DeliveryResult<'_>) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
     let mut object = JsonObjectBuilder::begin(out);
     for (name, value) in members {
@@ -172,7 +174,7 @@ fn cloud_event(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<
             object.put(&name, value.get());
         }
     }
-    fate.put_into_cloud_event(&mut object);
+    result.put_into_cloud_event(&mut object);
     object.end();
     Ok(())
 }
@@ -180,9 +182,9 @@ fn cloud_event(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<
 fn custom(
     out: &mut String,
     wire: &[u8],
-    form: FileFormat<'_>,
+    context: FileContext<'_>,
     event: &Event,
-    fate: DeliveryFate<'_>,
+    result: DeliveryResult<'_>,
 ) -> Result<(), serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut object = JsonObjectBuilder::begin(out);
@@ -196,17 +198,17 @@ fn custom(
     object.text("dataVersion", if version.is_empty() { "1.0" } else { &version });
     object.text("metadataVersion", "1");
     match event.domain_topic() {
-        topic if topic.is_empty() => object.text("topic", form.topic),
-        topic => object.text("topic", &format!("{}/topics/{topic}", form.topic)),
+        topic if topic.is_empty() => object.text("topic", context.topic),
+        topic => object.text("topic", &format!("{}/topics/{topic}", context.topic)),
     }
     object.text("subject", &event.subject());
-    fate.put(&mut object);
+    result.put(&mut object);
     object.put("data", own.get());
     object.end();
     Ok(())
 }
 
-impl DeliveryFate<'_> {
+impl DeliveryResult<'_> {
     fn put(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         object.text("deadLetterReason", &dead.reason.to_string());
@@ -264,9 +266,9 @@ pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::E
 /// The folder of all files for `target`, below the store's address. In the basic tier, its last part is the name of the
 /// subscription in upper case.
 pub fn folder(target: &DeadLetterTarget) -> String {
-    let own = match target.form {
-        FileForm::Basic => target.subscription_name.to_uppercase(),
-        FileForm::Namespace => namespace::folder(&target.topic, &target.subscription_name),
+    let own = match target.layout {
+        FileLayout::Basic => target.subscription_name.to_uppercase(),
+        FileLayout::Namespace => namespace::folder(&target.topic, &target.subscription_name),
     };
     if target.folder.is_empty() { own } else { format!("{}/{own}", target.folder) }
 }

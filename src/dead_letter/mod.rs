@@ -72,11 +72,11 @@ use crate::{
     },
     event::{Schema, SubscriptionKey, Timestamp},
     journal::{self, Journal},
-    policy::{edition::FileForm, property::DeliveryProperty},
+    policy::{edition::FileLayout, property::DeliveryProperty},
     store::keys::MetaKind,
 };
 
-/// Where a subscription's dead letters go, and in which form.
+/// Where a subscription's dead letters go, and in which layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterTarget {
     /// The store's name.
@@ -91,8 +91,8 @@ pub struct DeadLetterTarget {
     pub topic: String,
     /// The resource id of the topic or the domain topic that the subscription belongs to.
     pub source: String,
-    /// The form of the files.
-    pub form: FileForm,
+    /// The layout of the files.
+    pub layout: FileLayout,
     /// Delivery properties that are not secret.
     pub properties: Vec<DeliveryProperty>,
     /// The delays after the first, second, third failed put. The last one repeats; there is at least one.

@@ -81,7 +81,7 @@ pub trait SubscriptionDirectory: Send + Sync {
     fn convert(&self, subscription_key: SubscriptionKey, dead_letter: &DeadLetterEvent) -> Result<SealedChunk, String>;
 
     /// Passes a page to the core, and completes once it is durable. False if it was rejected, or the result is unknown.
-    fn take_back(
+    fn redrive_page(
         &self,
         subscription_key: SubscriptionKey,
         page: RedrivePage,
@@ -235,7 +235,7 @@ impl Redrives {
         }
         // Without a record, the process ended between starting the job and writing the record.
         let page = self.page(&location, &job, progress.unwrap_or_default()).await?;
-        let taken = self.directory.take_back(subscription_key, page).await;
+        let taken = self.directory.redrive_page(subscription_key, page).await;
         drop(queue);
         Ok(if taken { RedriveStep::Done } else { RedriveStep::Wait })
     }
@@ -344,7 +344,7 @@ impl Redrives {
         for found in found {
             match self.directory.convert(location.subscription_key, &found.dead_letter) {
                 Ok(sealed) => {
-                    let event = sealed.stamp(found.dead_letter.fate.published.unwrap_or(now), LogTail::default());
+                    let event = sealed.stamp(found.dead_letter.result.published.unwrap_or(now), LogTail::default());
                     page.dead_letters.push(RedrivenEvent { seq: next, waited: None, event: Some(event) });
                     next = next.plus(1);
                     taken.push(found.clone());

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::{
     dead_letter::{
         DeadLetterTarget, DeadLetters, DeadLettersShared, WriterOptions,
-        file::{self, FileBuilder, FileFormat, folder},
+        file::{self, FileBuilder, FileContext, folder},
         notifier::FileWritten,
         sink,
         staging::{TurnReport, WriteTurn},
@@ -83,8 +83,8 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
         }
         return done(&dead_letters.0, *subscription_key).await;
     }
-    let (form, options) = (target.clone(), dead_letters.0.options);
-    let page = tokio::task::spawn_blocking(move || WrittenPage::of(slice, &form, options)).await?;
+    let (shared, options) = (target.clone(), dead_letters.0.options);
+    let page = tokio::task::spawn_blocking(move || WrittenPage::of(slice, &shared, options)).await?;
     if page.count > 0
         && let Err(error) = put(&dead_letters.0, job, &mut totals, &page).await?
     {
@@ -96,7 +96,7 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
         }
         let gone = error.is_not_found() && target.drop_where_not_found;
         // While the clock may be wrong about ages, the outage window does not end.
-        let outage = totals.outage.as_ref().filter(|_| !dead_letters.0.clock.holds_expiry());
+        let outage = totals.outage.as_ref().filter(|_| !dead_letters.0.clock.expiry_is_paused());
         let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
         let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
         return lose(&dead_letters.0, job.subscription_key, lost_by, totals, &page.keys, &error).await;
@@ -277,12 +277,12 @@ struct WrittenPage {
 impl WrittenPage {
     /// Blocks: it parses and writes megabytes of JSON.
     fn of(slice: Vec<WaitingDeadLetter>, target: &DeadLetterTarget, options: WriterOptions) -> Self {
-        let DeadLetterTarget { form, delivery_schema, topic, properties, .. } = target;
-        let form = FileFormat { file: *form, delivery: *delivery_schema, topic, properties };
+        let DeadLetterTarget { layout, delivery_schema, topic, properties, .. } = target;
+        let context = FileContext { layout: *layout, delivery: *delivery_schema, topic, properties };
         let mut file = FileBuilder::new(options.bytes_max);
         let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
         for WaitingDeadLetter { key, dead, event } in slice {
-            match event.map(|event| file.add(form, &event, key.lane, &dead)) {
+            match event.map(|event| file.add(context, &event, key.lane, &dead)) {
                 Some(Ok(true)) => {}
                 // The rest goes into the next file.
                 Some(Ok(false)) => break,

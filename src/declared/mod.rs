@@ -186,15 +186,18 @@ pub fn read(
     place: &ResourceGroup,
     parameters: &BTreeMap<String, String>,
 ) -> Result<Declared, String> {
-    let value = match is_json {
-        true => exact_json(text).map_err(|why| format!("it is not JSON: {why}"))??,
-        false => own::read_toml(text)?,
+    let value = if is_json {
+        exact_json(text).map_err(|why| format!("it is not JSON: {why}"))??
+    } else {
+        own::read_toml(text)?
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
-    let (mut resources, place) = match is_template {
-        true => (template::read(value, place, parameters)?, place.clone()),
-        false if !parameters.is_empty() => return Err("only an ARM template has parameters".to_owned()),
-        false => own::read(value, place)?,
+    let (mut resources, place) = if is_template {
+        (template::read(value, place, parameters)?, place.clone())
+    } else if parameters.is_empty() {
+        own::read(value, place)?
+    } else {
+        return Err("only an ARM template has parameters".to_owned());
     };
     resources.sort_by_key(|resource| resource.kind);
     let mut seen = BTreeSet::new();

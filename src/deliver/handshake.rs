@@ -168,7 +168,8 @@ impl WebhookClient {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
                 let request = head(&awc, method, destination, outgoing);
-                let mut response = request.send_body(body(outgoing.body.clone(), request_attempt.clone())).await?;
+                let mut response =
+                    request.send_body(body(outgoing.body.clone(), request_attempt.clone(), None)).await?;
                 request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
                 let reply = read_response(handshake, &mut response).await;
                 // The next handshake must use a new connection.

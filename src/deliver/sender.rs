@@ -138,9 +138,10 @@ impl Sender for HttpSender {
     fn reach(&self, _: Timestamp) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let destination = &self.target.destination;
-            match self.client.reach(destination).await {
-                true => Ok(()),
-                false => Err(format!("no connection to {}", destination.authority())),
+            if self.client.reach(destination).await {
+                Ok(())
+            } else {
+                Err(format!("no connection to {}", destination.authority()))
             }
         })
     }

@@ -34,7 +34,6 @@
 use std::{
     borrow::Cow,
     cell::{Cell, RefCell},
-    convert::Infallible,
     rc::{Rc, Weak},
     sync::{Arc, OnceLock},
     time::{Duration, UNIX_EPOCH},
@@ -70,6 +69,7 @@ use super::{
     trust::{ClientCertificates, TlsTrust},
 };
 use crate::{
+    cluster::Lease,
     event::Timestamp,
     policy::outcome::{Outcome, RequestResult},
 };
@@ -135,6 +135,8 @@ pub struct ClientOptions {
     pub connections: Connections,
     /// The topics of namespaces, once the server has started.
     pub topics: Arc<OnceLock<Arc<dyn LocalTopics>>>,
+    /// The lease without which events are not sent; [`None`] outside of a cluster.
+    pub lease: Option<Lease>,
 }
 
 impl ClientOptions {
@@ -153,6 +155,7 @@ impl ClientOptions {
             sockets: Sockets::default(),
             connections: Connections::default(),
             topics: Arc::default(),
+            lease: None,
         }
     }
 }
@@ -315,6 +318,9 @@ impl WebhookClient {
             Ok(answer) => return answer,
             Err(error) => error,
         };
+        if self.0.options.lease.as_ref().is_some_and(|lease| !lease.may_act()) {
+            return RequestResult::bare(Outcome::Aborted);
+        }
         let stale = first.reused.get() && unanswered(&error, &first);
         let Some(outgoing) = again.take().filter(|_| stale) else {
             return failed(&error, first.phase(), destination);
@@ -337,7 +343,7 @@ impl WebhookClient {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
                 let request = head(&awc, Method::POST, destination, &outgoing);
-                let body = body(outgoing.body.clone(), request_attempt.clone());
+                let body = body(outgoing.body.clone(), request_attempt.clone(), self.0.options.lease.clone());
                 // The body is dropped with its last byte. From here on only `again` may have a copy.
                 drop(outgoing);
                 let response = request.send_body(body).await?;
@@ -361,7 +367,7 @@ impl WebhookClient {
         let (awc, attempt) = (self.awc(destination), RequestAttempt::new(true));
         let exchange = async {
             let request = head(&awc, Method::POST, destination, outgoing);
-            let mut response = request.send_body(body(outgoing.body.clone(), attempt.clone())).await?;
+            let mut response = request.send_body(body(outgoing.body.clone(), attempt.clone(), None)).await?;
             let status = response.status().as_u16();
             attempt.enter(RequestPhase::Reading(status));
             let body = response.body().limit(DRAINED_BYTES_MAX).await;
@@ -441,14 +447,27 @@ pub(super) fn head(
     request
 }
 
-/// The body in slices, reporting its progress.
-pub(super) fn body(body: Bytes, request_attempt: Rc<RequestAttempt>) -> impl awc::body::MessageBody + 'static {
+/// The lease does not allow to send any more.
+#[derive(Debug, thiserror::Error)]
+#[error("another node of the cluster may send now")]
+struct LeaseOver;
+
+/// The body in slices, reporting its progress. A lease is checked at the last moment before its bytes are sent: the process
+/// may have been paused since the request began.
+pub(super) fn body(
+    body: Bytes,
+    request_attempt: Rc<RequestAttempt>,
+    lease: Option<Lease>,
+) -> impl awc::body::MessageBody + 'static {
     let len = body.len();
     let starts = (0..len).step_by(CHUNK_BYTES);
     let slices = starts.map(move |start| {
+        if lease.as_ref().is_some_and(|lease| !lease.may_act()) {
+            return Err(LeaseOver);
+        }
         let end = (start + CHUNK_BYTES).min(len);
         request_attempt.enter(if end == len { RequestPhase::Waiting } else { RequestPhase::Sending });
-        Ok::<_, Infallible>(body.slice(start..end))
+        Ok(body.slice(start..end))
     });
     SizedStream::new(len as u64, stream::iter(slices))
 }

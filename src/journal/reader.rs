@@ -1,6 +1,7 @@
 //! Reads of the store, on two threads of their own and in bounded slices, because reading a disk must not block an
 //! actor's thread.
 
+mod dead_letters;
 mod event_records;
 mod trace;
 
@@ -16,16 +17,16 @@ use std::{
 
 use bytes::Bytes;
 
-pub use self::event_records::EventRecords;
+pub use self::{dead_letters::WaitingDeadLetter, event_records::EventRecords};
 use crate::{
     event::{Event, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        DeadKey, Error, PendingResult,
+        Error, PendingResult,
         position::{self, LogPosition},
     },
     policy::{
         outcome::Failure,
-        record::{Cursor, DeadLetterRecord, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
+        record::{Cursor, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
     },
     store::{
         Family, Store, StoreError,
@@ -42,17 +43,6 @@ use crate::{
 const THREADS: usize = 2;
 
 type ReadTask = Box<dyn FnOnce(&dyn Store) + Send>;
-
-/// A dead letter that waits to be written to its destination.
-#[derive(Clone, Debug)]
-pub struct WaitingDeadLetter {
-    /// Its key.
-    pub key: DeadKey,
-    /// Its record.
-    pub dead: DeadLetterRecord,
-    /// The event; [`None`] if the store does not have it.
-    pub event: Option<Event>,
-}
 
 /// A handle to the reading threads.
 #[derive(Clone)]
@@ -185,29 +175,6 @@ impl ReaderPool {
         })
     }
 
-    /// Reads a subscription's dead letters whose file is due by `by`, in order, or the first of them.
-    pub fn dead(
-        &self,
-        subscription_key: SubscriptionKey,
-        by: Timestamp,
-        max: usize,
-        bytes_max: usize,
-    ) -> PendingResult<Vec<WaitingDeadLetter>> {
-        self.run(move |store| read_dead(store, subscription_key, None, by, max, bytes_max))
-    }
-
-    /// Reads a subscription's dead letters after `after`, in order, or the first of them. The result is empty only if
-    /// there are no more.
-    pub fn dead_after(
-        &self,
-        subscription_key: SubscriptionKey,
-        after: Option<DeadKey>,
-        max: usize,
-        bytes_max: usize,
-    ) -> PendingResult<Vec<WaitingDeadLetter>> {
-        self.run(move |store| read_dead(store, subscription_key, after, Timestamp::NEVER, max, bytes_max))
-    }
-
     /// Reads the sequence of the last carried event of a partition, if there is any.
     pub fn last_carried(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
         self.run(move |store| {
@@ -215,12 +182,6 @@ impl ReaderPool {
             let last = store.last(Family::Carried, &range.start, &range.end)?;
             Ok(last.and_then(|(key, _)| keys::parse_carried(&key)).map(|(_, seq)| seq))
         })
-    }
-
-    /// Reads which subscriptions have dead letters waiting, and when the first of each is due. Blocks: only for the
-    /// start.
-    pub fn all_dead(&self) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
-        scan_dead(&*self.store)
     }
 
     /// Reads one record of the control plane.
@@ -260,18 +221,13 @@ impl ReaderPool {
         scan_cursors(&*self.store)
     }
 
-    /// The largest numbers of partitions and subscriptions in the store, including deleted ones: the floor of a deleted
-    /// partition, and the job that removes the records of a deleted subscription, would remove a successor's records.
+    /// The largest number of a partition that has a floor, and of a deleted subscription whose records remain. The floor
+    /// stays when its partition is deleted; either would remove the records of a successor with the same number.
     pub fn largest_numbers(&self) -> Result<(PartitionId, SubscriptionId), Error> {
         let (mut partition, mut subscription) = (PartitionId(0), SubscriptionId(0));
-        for (family, range) in [
-            (Family::Meta, keys::meta_of(MetaKind::Floor)),
-            (Family::Meta, keys::reaps()),
-            (Family::Cursor, keys::cursors()),
-        ] {
-            self.store.scan(family, &range.start, &range.end, &mut |key, _| {
-                let of = keys::parse_reap(key).or_else(|| keys::parse_cursor(key));
-                subscription = of.map_or(subscription, |of| subscription.max(of.subscription));
+        for range in [keys::meta_of(MetaKind::Floor), keys::reaps()] {
+            self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+                subscription = keys::parse_reap(key).map_or(subscription, |of| subscription.max(of.subscription));
                 partition = keys::parse_floor(key).map_or(partition, |of| partition.max(of));
                 ControlFlow::Continue(())
             })?;
@@ -450,67 +406,4 @@ fn fetch(
         found.push(FetchedPending { lane, seq, pending, event });
     }
     Ok(found)
-}
-
-fn read_dead(
-    store: &dyn Store,
-    subscription_key: SubscriptionKey,
-    after: Option<DeadKey>,
-    by: Timestamp,
-    max: usize,
-    bytes_max: usize,
-) -> Result<Vec<WaitingDeadLetter>, Error> {
-    let mut records = Vec::new();
-    let mut bad = None;
-    let mut range = keys::dead_of(subscription_key);
-    if let Some(DeadKey { due, seq, lane }) = after {
-        range.start = keys::dead(subscription_key, due, seq, lane);
-        // The least key after it.
-        range.start.push(0);
-    }
-    store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
-        let (Some((_, due, seq, lane)), Ok(dead)) = (keys::parse_dead(key), DeadLetterRecord::decode(value)) else {
-            bad = Some(StoreError::damaged(format!("a dead letter of {subscription_key:?} cannot be decoded")));
-            return ControlFlow::Break(());
-        };
-        if due > by || records.len() == max {
-            return ControlFlow::Break(());
-        }
-        records.push((DeadKey { due, seq, lane }, dead));
-        ControlFlow::Continue(())
-    })?;
-    if let Some(bad) = bad {
-        return Err(bad.into());
-    }
-    let mut bytes = 0;
-    let mut events = EventFinder::new(store, subscription_key.partition);
-    let mut waiting = Vec::with_capacity(records.len());
-    for (key, dead) in records {
-        if bytes >= bytes_max && !waiting.is_empty() {
-            break;
-        }
-        let event = events.find_if_readable(key.seq)?;
-        bytes += event.as_ref().map_or(0, Event::wire_len);
-        waiting.push(WaitingDeadLetter { key, dead, event });
-    }
-    Ok(waiting)
-}
-
-/// Needs one seek for each subscription with dead letters.
-fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
-    let mut found = Vec::new();
-    let std::ops::Range { start: mut from, end } = keys::all(Family::Dead);
-    loop {
-        let mut first = None;
-        store.scan(Family::Dead, &from, &end, &mut |key, _| {
-            first = Some(
-                keys::parse_dead(key).ok_or_else(|| StoreError::damaged("the key of a dead letter cannot be parsed")),
-            );
-            ControlFlow::Break(())
-        })?;
-        let Some(first) = first else { return Ok(found) };
-        let (subscription_key, due, _, _) = first?;
-        found.push((subscription_key, due));
-        from = keys::dead_of(subscription_key).end;
-    }
 }

@@ -67,7 +67,7 @@ pub enum HistoryEnd {
         /// The reason.
         reason: Reason,
         /// The state of its dead letter.
-        then: DeadLetterFate,
+        then: DeadLetterState,
     },
     /// Pending when the subscription was deleted.
     Canceled,
@@ -88,7 +88,7 @@ pub enum HistoryEnd {
 
 /// The state of the dead letter of an event that was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeadLetterFate {
+pub enum DeadLetterState {
     /// There is no dead-letter destination.
     Dropped,
     /// It waits to be written to the destination.
@@ -168,13 +168,13 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
             }
             (LedgerEvent::GivenUp { reason, dead_lettered }, _) => HistoryEnd::GivenUp {
                 reason: *reason,
-                then: if *dead_lettered { DeadLetterFate::Waits } else { DeadLetterFate::Dropped },
+                then: if *dead_lettered { DeadLetterState::Waits } else { DeadLetterState::Dropped },
             },
             (LedgerEvent::Filed { file }, Some(HistoryEnd::GivenUp { reason, .. })) => {
-                HistoryEnd::GivenUp { reason: *reason, then: DeadLetterFate::Filed(Arc::clone(file)) }
+                HistoryEnd::GivenUp { reason: *reason, then: DeadLetterState::Filed(Arc::clone(file)) }
             }
             (LedgerEvent::Lost { why }, Some(HistoryEnd::GivenUp { reason, .. })) => {
-                HistoryEnd::GivenUp { reason: *reason, then: DeadLetterFate::Lost(Arc::clone(why)) }
+                HistoryEnd::GivenUp { reason: *reason, then: DeadLetterState::Lost(Arc::clone(why)) }
             }
             (LedgerEvent::Canceled, _) => HistoryEnd::Canceled,
             (LedgerEvent::Filtered { version }, None) => HistoryEnd::Filtered { version: *version },

@@ -164,8 +164,8 @@ pub struct DeadLetterRules {
     /// The wait between giving up and writing the file.
     #[serde(with = "humantime_serde")]
     pub delay: Duration,
-    /// The format of the file.
-    pub form: FileForm,
+    /// The layout of the file.
+    pub layout: FileLayout,
     /// The waits after the first, second, third failed write to a store; the last one repeats. Never empty, none zero.
     #[serde(deserialize_with = "durations")]
     pub retry: Vec<Duration>,
@@ -178,10 +178,10 @@ pub struct DeadLetterRules {
     pub drop_where_not_found: bool,
 }
 
-/// The formats of dead-letter files.
+/// The layouts of dead-letter files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FileForm {
+pub enum FileLayout {
     /// Topics: each event with the dead-letter properties among its own.
     Basic,
     /// Namespaces: each event next to its dead-letter properties.

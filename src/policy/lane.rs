@@ -19,7 +19,7 @@ use crate::{
         outcome::Reason,
         property::PropertyGroup,
         record::LaneCursor,
-        runs::SeqRuns,
+        runs::{SeqRuns, SeqSet},
     },
 };
 
@@ -38,7 +38,7 @@ pub struct LaneReader {
     /// Filtered events after the last ready one.
     recent: SeqRuns,
     /// Sent for the first time, without an outcome.
-    in_flight: BTreeSet<Seq>,
+    in_flight: SeqSet,
     /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or they were in flight in the
     /// lane from which this one was cut.
     done: BTreeSet<Seq>,
@@ -86,7 +86,7 @@ impl LaneReader {
     /// The lane's record.
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
-        let open = self.in_flight.iter().copied().collect();
+        let open = self.in_flight.iter().collect();
         let done = self.done.range(read..).copied().collect();
         LaneCursor { lane: self.lane, read, end: self.end, open, done }
     }
@@ -183,7 +183,7 @@ impl LaneReader {
             others -= between;
             self.recent.push(next, between);
             next = event.seq.plus(1);
-            if self.in_flight.contains(&event.seq) || self.done.contains(&event.seq) {
+            if self.in_flight.contains(event.seq) || self.done.contains(&event.seq) {
                 continue;
             }
             let item = SendItem {
@@ -213,7 +213,7 @@ impl LaneReader {
         }
         (self.is_reading, self.was_cut) = (false, false);
         for seq in (from.0..upto.0).map(Seq) {
-            if !self.in_flight.contains(&seq) && self.done.insert(seq) {
+            if !self.in_flight.contains(seq) && self.done.insert(seq) {
                 missing.push(seq, 1);
             }
         }
@@ -291,8 +291,8 @@ impl LaneReader {
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
         let later = self.done.split_off(&upto);
         let mut done = std::mem::replace(&mut self.done, later);
-        done.extend(self.in_flight.range(self.head..upto));
         let head = std::mem::replace(&mut self.head, upto);
+        done.extend(self.in_flight.iter().filter(|seq| (head..upto).contains(seq)));
         Self {
             lane,
             end: Some(upto),
@@ -301,7 +301,7 @@ impl LaneReader {
             ready_bytes: 0,
             skipped: VecDeque::new(),
             recent: SeqRuns::default(),
-            in_flight: BTreeSet::new(),
+            in_flight: SeqSet::default(),
             done,
             is_reading: false,
             was_cut: false,
@@ -333,7 +333,7 @@ impl LaneReader {
 
     /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome has been counted.
     pub fn finish(&mut self, seq: Seq) -> bool {
-        let was_in_flight = self.in_flight.remove(&seq);
+        let was_in_flight = self.in_flight.remove(seq);
         if was_in_flight && seq >= self.read() {
             self.done.insert(seq);
         }
@@ -341,7 +341,7 @@ impl LaneReader {
     }
 
     /// The events in flight.
-    pub fn in_flight(&self) -> &BTreeSet<Seq> {
+    pub fn in_flight(&self) -> &SeqSet {
         &self.in_flight
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 /// Why a request failed: a status other than 200 to 204, or no response. The values of `lastDeliveryOutcome` that stand
-/// for a failure (seed 000), and `GenericError` of the delivery logs.
+/// for a failure, and `GenericError` of the delivery logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub enum Failure {
     /// 404 or 410.
@@ -81,7 +81,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of an HTTP status from a webhook (`spec`: decision 9).
+    /// The outcome of an HTTP status from a webhook.
     pub fn of_status(status: u16) -> Self {
         Self::Failed(match status {
             200..=204 => return Self::Delivered,

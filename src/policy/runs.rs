@@ -1,4 +1,4 @@
-//! Runs of consecutive events in the log, as ledger entries list them.
+//! Runs of consecutive events in the log, as ledger entries list them, and sets of events in the same form.
 //!
 //! Invariant: runs ascend, do not overlap and do not touch. A day of events with the same outcome is one run; the
 //! length of a list depends on how often the outcome changes, not on the number of events.
@@ -70,5 +70,76 @@ impl FromIterator<Seq> for SeqRuns {
             runs.push(seq, 1);
         }
         runs
+    }
+}
+
+/// A set of events, as the first position of each run and the position after its last: a batch costs as much as one event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeqSet(Vec<(Seq, Seq)>);
+
+impl SeqSet {
+    /// The index of the first run that ends behind `seq`.
+    fn place(&self, seq: Seq) -> usize {
+        match self.0.last() {
+            Some((_, end)) if *end <= seq => self.0.len(),
+            Some(_) | None => self.0.partition_point(|(_, end)| *end <= seq),
+        }
+    }
+
+    /// Whether the event is in the set.
+    pub fn contains(&self, seq: Seq) -> bool {
+        self.0.get(self.place(seq)).is_some_and(|(first, _)| *first <= seq)
+    }
+
+    /// Adds an event.
+    pub fn insert(&mut self, seq: Seq) {
+        let (place, after) = (self.place(seq), seq.plus(1));
+        let is_before = |run: Option<&(Seq, Seq)>| run.is_some_and(|(first, _)| *first <= after);
+        match (place.checked_sub(1).filter(|before| self.0[*before].1 == seq), is_before(self.0.get(place))) {
+            // It closes the gap between two runs.
+            (Some(before), true) if self.0[place].0 == after => self.0[before].1 = self.0.remove(place).1,
+            (Some(before), _) => self.0[before].1 = after,
+            (None, true) => self.0[place].0 = self.0[place].0.min(seq),
+            (None, false) => self.0.insert(place, (seq, after)),
+        }
+    }
+
+    /// Removes an event. Returns false if it is not in the set.
+    pub fn remove(&mut self, seq: Seq) -> bool {
+        let (place, after) = (self.place(seq), seq.plus(1));
+        match self.0.get_mut(place) {
+            Some((first, end)) if *first == seq => {
+                *first = after;
+                if after == *end {
+                    self.0.remove(place);
+                }
+            }
+            Some((first, end)) if *first < seq => {
+                let rest = (after, std::mem::replace(end, seq));
+                if after < rest.1 {
+                    self.0.insert(place + 1, rest);
+                }
+            }
+            Some(_) | None => return false,
+        }
+        true
+    }
+
+    /// The events, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Seq> {
+        self.0.iter().flat_map(|(first, end)| (first.0..end.0).map(Seq))
+    }
+
+    /// Whether the set has no events.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<Seq> for SeqSet {
+    fn from_iter<I: IntoIterator<Item = Seq>>(events: I) -> Self {
+        let mut set = Self::default();
+        events.into_iter().for_each(|seq| set.insert(seq));
+        set
     }
 }

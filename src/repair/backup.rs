@@ -244,9 +244,10 @@ impl Backups {
 
     /// Returns the permit, if it is free.
     pub fn turn(&self) -> Result<BackupPermit, BackupError> {
-        match self.busy.swap(true, Ordering::AcqRel) {
-            false => Ok(BackupPermit(Arc::clone(&self.busy))),
-            true => Err(BackupError::Busy),
+        if self.busy.swap(true, Ordering::AcqRel) {
+            Err(BackupError::Busy)
+        } else {
+            Ok(BackupPermit(Arc::clone(&self.busy)))
         }
     }
 
@@ -309,10 +310,7 @@ impl Backups {
         match &made {
             Ok(BackupMade { manifest, written, report, .. }) => {
                 self.figures.note_made(self.clock.now().since(begun), manifest.bytes(), *written);
-                match report.is_sound() {
-                    true => self.figures.note_success(begun),
-                    false => self.figures.note_failure(),
-                }
+                if report.is_sound() { self.figures.note_success(begun) } else { self.figures.note_failure() }
             }
             Err(BackupError::Stop(fsck::CheckStop::Canceled)) => {}
             Err(_) => self.figures.note_failure(),
@@ -342,7 +340,11 @@ impl Backups {
     ) -> Result<BackupMade, BackupError> {
         let repository = Repository::open(destination, true)?;
         repository.check_owner(&self.server_id()?, Some(begun))?;
-        let mut known = repository.pieces()?;
+        let mut pace = CopyPace::new(&self.clock);
+        let mut known = repository.usable_pieces(begun, &mut || {
+            pace.pause();
+            self.watched(watch, BackupProgress::Copying { bytes: 0, of: 0 })
+        })?;
         let (frozen, guard) = self.freeze()?;
         let sequence = frozen.sequence();
         // The check reads the same files whose hashes name what is written.
@@ -358,7 +360,7 @@ impl Backups {
         named.push((watermark, WATERMARK.to_owned(), 0));
         named.extend(self.token()?.map(|token| (token, TOKEN.to_owned(), 0)));
         let (mut done, mut written, of) = (0, 0, named.iter().map(|(.., bytes)| bytes).sum());
-        let (mut pace, mut files) = (CopyPace::new(&self.clock), Vec::new());
+        let mut files = Vec::new();
         for (path, name, _) in &named {
             let mut piece = |read, wrote| {
                 (done, written) = (done + read, written + wrote);

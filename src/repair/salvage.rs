@@ -156,7 +156,8 @@ pub fn salvage(
 type SalvageStep = fn(&mut Salvage<'_>) -> Result<(), CheckStop>;
 
 /// All steps, in order: later ones use what earlier ones have collected and repaired.
-const STEPS: [SalvageStep; 11] = [
+const STEPS: [SalvageStep; 12] = [
+    |salvage| salvage.changelog_position(),
     |salvage| salvage.unreadable(),
     |salvage| salvage.control_records(),
     |salvage| salvage.mentioned(),

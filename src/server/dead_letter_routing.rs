@@ -9,7 +9,7 @@ use crate::{
     event::Timestamp,
     policy::{dead_letter_store::NamedStores, property},
     subscription::SharedState,
-    supervision::{LifelineWatch, Supervised, SupervisionHistory, supervise},
+    supervision::{Supervised, SupervisionHistory},
 };
 
 /// Finds the destination of dead letters.
@@ -54,7 +54,7 @@ impl DeadLetterRouting {
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
             source: topic.record().resource_id_of(plan.record.filter.domain_topic.as_deref()),
-            form: edition.form,
+            layout: edition.layout,
             properties: property::open(&plan.record.webhook.delivery_properties),
             retry: edition.retry.clone(),
             outage_window: destination.retry_period().unwrap_or(edition.outage_window),
@@ -63,23 +63,12 @@ impl DeadLetterRouting {
     }
 }
 
-/// Supervises the actor of a store until the lifeline is dropped.
-pub(super) async fn supervise_actor(
-    store: String,
-    dead_letters: DeadLetters,
-    history: Arc<SupervisionHistory>,
-    clock: Clock,
-    lifeline: LifelineWatch,
-) {
-    supervise(DeadLetterActorFactory { store, dead_letters, history, clock }, lifeline).await;
-}
-
 /// Builds each incarnation of a store's actor.
-struct DeadLetterActorFactory {
-    store: String,
-    dead_letters: DeadLetters,
-    history: Arc<SupervisionHistory>,
-    clock: Clock,
+pub(super) struct DeadLetterActorFactory {
+    pub(super) store: String,
+    pub(super) dead_letters: DeadLetters,
+    pub(super) history: Arc<SupervisionHistory>,
+    pub(super) clock: Clock,
 }
 
 impl Supervised for DeadLetterActorFactory {

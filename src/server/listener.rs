@@ -13,11 +13,15 @@ use rustls::ServerConfig;
 use super::{
     ServerError,
     descriptors::DescriptorBudget,
-    front::{ConnectionLimit, HeadTimeouts, ListenerSettings, RefusalSlots},
+    forward::Forwarder,
+    front::{
+        ConnectionLimit, HeadTimeouts, ListenerSettings, RefusalSlots,
+        hop::{HopAcceptor, ListenerSide},
+    },
     io_error, tls, workers,
 };
 use crate::{
-    admin::{self, ChaosMode, Control, ListenerRole, auth, health},
+    admin::{self, ChaosMode, ClusterPlane, Control, ListenerRole, StandbyContext, auth, health},
     config::Config,
     dashboard,
     metrics::ListenerCounters,
@@ -35,6 +39,7 @@ pub(super) struct ListenerContext {
     pub(super) tokens: web::Data<pull::LockTokenSealer>,
     pub(super) health: web::Data<health::ServerHealth>,
     pub(super) token: auth::AdminToken,
+    pub(super) cluster: Option<web::Data<ClusterPlane>>,
 }
 
 /// The bound sockets: one for publishers and operators, or one for each.
@@ -48,14 +53,22 @@ pub(super) struct HttpListener {
     addresses: Vec<SocketAddr>,
     /// The URL that the server gives to others.
     pub(super) public_url: String,
+    /// The listener for the other nodes of a cluster, which the owner serves.
+    pub(super) nodes: Option<(TcpListener, HopAcceptor)>,
 }
 
 impl HttpListener {
     /// Binds the addresses. Connections wait in the system's queue until a server accepts them.
-    pub(super) fn open(config: &Config) -> Result<Self, ServerError> {
+    ///
+    /// A socket of `sockets` is used again, and a new one is added. So an address is bound as long as the process runs.
+    pub(super) fn open(config: &Config, sockets: &mut Vec<TcpListener>) -> Result<Self, ServerError> {
         let mut addresses = Vec::new();
         let mut bind = |address: SocketAddr| {
-            let listener = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+            if sockets.len() == addresses.len() {
+                let socket = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+                sockets.push(socket);
+            }
+            let listener = sockets[addresses.len()].try_clone().map_err(io_error("a listener"))?;
             addresses.push(listener.local_addr().map_err(io_error("the address of a listener"))?);
             Ok::<_, ServerError>(listener)
         };
@@ -66,7 +79,7 @@ impl HttpListener {
         if let Some(shown) = &shown {
             actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload));
         }
-        let mut listener = Self { listener, admin, tls, shown, addresses, public_url: String::new() };
+        let mut listener = Self { listener, admin, tls, shown, addresses, public_url: String::new(), nodes: None };
         listener.public_url = match &config.server.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
             None => listener.url(0),
@@ -97,6 +110,13 @@ impl HttpListener {
         format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[index])
     }
 
+    /// The maximum numbers of connections of publishers and of operators: the settings, or less if there are not so many
+    /// descriptors.
+    fn connections(&self, config: &Config, most: usize) -> (usize, usize) {
+        let operators = if self.admin.is_some() { config.limits.admin_connections.min(most / 4) } else { 0 };
+        ((most - operators).min(config.limits.connections), operators)
+    }
+
     /// Answers requests while the server starts.
     pub(super) fn serve_interim(
         &self,
@@ -104,18 +124,56 @@ impl HttpListener {
         budget: &DescriptorBudget,
         health: web::Data<health::ServerHealth>,
     ) -> Result<Server, ServerError> {
+        let configure = move |cfg: &mut web::ServiceConfig, _| admin::configure_starting(cfg, health.clone());
+        self.serve_beside(config, budget, (1, INTERIM_WAIT), configure)
+    }
+
+    /// Forwards requests to the owner of the store.
+    pub(super) fn serve_standby(
+        &self,
+        config: &Config,
+        budget: &DescriptorBudget,
+        context: StandbyContext,
+        forwarder: Forwarder,
+    ) -> Result<Server, ServerError> {
+        let is_divided = self.admin.is_some();
+        let configure = move |cfg: &mut web::ServiceConfig, side| {
+            let role = match (is_divided, side) {
+                (false, _) => ListenerRole::Both,
+                (true, ListenerSide::Publishers) => ListenerRole::Publishers,
+                (true, ListenerSide::Operators) => ListenerRole::Operators,
+            };
+            admin::configure_standby(cfg, &context, role);
+            forwarder.configure(cfg, side);
+        };
+        self.serve_beside(config, budget, (workers(config), config.server.shutdown_wait), configure)
+    }
+
+    /// Serves the sockets until another server takes them over.
+    fn serve_beside(
+        &self,
+        config: &Config,
+        budget: &DescriptorBudget,
+        (workers, stop_wait): (usize, Duration),
+        configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + 'static,
+    ) -> Result<Server, ServerError> {
         let mut server = ServerBuilder::new()
-            .workers(1)
+            .workers(workers)
             .disable_signals()
-            .shutdown_timeout(INTERIM_WAIT.as_secs())
+            .shutdown_timeout(stop_wait.as_secs())
             .max_concurrent_connections(usize::MAX);
         let refusal_slots = RefusalSlots::new(budget.refusals);
-        let configure = move |cfg: &mut web::ServiceConfig| admin::configure_starting(cfg, health.clone());
-        for (listener, counters) in [Some(&self.listener), self.admin.as_ref()].into_iter().flatten() {
+        // The rest is for the connections to the owner, or for the server that takes over.
+        let (of_publishers, of_operators) = self.connections(config, budget.inbound / 2);
+        let publishers = Some((&self.listener, ListenerSide::Publishers, of_publishers));
+        let operators = self.admin.as_ref().map(|admin| (admin, ListenerSide::Operators, of_operators));
+        for ((listener, counters), side, connections) in publishers.into_iter().chain(operators) {
             let listener = listener.try_clone().map_err(io_error("cannot listen"))?;
             let listener = (listener, Arc::clone(counters));
-            let settings = listener_settings(config, listener, self.tls.clone(), (budget.inbound / 2, &refusal_slots));
-            server = settings.add_to(server, configure.clone()).map_err(io_error("cannot listen"))?;
+            let settings = listener_settings(config, listener, self.tls.clone(), (connections, &refusal_slots));
+            let configure = configure.clone();
+            let configure = move |cfg: &mut web::ServiceConfig| configure(cfg, side);
+            server = settings.add_to(server, configure).map_err(io_error("cannot listen"))?;
         }
         Ok(server.run())
     }
@@ -130,18 +188,24 @@ impl HttpListener {
         let workers = workers(config);
         let operators_address = self.addresses[self.addresses.len() - 1];
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
-        let ListenerContext { control, publisher, tokens, health, token } = context;
+        let ListenerContext { control, publisher, tokens, health, token, cluster } = context;
         let shared = ListenerShared {
             publisher,
             tokens,
             health,
             control,
+            cluster,
             token: web::Data::new(token),
             dashboard: config.server.dashboard,
             chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
         };
-        let operators = if self.admin.is_some() { config.limits.admin_connections.min(budget.inbound / 4) } else { 0 };
-        let connections = connections(config, budget.inbound - operators);
+        // Requests that other nodes forward have a part of their own.
+        let of_nodes = if self.nodes.is_some() { budget.inbound / 2 } else { 0 };
+        let (connections, operators) = self.connections(config, budget.inbound - of_nodes);
+        if connections < config.limits.connections {
+            let configured = config.limits.connections;
+            tracing::warn!(configured, connections, "limits.connections is reduced to fit the limit of open files");
+        }
         let server = ServerBuilder::new()
             .workers(workers)
             .disable_signals()
@@ -170,12 +234,21 @@ impl HttpListener {
                 &shared,
             )?;
         }
+        if let Some((nodes, acceptor)) = self.nodes {
+            let nodes = (nodes, Arc::new(ListenerCounters::new("nodes")));
+            let settings = listener_settings(config, nodes, None, (of_nodes, &refusal_slots));
+            // Each node forwards the requests of many clients.
+            let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
+            let services = (services(&shared, role), services(&shared, ListenerRole::Operators));
+            let added = ListenerSettings { limit, ..settings }.add_nodes_to(server, acceptor, services);
+            server = added.map_err(io_error("cannot listen"))?;
+        }
         let validation = if config.delivery.validate.enabled { "required" } else { "off" };
         tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
         if let Some(url) = &admin_url {
             println!("the control plane is at {url}");
         }
-        println!("gridhook listens on {own_url}");
+        announce(&own_url);
         if shared.token.origin() == auth::TokenOrigin::Generated
             && config.server.dashboard
             && operators_address.ip().is_loopback()
@@ -186,12 +259,18 @@ impl HttpListener {
     }
 }
 
+/// Tells the operator where the server is.
+pub(super) fn announce(url: &str) {
+    println!("gridhook listens on {url}");
+}
+
 #[derive(Clone)]
 struct ListenerShared {
     publisher: web::Data<Publisher>,
     tokens: web::Data<pull::LockTokenSealer>,
     health: web::Data<health::ServerHealth>,
     control: web::Data<Control>,
+    cluster: Option<web::Data<ClusterPlane>>,
     token: web::Data<auth::AdminToken>,
     chaos: ChaosMode,
     dashboard: bool,
@@ -206,11 +285,22 @@ fn add_listener(
     slots: (usize, &RefusalSlots),
     shared: &ListenerShared,
 ) -> Result<ServerBuilder, ServerError> {
-    let shared = shared.clone();
     let settings = listener_settings(config, listener, tls, slots);
-    let configure = move |cfg: &mut web::ServiceConfig| {
-        let ListenerShared { publisher, tokens, health, control, token, chaos, dashboard } = shared.clone();
+    settings.add_to(server, services(shared, role)).map_err(io_error("cannot listen"))
+}
+
+/// The services of a listener.
+fn services(
+    shared: &ListenerShared,
+    role: ListenerRole,
+) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static + use<> {
+    let shared = shared.clone();
+    move |cfg: &mut web::ServiceConfig| {
+        let ListenerShared { publisher, tokens, health, control, cluster, token, chaos, dashboard } = shared.clone();
         cfg.app_data(publisher).app_data(tokens);
+        if let Some(cluster) = cluster {
+            cfg.app_data(cluster);
+        }
         if role != ListenerRole::Operators {
             publish::http::configure(cfg);
             pull::http::configure(cfg);
@@ -220,8 +310,7 @@ fn add_listener(
             dashboard::configure(cfg);
         }
         cfg.default_service(web::to(publish::http::not_found));
-    };
-    settings.add_to(server, configure).map_err(io_error("cannot listen"))
+    }
 }
 
 fn listener_settings(
@@ -243,13 +332,4 @@ fn listener_settings(
         },
         timeouts: HeadTimeouts { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
     }
-}
-
-/// The maximum number of publishers' connections: the setting, or less if the descriptors do not suffice.
-fn connections(config: &Config, most: usize) -> usize {
-    let configured = config.limits.connections;
-    if most < configured {
-        tracing::warn!(configured, most, "limits.connections is reduced to fit the limit of open files");
-    }
-    most.min(configured)
 }

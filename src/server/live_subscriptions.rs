@@ -79,12 +79,12 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         publish::read_for_redrive(&topic, dead_letter.schema, &event, &self.limits)
     }
 
-    fn take_back(
+    fn redrive_page(
         &self,
         subscription_key: SubscriptionKey,
         page: RedrivePage,
     ) -> Pin<Box<dyn Future<Output = bool> + Send>> {
-        let taken = self.registry.take_back(subscription_key, page);
+        let taken = self.registry.redrive_page(subscription_key, page);
         Box::pin(async move { taken.await.is_ok() })
     }
 }

@@ -10,12 +10,14 @@ mod chaos;
 mod dead_letter_routing;
 pub mod descriptors;
 mod file_modes;
+mod forward;
 mod front;
 mod issuer;
 mod listener;
 mod live_subscriptions;
 mod local_topics;
 pub mod memory;
+mod node;
 mod reload;
 mod service_notifier;
 mod settings;
@@ -26,7 +28,7 @@ mod system_topic;
 mod timekeeping;
 mod tls;
 
-use std::{collections::BTreeMap, io, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::TcpListener, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
 
 use actix::{Arbiter, ArbiterHandle};
 use actix_web::web;
@@ -35,21 +37,25 @@ pub use self::settings::editions;
 use self::{
     descriptors::DescriptorBudget,
     listener::{HttpListener, ListenerContext},
+    node::{ClusterNode, EndGuard, Standing, TenureEnd},
     reload::ReloadSignals,
+    shutdown::StopSignals,
     startup::{Core, DeadLetterService},
     startup_responder::StartupResponder,
 };
 use crate::{
     admin::{self, ChaosTargets, health},
     cli::destination,
+    cluster::GivenUp,
     config::{self, Config},
     control::registry::{self, Registry},
     dead_letter,
     declared::{self, Declared},
+    deliver,
     fanout::CHECK_INTERVAL,
-    journal,
+    journal::{self, FatalHandler},
     pull::LockTokenSealer,
-    store::rocks::RocksStore,
+    store::{Store, rocks::RocksStore},
     subscription::SubscriptionContext,
     supervision::actor_factory::{self, ActorHosts},
     telemetry::LogFilter,
@@ -119,6 +125,9 @@ pub enum ServerError {
     /// The key of backups cannot be used.
     #[error("{0}")]
     Backup(String),
+    /// The node of a cluster cannot run.
+    #[error("cluster: {0}")]
+    Cluster(#[from] node::ClusterError),
     /// The certificates cannot be loaded.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::TrustError),
@@ -155,10 +164,18 @@ pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) 
     let budget = descriptors::take(2 * cores() + workers(&config))?;
     let declared = declared(&config)?;
     file_modes::keep(&config).map_err(io_error("the data folder"))?;
-    let mut opened = None;
     let launch = Launch { config, sources, log, declared, budget };
-    let served = actix_rt::System::new().block_on(serve(launch, &mut opened));
-    if let Some(store) = opened {
+    let mut kept = Kept::default();
+    let served = loop {
+        // All tasks of an ownership end with its system.
+        match actix_rt::System::new().block_on(serve(&launch, &mut kept)) {
+            Ok(Served::Ownership) => {}
+            Ok(Served::All) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    drop(kept.node);
+    if let Some(store) = kept.store {
         close(store);
     }
     served
@@ -197,6 +214,24 @@ fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
     Ok(config.server.apply.as_ref().map(load).transpose()?)
 }
 
+/// What stays when an ownership ends.
+#[derive(Default)]
+struct Kept {
+    sockets: Vec<TcpListener>,
+    store: Option<Arc<RocksStore>>,
+    node: Option<ClusterNode>,
+    /// Of a node. Another server is ended by a signal that arrives while it starts.
+    signals: Option<StopSignals>,
+}
+
+/// What has ended.
+enum Served {
+    /// The ownership of a node of a cluster: it is a standby again.
+    Ownership,
+    /// The server.
+    All,
+}
+
 /// The inputs of a start.
 struct Launch {
     config: Config,
@@ -206,26 +241,70 @@ struct Launch {
     budget: DescriptorBudget,
 }
 
-/// Runs the server: each line of the start is one step, in the order that the module's documentation gives.
-async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(), ServerError> {
+/// Runs the server: each line of the start is one step, in the order that the module's documentation gives. A node of a
+/// cluster returns when its ownership has ended, too.
+async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> {
     let Launch { config, sources, log, declared, budget } = launch;
+    let (config, budget) = (config.clone(), *budget);
     // The first step, because a signal without a handler ends the process.
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
-    let listener = HttpListener::open(&config)?;
+    let mut listener = HttpListener::open(&config, &mut kept.sockets)?;
     let health = web::Data::new(health::ServerHealth::starting());
-    let responder = StartupResponder::begin(&listener, &config, &budget, health.clone())?;
-    let store = Arc::clone(opened.insert(startup::open_store(&config, &budget, &health).await?));
-
-    health.at(health::StartStep::new("reading the records"));
+    let mut responder = match &kept.node {
+        Some(node) => {
+            StartupResponder::stand_by(&listener, &config, &budget, node.standby(&config, &listener, &health)?)?
+        }
+        None => StartupResponder::begin(&listener, &config, &budget, health.clone())?,
+    };
+    let store = match &kept.store {
+        Some(store) => Arc::clone(store),
+        None => Arc::clone(kept.store.insert(startup::open_store(&config, &budget, &health).await?)),
+    };
     let targets = ChaosTargets::default();
     let (clock, timekeeper) = startup::start_clock(&config, &targets);
+    let (written, on_failure, tenure): (Arc<dyn Store>, FatalHandler, _) = match &config.cluster {
+        None => {
+            node::check_unreplicated(&*store)?;
+            (Arc::clone(&store) as _, Box::new(startup::exit_on_store_error), None)
+        }
+        Some(cluster) => {
+            health.at(health::StartStep::new("following the changelog"));
+            if kept.node.is_none() {
+                let node = kept.node.insert(node::join(cluster, &config, Arc::clone(&store)).await?);
+                responder.end().await;
+                let standby = node.standby(&config, &listener, &health)?;
+                responder = StartupResponder::stand_by(&listener, &config, &budget, standby)?;
+            }
+            listener::announce(&listener.own_url());
+            let signals = match &mut kept.signals {
+                Some(signals) => signals,
+                None => kept.signals.insert(StopSignals::install()?),
+            };
+            let watchdog = startup::notify_standby(&listener.own_url());
+            let standing = kept.node.as_mut().expect("it has joined").stand_by(&clock, signals).await?;
+            watchdog.abort();
+            match standing {
+                Standing::Stopped => {
+                    shutdown::end_at_next_signal()?;
+                    health.enter(health::StartPhase::Stopping);
+                    shutdown::serve_until_disconnected(&listener.counters()).await;
+                    responder.end().await;
+                    return Ok(Served::All);
+                }
+                Standing::Owner(tenure) => (Arc::clone(&tenure.store) as _, tenure.on_failure(), Some(tenure)),
+            }
+        }
+    };
+
+    health.at(health::StartStep::new("reading the records"));
     let started = clock.now();
     let token = startup::admin_token(&config)?;
     let backups = startup::backups(&config, &budget, &store, &clock)?;
     let registry_cell = Arc::default();
-    let (journal, writer) = startup::start_journal(&config, store, &targets, &clock, &registry_cell)?;
+    let (journal, writer) = startup::start_journal(&config, (written, on_failure), &targets, &clock, &registry_cell)?;
     let _scrub = journal.scrub(config.journal.scrub);
-    let client = settings::client(&config, listener.addresses(), &budget)?;
+    let lease = tenure.as_ref().map(|tenure| tenure.lease.clone());
+    let client = deliver::ClientOptions { lease, ..settings::client(&config, listener.addresses(), &budget)? };
     let rules = settings::rules(&config, &client, listener.addresses());
     let (registry, starts) = Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes)?;
     let registry = Arc::clone(registry_cell.get_or_init(|| Arc::new(registry)));
@@ -251,7 +330,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     startup::attach_topics(&core, &client, &publisher);
     startup::attach_journal(&health, &core.journal);
     let redrives = startup::resume_redrives(&core, &stores)?;
-    let sources_of_metrics = startup::metric_sources(
+    let mut sources_of_metrics = startup::metric_sources(
         &core,
         &publisher,
         &listener,
@@ -260,6 +339,8 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
         (tracer, system_topic.as_ref()),
         &backups,
     );
+    let cluster = kept.node.as_ref().map(|node| node.plane.clone());
+    sources_of_metrics.cluster.clone_from(&cluster);
     let exposition =
         settings::exposition(&core.config, sources_of_metrics, started).map_err(io_error("metrics.token"))?;
     let mut control = startup::control(&core, &listener, system_topic.as_ref())?
@@ -269,16 +350,30 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     control.backups = Some(Arc::clone(&backups));
     (control.failed_auth, control.operators, control.exposition) = (failed_auth, operators, exposition);
     let control = web::Data::new(control);
-    if let Err(error) = startup::apply_declared(&control, declared).await {
-        core.registry.close();
-        core.journal.close();
-        writer.join();
-        return Err(error);
-    }
+    let written = async {
+        startup::apply_declared(&control, declared.clone()).await?;
+        Ok(LockTokenSealer::recover(&core.journal).await?)
+    };
+    let tokens = match written.await {
+        Ok(tokens) => web::Data::new(tokens),
+        Err(error) => {
+            core.registry.close();
+            core.journal.close();
+            writer.join();
+            let (Some(tenure), Some(node)) = (&tenure, &kept.node) else { return Err(error) };
+            if !tenure.is_lost() {
+                return Err(error);
+            }
+            tracing::warn!(%error, "another node took the store while this one started; standby again");
+            responder.end().await;
+            node.give_up(tenure, GivenUp::Fenced).await;
+            return Ok(Served::Ownership);
+        }
+    };
     actix_rt::spawn(admin::record_history(control.clone()));
     let reload = reload::Reload {
-        sources,
-        log,
+        sources: sources.clone(),
+        log: log.clone(),
         token: token.clone(),
         control: control.clone(),
         certificate: listener.shown.clone(),
@@ -286,13 +381,27 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
         trust: client.trust.clone(),
         keys,
     };
-    let tokens = web::Data::new(LockTokenSealer::recover(&core.journal).await?);
     let (control_plane, publishers) = (control.clone(), publisher.clone());
-    let context =
-        ListenerContext { control: control_plane, publisher: publishers, tokens, health: health.clone(), token };
+    let context = ListenerContext {
+        control: control_plane,
+        publisher: publishers,
+        tokens,
+        health: health.clone(),
+        token,
+        cluster,
+    };
     actix_rt::spawn(Rc::new(reload).run(reload_signals, core.config.clone()));
-    responder.end().await;
+    if tenure.is_none() {
+        responder.end().await;
+    } else {
+        // The next owner serves at once, beside connections that the former server still has.
+        responder.pause().await;
+        actix_rt::spawn(responder.end());
+    }
     let (own_url, counters) = (listener.own_url(), listener.counters());
+    if let (Some(_), Some(node)) = (&tenure, &kept.node) {
+        listener.nodes = Some(node.listener_of_nodes()?);
+    }
     let http = listener.serve(&core.config, &budget, context)?;
     let handle = http.handle();
     health.enter(health::StartPhase::Serving);
@@ -300,30 +409,77 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     notifier.ready(&own_url);
     let serving = actix_rt::spawn(http);
 
-    shutdown::wait_for_signal().await?;
-
-    health.enter(health::StartPhase::Stopping);
-    notifier.stopping();
+    let end = tokio::select! {
+        signaled = shutdown::wait_for_signal(&mut kept.signals) => signaled.map(|()| None)?,
+        end = node::ended(tenure.as_ref()) => Some(end),
+    };
+    let _guard = tenure.as_ref().map(|tenure| EndGuard::begin(Arc::clone(&tenure.store)));
+    if end.is_none() {
+        health.enter(health::StartPhase::Stopping);
+        notifier.stopping();
+        kept.node.iter().for_each(ClusterNode::leave);
+    }
     control.end_chaos();
-    backup_schedule::stop(&backups).await;
-    publisher.end_polls();
-    shutdown::serve_until_disconnected(&counters).await;
-    publisher.close();
-    core.registry.close();
-    shutdown::drain(&core.registry, core.config.server.shutdown_wait, handle).await;
-    if !stores.settle(core.config.server.shutdown_wait).await {
+    match (&tenure, &end) {
+        (None, _) => {
+            backup_schedule::stop(&backups).await;
+            publisher.end_polls();
+            shutdown::serve_until_disconnected(&counters).await;
+            publisher.close();
+            core.registry.close();
+            shutdown::drain(&core.registry, core.config.server.shutdown_wait).await;
+            handle.stop(true).await;
+        }
+        (Some(_), None | Some(TenureEnd::Asked)) => {
+            backup_schedule::stop(&backups).await;
+            publisher.end_polls();
+            core.registry.close();
+            // Publishers are served meanwhile: the next owner delivers what they send.
+            shutdown::drain(&core.registry, core.config.server.shutdown_wait.min(node::DRAIN_MAX)).await;
+            publisher.close();
+        }
+        (Some(tenure), Some(TenureEnd::Lost)) => {
+            tenure.fence();
+            publisher.end_polls();
+            publisher.close();
+            core.registry.close();
+        }
+    }
+    let settle = if tenure.is_some() { Duration::ZERO } else { core.config.server.shutdown_wait };
+    if !stores.settle(settle).await {
         tracing::warn!("a dead-letter file is unfinished at the stop; the next start writes it again");
     }
-    serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?.map_err(io_error("serving"))?;
+    if tenure.is_none() {
+        serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?.map_err(io_error("serving"))?;
+    }
     timekeeper.save();
     core.journal.close();
-    writer.join();
+    // A write may wait for the changelog, and a second signal is heard meanwhile.
+    tokio::task::spawn_blocking(move || writer.join()).await.expect("joining threads does not panic");
+    if let (Some(tenure), Some(node)) = (&tenure, &mut kept.node) {
+        let why = match end {
+            Some(TenureEnd::Lost) => GivenUp::Fenced,
+            Some(TenureEnd::Asked) | None => {
+                tenure.release().await;
+                GivenUp::Released
+            }
+        };
+        node.give_up(tenure, why).await;
+        if end.is_none() {
+            node.left().await;
+        }
+        handle.stop(false).await;
+    }
     drop(arbiters);
     if let Some(exporter) = exporter {
         exporter.close();
     }
+    if end.is_some() {
+        tracing::info!("standby again");
+        return Ok(Served::Ownership);
+    }
     tracing::info!("stopped");
-    Ok(())
+    Ok(Served::All)
 }
 
 /// The threads of the actors. Dropping this stops every actor and joins the threads.

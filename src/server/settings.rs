@@ -180,19 +180,24 @@ pub(super) fn version(version: config::TlsVersion) -> MinimumTlsVersion {
     }
 }
 
+/// The authorities that clients of this server trust.
+pub(super) fn trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
+    let config::Delivery { tls_roots, tls_minimum_version, .. } = &config.delivery;
+    let roots = tls_roots.iter().map(|roots| match roots {
+        config::TrustRoots::System => TrustRoots::System,
+        config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
+    });
+    TlsTrust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))
+}
+
 /// The options of the HTTP client for endpoints.
 pub(super) fn client(
     config: &Config,
     own: &[SocketAddr],
     budget: &DescriptorBudget,
 ) -> Result<deliver::ClientOptions, trust::TrustError> {
-    let config::Delivery { tls_roots, tls_minimum_version, client_certificates_dir, .. } = &config.delivery;
-    let roots = tls_roots.iter().map(|roots| match roots {
-        config::TrustRoots::System => TrustRoots::System,
-        config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
-    });
-    let trust = TlsTrust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))?;
-    let identities = match client_certificates_dir {
+    let trust = trust(config)?;
+    let identities = match &config.delivery.client_certificates_dir {
         Some(folder) => ClientCertificates::load(folder, &trust)?,
         None => ClientCertificates::default(),
     };

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix_web::dev::ServerHandle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{ServerError, io_error};
@@ -17,25 +16,48 @@ const DRAIN_POLL: Duration = Duration::from_millis(10);
 /// The longest time that publishers are served after a signal.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
-/// Waits for SIGTERM or SIGINT. From then on a second signal ends the process at once.
-pub(super) async fn wait_for_signal() -> Result<(), ServerError> {
-    let handle = |kind| signal(kind).map_err(io_error("cannot handle signals"));
-    let (mut terminate, mut interrupt) = (handle(SignalKind::terminate())?, handle(SignalKind::interrupt())?);
-    next_signal(&mut terminate, &mut interrupt).await;
+/// The handlers of SIGTERM and SIGINT. A signal that arrives while nobody waits is kept.
+pub(super) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(super) fn install() -> Result<Self, ServerError> {
+        let handle = |kind| signal(kind).map_err(io_error("cannot handle signals"));
+        Ok(Self { terminate: handle(SignalKind::terminate())?, interrupt: handle(SignalKind::interrupt())? })
+    }
+
+    /// Returns after a signal.
+    pub(super) async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Waits for SIGTERM or SIGINT, with these handlers or, without any, new ones. From then on a second signal ends the process
+/// at once.
+pub(super) async fn wait_for_signal(signals: &mut Option<StopSignals>) -> Result<(), ServerError> {
+    let signals = match signals {
+        Some(signals) => signals,
+        None => signals.insert(StopSignals::install()?),
+    };
+    signals.received().await;
     tracing::info!("stopping: publishers are served for up to one second, requests in flight finish");
+    end_at_next_signal()
+}
+
+/// From now on a signal ends the process at once.
+pub(super) fn end_at_next_signal() -> Result<(), ServerError> {
+    let mut second = StopSignals::install()?;
     actix_rt::spawn(async move {
-        next_signal(&mut terminate, &mut interrupt).await;
+        second.received().await;
         tracing::warn!("stopping at once");
         std::process::exit(EX_AT_ONCE);
     });
     Ok(())
-}
-
-async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
 }
 
 /// Serves publishers for up to [`HAND_OVER`] after `/readyz` has changed, so that a load balancer can redirect them. Returns
@@ -50,8 +72,8 @@ pub(super) async fn serve_until_disconnected(listeners: &[Arc<ListenerCounters>]
     tokio::time::timeout(HAND_OVER, disconnected).await.ok();
 }
 
-/// Waits up to `wait` for the requests in flight, then stops the HTTP server, which answers until then.
-pub(super) async fn drain(registry: &Registry, wait: Duration, http: ServerHandle) {
+/// Waits up to `wait` for the requests in flight.
+pub(super) async fn drain(registry: &Registry, wait: Duration) {
     let drained = async {
         while registry.in_flight() > 0 {
             tokio::time::sleep(DRAIN_POLL).await;
@@ -63,5 +85,4 @@ pub(super) async fn drain(registry: &Registry, wait: Duration, http: ServerHandl
             "requests are in flight at the stop; the next start repeats them"
         );
     }
-    http.stop(true).await;
 }

@@ -10,7 +10,7 @@ use actix_web::web;
 
 use super::{
     Arbiters, ServerError, backup_schedule, chaos,
-    dead_letter_routing::{self, DeadLetterRouting},
+    dead_letter_routing::{DeadLetterActorFactory, DeadLetterRouting},
     descriptors::DescriptorBudget,
     file_modes, io_error,
     listener::HttpListener,
@@ -40,16 +40,16 @@ use crate::{
     declared::Declared,
     deliver::ClientOptions,
     event::PartitionId,
-    journal::{self, Journal, WriterThreads},
+    journal::{self, FatalHandler, Journal, WriterThreads},
     publish::{auth::Authenticator, http::Publisher},
     repair::backup::Backups,
     store::{
-        StoreError,
+        Store, StoreError,
         chunk::Chunk,
         rocks::{RocksOptions, RocksStore, STORE},
     },
     subscription::{ReadBudget, SharedState, SubscriptionContext},
-    supervision::{Lifeline, SupervisionHistory},
+    supervision::{Lifeline, SupervisionHistory, supervise},
     telemetry::trace::{self, TraceExporter, Tracer},
 };
 
@@ -138,7 +138,7 @@ pub(super) fn start_backups(core: &Core, backups: &Arc<Backups>) {
 /// Recovers the journal and starts its writer. Appended events go to the registry of `registry`, once it is set.
 pub(super) fn start_journal(
     config: &Config,
-    store: Arc<RocksStore>,
+    (store, on_failure): (Arc<dyn Store>, FatalHandler),
     targets: &ChaosTargets,
     clock: &Clock,
     registry: &Arc<OnceLock<Arc<Registry>>>,
@@ -150,11 +150,11 @@ pub(super) fn start_journal(
         }
     };
     let (store, options) = (chaos::store(config, store, targets), settings::journal_options(config));
-    Ok(Journal::start(store, clock.clone(), options, Box::new(on_append), Box::new(exit_on_store_error))?)
+    Ok(Journal::start(store, clock.clone(), options, Box::new(on_append), on_failure)?)
 }
 
 /// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that it could not write.
-fn exit_on_store_error(error: &StoreError) {
+pub(super) fn exit_on_store_error(error: &StoreError) {
     // Not `eprintln`, which panics where standard error is closed.
     writeln!(io::stderr(), "gridhook: the store failed, and nothing more may be written: {error}").ok();
     std::process::exit(EX_IOERR);
@@ -207,14 +207,13 @@ pub(super) fn start_dead_letters(
     let mut handles = Vec::new();
     for (name, dead_letters) in stores.all() {
         let (store, history, target) = (name.to_owned(), Arc::new(SupervisionHistory::default()), dead_letters.clone());
-        let supervised = dead_letter_routing::supervise_actor(
-            store.clone(),
-            dead_letters.clone(),
-            Arc::clone(&history),
-            clock.clone(),
-            lifeline.watch(),
-        );
-        actix_rt::spawn(supervised);
+        let factory = DeadLetterActorFactory {
+            store: store.clone(),
+            dead_letters: dead_letters.clone(),
+            history: Arc::clone(&history),
+            clock: clock.clone(),
+        };
+        actix_rt::spawn(supervise(factory, lifeline.watch()));
         let inject = Box::new(move |fault| target.inject(fault));
         handles.push(DeadLetterHandle { store, history, inject });
     }
@@ -252,6 +251,13 @@ pub(super) fn subscription_context(
     }
 }
 
+/// Reports a standby to the service manager, and serves its watchdog until the task is aborted.
+pub(super) fn notify_standby(url: &str) -> tokio::task::JoinHandle<()> {
+    let notifier = Rc::new(ServiceNotifier::of_environment());
+    notifier.ready(url);
+    actix_rt::spawn(notifier.watch(Vec::new()))
+}
+
 /// Connects to the service manager and starts its watchdog.
 pub(super) fn start_service_notifier(arbiters: &Arbiters) -> Rc<ServiceNotifier> {
     let notifier = Rc::new(ServiceNotifier::of_environment());
@@ -269,7 +275,7 @@ pub(super) fn start_validation(core: &Core, client: ClientOptions, listener: &Ht
 pub(super) async fn start_background_tasks(core: &Core) {
     let Core { clock, journal, registry, .. } = core;
     // Before the actors start, so that a subscription that expired meanwhile sends no event but its deletion event.
-    if !clock.holds_expiry() {
+    if !clock.expiry_is_paused() {
         expiry::sweep(registry, clock.now()).await;
     }
     actix_rt::spawn(memory::return_free_pages());
@@ -328,6 +334,7 @@ pub(super) fn metric_sources(
         spans: settings::spans(tracer),
         backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
         system_events: system_topic.map(|topic| Arc::clone(&topic.events)),
+        cluster: None,
     }
 }
 

@@ -7,12 +7,15 @@
 
 use std::{fs, path::Path};
 
-use actix_server::ServerHandle;
+use actix_server::{Server, ServerHandle};
 use actix_web::web;
 
-use super::{ServerError, descriptors::DescriptorBudget, listener::HttpListener};
+use super::{ServerError, descriptors::DescriptorBudget, forward::Forwarder, listener::HttpListener};
 use crate::{
-    admin::health::{ServerHealth, StepProgress},
+    admin::{
+        StandbyContext,
+        health::{ServerHealth, StepProgress},
+    },
     config::Config,
 };
 
@@ -27,10 +30,28 @@ impl StartupResponder {
         budget: &DescriptorBudget,
         health: web::Data<ServerHealth>,
     ) -> Result<Self, ServerError> {
-        let server = listener.serve_interim(config, budget, health)?;
+        Ok(Self::run(listener.serve_interim(config, budget, health)?))
+    }
+
+    /// Starts to forward requests on the sockets of `listener`.
+    pub(super) fn stand_by(
+        listener: &HttpListener,
+        config: &Config,
+        budget: &DescriptorBudget,
+        (context, forwarder): (StandbyContext, Forwarder),
+    ) -> Result<Self, ServerError> {
+        Ok(Self::run(listener.serve_standby(config, budget, context, forwarder)?))
+    }
+
+    fn run(server: Server) -> Self {
         let handle = server.handle();
         actix_rt::spawn(server);
-        Ok(Self(handle))
+        Self(handle)
+    }
+
+    /// Accepts no more connections: they wait for the real server.
+    pub(super) async fn pause(&self) {
+        self.0.pause().await;
     }
 
     /// Stops the interim server, and leaves the sockets to the real one.

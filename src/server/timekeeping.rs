@@ -37,7 +37,7 @@ pub(super) struct Timekeeper {
 pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
     let path = config.server.data_dir.join(FILE);
     let boot = fs::read_to_string(BOOT).ok().map(|boot| boot.trim().to_owned());
-    let limits = ClockLimits { jump_max: config.clock.jump_max, hold_wait: config.clock.hold_wait };
+    let limits = ClockLimits { jump_max: config.clock.jump_max, expiry_pause_max: config.clock.expiry_pause_max };
     let (clock, jump) = Clock::resumed(skew, read(&path).as_ref(), boot.as_deref(), limits);
     let (time, wall) = (clock.now(), clock.wall());
     let rounded =
@@ -47,9 +47,9 @@ pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
         Some(ClockJump::Ahead(by)) => tracing::warn!(
             by = rounded(by),
             %wall,
-            hold_wait = rounded(limits.hold_wait),
+            expiry_pause_max = rounded(limits.expiry_pause_max),
             "the wall clock is ahead of the last run: the clock was set, or the server was off. Events are delivered, and \
-             nothing expires until `gridhook clock confirm` or the end of clock.hold_wait"
+             nothing expires until `gridhook clock confirm` or the end of clock.expiry_pause_max"
         ),
         Some(ClockJump::Behind(by)) => tracing::warn!(
             by = rounded(by),
@@ -60,10 +60,10 @@ pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
         ),
         Some(ClockJump::Undone) => tracing::warn!(%wall, "the step of the wall clock was undone: events expire again"),
     }
-    if jump.is_none() && clock.holds_expiry() {
+    if jump.is_none() && clock.expiry_is_paused() {
         tracing::warn!(
             %wall,
-            "the wall clock is not confirmed: nothing expires until `gridhook clock confirm` or the end of clock.hold_wait"
+            "the wall clock is not confirmed: nothing expires until `gridhook clock confirm` or the end of clock.expiry_pause_max"
         );
     }
     (clock.clone(), Timekeeper { clock, path, boot })
@@ -85,7 +85,7 @@ fn read(path: &Path) -> Option<ClockRecord> {
 impl Timekeeper {
     /// Watches the clock until the server ends.
     pub(super) async fn run(self: std::rc::Rc<Self>) {
-        let mut held = self.clock.holds_expiry();
+        let mut was_paused = self.clock.expiry_is_paused();
         for look in 0_u32.. {
             if look % SAVED_EVERY == 0 {
                 self.save();
@@ -100,7 +100,7 @@ impl Timekeeper {
                     "the wall clock was set: time follows slowly, and at once after a restart"
                 );
             }
-            if std::mem::replace(&mut held, self.clock.holds_expiry()) && !held {
+            if std::mem::replace(&mut was_paused, self.clock.expiry_is_paused()) && !was_paused {
                 tracing::info!("the wall clock is trusted: events expire again");
             }
         }

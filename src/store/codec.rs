@@ -45,7 +45,19 @@ impl<'a> RecordReader<'a> {
         Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
+        // Most numbers have one byte, and an event has about twenty of them.
+        match self.0 {
+            [byte @ ..0x80, rest @ ..] => {
+                self.0 = rest;
+                Some(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;

@@ -61,6 +61,11 @@ pub trait StoreLayer: Send + Sync + 'static {
     fn damage(&self) -> Option<&Damage> {
         self.inner().damage()
     }
+
+    /// [`Store::close`].
+    fn close(&self) -> Result<(), StoreError> {
+        self.inner().close()
+    }
 }
 
 impl<L: StoreLayer> Store for L {
@@ -117,7 +122,7 @@ impl<L: StoreLayer> Store for L {
     }
 
     fn close(&self) -> Result<(), StoreError> {
-        self.inner().close()
+        StoreLayer::close(self)
     }
 }
 

@@ -354,9 +354,10 @@ impl Store for RocksStore {
             // It may include a write of another thread. A synced one is synced by now: RocksDB counts a write after its
             // sync. With unsynced ones only `sync` can tell. The flag is set before RocksDB counts the first of them.
             let written = self.db.latest_sequence_number();
-            match self.writes.is_replica.load(Ordering::Acquire) {
-                true => self.writes.is_behind.store(true, Ordering::Release),
-                false => drop(self.acknowledged.fetch_max(written, Ordering::AcqRel)),
+            if self.writes.is_replica.load(Ordering::Acquire) {
+                self.writes.is_behind.store(true, Ordering::Release);
+            } else {
+                self.acknowledged.fetch_max(written, Ordering::AcqRel);
             }
         }
         Ok(())

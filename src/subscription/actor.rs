@@ -6,8 +6,8 @@
 //! - Every handler takes what arrived, passes it to the core and performs the effects.
 //! - A subscription has at most one append in the journal's queue. The core ensures this.
 //! - A request runs in a task of its own, which always reports ([`delivery`]).
-//! - Code that can panic on the content of an event (a filter, building a request) runs while the event is noted as the
-//!   current event, so that a poison event is identified.
+//! - A panic of code that reads the content of an event, such as a filter, notes the event, so that a poison event is
+//!   identified.
 //! - There is one timer, re-armed from the core's `next_due`.
 
 mod requests;
@@ -145,7 +145,7 @@ impl SubscriptionActor {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let (jitter, now) = (Jitter(fastrand::f64()), self.context.clock.now());
-            self.core.hold_expiry(self.context.clock.holds_expiry());
+            self.core.pause_expiry(self.context.clock.expiry_is_paused());
             self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
             self.hold_back(now);
             let CoreStep { write, effects } = self.core.absorb(input, now, jitter);
@@ -372,17 +372,19 @@ impl SubscriptionActor {
 
     /// Sends the request in a task of its own.
     fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
-        for (item, event) in request.items.iter().zip(&events) {
-            self.shared.set_current_event(*item, &event.id());
+        if self.shared.is_poisoned() {
+            for (item, event) in request.items.iter().zip(&events) {
+                self.shared.on_event(*item, event, || self.shared.panic_if_poisoned(event));
+            }
         }
-        self.shared.clear_current_event();
         if !self.shared.begin_request(self.owner.incarnation, Arc::clone(&request)) {
             return;
         }
         let plan = Arc::clone(&self.plan);
         // Taken here and not in the task, so that the next decision on this thread counts it.
         let place = self.context.client.sockets.take();
-        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, place);
+        let lease = self.context.client.lease.clone();
+        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, place, lease);
         delivery::start(&self.shared, plan, self.sender(), &request, events, services, now);
     }
 

@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     chaos::response_faults::{self, FaultInjection, ResponseFault},
+    cluster::Lease,
     deliver::{Batch, Sender, sockets::Taken},
     event::{Event, Lane, RequestId, Timestamp},
     policy::{
@@ -28,7 +29,7 @@ pub(super) fn start(
     sender: Result<Rc<dyn Sender>, String>,
     request: &OutgoingBatch,
     events: Vec<Event>,
-    (faults, tracer, place): (Arc<FaultInjection>, &Tracer, Taken),
+    (faults, tracer, place, lease): (Arc<FaultInjection>, &Tracer, Taken, Option<Lease>),
     now: Timestamp,
 ) {
     let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
@@ -45,6 +46,9 @@ pub(super) fn start(
         let trace = traced.iter().flat_map(AttemptSpan::headers);
         let headers = DeliveryPlan::job_header((lane, kind)).into_iter().chain(trace).collect();
         let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout };
+        if let Some(lease) = lease {
+            lease.allowed().await;
+        }
         let (answer, late) = match &sender {
             Ok(sender) => sender.send(batch).await,
             Err(missing) => {

@@ -1,4 +1,5 @@
-//! One actor for each subscription: clock, journal and requests around the pure core in `policy::subscription`, which decides.
+//! One actor for each subscription: clock, journal and requests around the pure core in `policy::subscription`, which
+//! decides.
 //!
 //! A [`SubscriptionActor`] is one incarnation. What outlives it is in [`SharedState`]: requests in flight, their
 //! results, and the current event. The actor reads the newest events from the topic's

@@ -29,9 +29,10 @@ pub(super) fn filter_slice(
     }
     let (mut total, mut upto) = (0, slice.upto);
     let (mut matching, mut kept) = (Vec::new(), 0);
+    let (is_poisoned, batch) = (shared.is_poisoned(), &plan.settings.batch);
     // These events were dead-lettered as matches. Filtering one again would panic again.
     let quarantined_seqs = shared.quarantined_seqs(lane);
-    'log: for chunk in slice.chunks {
+    for chunk in slice.chunks {
         let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
         let Ok(events) = chunk.events() else {
             damage.lose(shared.subscription_key.partition, first, end);
@@ -40,28 +41,43 @@ pub(super) fn filter_slice(
                 upto = first;
                 break;
             }
-            shared.clear_current_event();
             return Input::Unreadable { lane, from, upto: end };
         };
+        // A chunk that a request can hold is not copied if it matches for the most part: its events leave together, unless
+        // some wait for others of their key.
+        let is_shared = plan.settings.order.is_none()
+            && chunk.count <= batch.events_max
+            && chunk.bytes_len() as u64 <= batch.bytes_preferred;
+        let (before, kept_before) = (matching.len(), kept);
+        matching.reserve(events.len());
         for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
             let is_match = quarantined_seqs.contains(&event.seq) || {
                 let (seq, appended) = (event.seq, event.appended);
                 let item = SendItem { lane, seq, appended, attempts: 0, due: None, since: None };
-                shared.set_current_event(item, &event.id());
-                plan.filter().matches(&event)
+                shared.on_event(item, &event, || {
+                    if is_poisoned {
+                        shared.panic_if_poisoned(&event);
+                    }
+                    plan.filter().matches(&event)
+                })
             };
             if is_match {
                 if kept > 0 && kept + event.wire_len() > share {
                     upto = event.seq;
-                    break 'log;
+                    break;
                 }
                 kept += event.wire_len();
-                // Detached, so that one small event does not keep a chunk in memory.
-                matching.push(event.detached());
+                matching.push(event);
             }
             total += 1;
         }
+        if !is_shared || kept - kept_before < chunk.bytes_len() / 2 {
+            // One small event must not keep a chunk in memory.
+            matching[before..].iter_mut().for_each(|event| *event = event.detached());
+        }
+        if upto < end {
+            break;
+        }
     }
-    shared.clear_current_event();
     Input::Read { lane, from, upto, total, events: matching }
 }

@@ -8,7 +8,10 @@
 mod limit;
 pub mod trace;
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::Arc,
+};
 
 use tracing::Dispatch;
 use tracing_subscriber::{
@@ -37,7 +40,8 @@ pub enum TelemetryError {
 }
 
 /// Replaces the filter of the log while the process runs.
-pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+#[derive(Clone)]
+pub struct LogFilter(Arc<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
 
 impl LogFilter {
     /// Replaces the filter.
@@ -72,7 +76,7 @@ pub fn logger<W: Write + 'static>(
     if is_json {
         let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
         let handle = subscriber.reload_handle();
-        let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
+        let filter = LogFilter(Arc::new(move |filter| handle.reload(filter)));
         return Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter));
     }
     // Fields are escaped one by one, because the subscriber adds colour codes to the line.
@@ -85,7 +89,7 @@ pub fn logger<W: Write + 'static>(
     });
     let subscriber = subscriber.fmt_fields(fields.delimited(" ")).with_filter_reloading();
     let handle = subscriber.reload_handle();
-    let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
+    let filter = LogFilter(Arc::new(move |filter| handle.reload(filter)));
     Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter))
 }
 
@@ -97,9 +101,10 @@ struct Lines<W> {
 
 impl<W: Write> Write for Lines<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let written = match self.is_json {
-            true => self.writer.write_all(escape::json(&String::from_utf8_lossy(line)).as_bytes()),
-            false => self.writer.write_all(line),
+        let written = if self.is_json {
+            self.writer.write_all(escape::json(&String::from_utf8_lossy(line)).as_bytes())
+        } else {
+            self.writer.write_all(line)
         };
         written.ok();
         Ok(line.len())

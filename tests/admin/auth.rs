@@ -60,7 +60,7 @@ fn a_configured_token_goes_first_and_leaves_no_file() {
 #[test]
 fn a_token_is_never_shown() {
     let token = admin_token(Some("swordfish"), Path::new("/nowhere")).expect("it is taken");
-    assert_eq!(format!("{token:?}"), "Token { text: \"[hidden]\", origin: Configured }");
+    assert_eq!(format!("{token:?}"), "AdminToken { text: \"[hidden]\", origin: Configured }");
 }
 
 #[test]

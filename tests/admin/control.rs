@@ -208,7 +208,7 @@ impl SubscriptionDirectory for Nobody {
         Err("there is none".to_owned())
     }
 
-    fn take_back(&self, _: SubscriptionKey, _: RedrivePage) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
+    fn redrive_page(&self, _: SubscriptionKey, _: RedrivePage) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
         Box::pin(std::future::ready(false))
     }
 }

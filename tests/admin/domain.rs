@@ -195,7 +195,7 @@ async fn a_domain_is_told_with_what_it_keeps() {
     assert_eq!(patched["identity"], response["identity"]);
     let (registry, _clock, _hand) = running_registry(&control.store);
     let kept = registry.topic("domain:shop").expect("it is recovered").record();
-    let principal = kept.kept.identity.as_ref().and_then(|identity| identity.principal_id.clone());
+    let principal = kept.azure_properties.identity.as_ref().and_then(|identity| identity.principal_id.clone());
     assert_eq!(principal.as_deref(), response["identity"]["principalId"].as_str(), "also after a restart");
     assert_eq!(json!(kept.metric_resource_id), response["properties"]["metricResourceId"]);
     let mut response = response;

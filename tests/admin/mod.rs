@@ -88,7 +88,7 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         domain: None,
         namespace: None,
         metric_resource_id: "0-0".to_owned(),
-        kept: StoredTopicProperties::default(),
+        azure_properties: StoredTopicProperties::default(),
         system_data: None,
     }
 }

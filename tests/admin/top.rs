@@ -50,9 +50,46 @@ async fn pages_of_every_order_have_each_event_subscription_once() {
         }
         assert_eq!(all.len(), 25, "{by}");
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 25, "{by}: {all:?}");
+        assert_eq!(all, names(&ask(&control, &format!("by={by}&top=500")).await), "{by}: pages are parts of one order");
         if by == "name" {
             assert!(all.is_sorted(), "{all:?}");
         }
+    }
+}
+
+#[actix_web::test]
+async fn pages_by_name_merge_topics_and_a_domain_also_where_names_are_equal() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let hook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}});
+    let mut expected = Vec::new();
+    for (parent, numbers) in [
+        ("topics/orders", [1, 3, 5, 7]),
+        ("topics/bills", [2, 3, 6, 7]),
+        ("domains/shops", [0, 3, 4, 8]),
+        ("domains/shops/topics/zeta", [1, 3, 7, 9]),
+        ("domains/shops/topics/alfa", [3, 5, 8, 9]),
+    ] {
+        let kind = format!("{RG}/{parent}");
+        assert_eq!(control.call("PUT", &kind, json!({})).await.status, 201, "{parent}");
+        for number in numbers {
+            let path = format!("{kind}/eventSubscriptions/sub-{number}");
+            let answer = control.call("PUT", &path, json!({"properties": {"destination": hook}})).await;
+            assert_eq!(answer.status, 201, "{}", answer.text);
+            expected.push(format!("sub-{number}"));
+        }
+    }
+    expected.sort();
+    for size in [1, 3, 7, 20] {
+        let mut all = Vec::new();
+        let mut seen = BTreeSet::new();
+        for skip in (0..=expected.len()).step_by(size) {
+            let report = ask(&control, &format!("by=name&top={size}&skip={skip}")).await;
+            all.extend(names(&report));
+            let lines = report["top"].as_array().expect("lines").iter();
+            seen.extend(lines.map(|line| format!("{} {}", line["topic"], line["subscription"])));
+        }
+        assert_eq!(all, expected, "pages of {size}");
+        assert_eq!(seen.len(), expected.len(), "{seen:?}");
     }
 }
 

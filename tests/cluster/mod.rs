@@ -2,6 +2,7 @@
 
 mod balance;
 mod lease;
+mod member;
 mod simulated;
 
 use gridhook::cluster::balance::NodeId;

@@ -1,50 +1,25 @@
-//! A cluster in virtual time: nodes read and renew records with delays, are paused and cut off from the records, and write
-//! by comparing revisions. At every instant at most one node acts for a shard.
+//! A cluster in virtual time: nodes read and renew records with delays, are paused, cut off from the records, served by a
+//! server that fell behind, or lose the answers to what they write. At every instant at most one node acts for a shard.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
 
 use gridhook::cluster::{
-    balance::{BalanceStep, ClusterView, NodeId, ShardRecord, Strategy, next_steps},
-    lease::LiveNodes,
+    balance::Strategy,
+    claim::{ClaimSettings, Claims, OwnershipChange, ShardRole},
+    records::{OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
 };
 use proptest::{
     collection::vec, option, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError,
 };
 
 use super::{lease::intervals, node};
-use crate::spec::shows;
+use crate::{spec::shows, support::memory_records::MemoryRecords};
 
 const SHARDS: usize = 16;
 const NODES: usize = 3;
 
 /// The virtual time between two instants.
 const STEP: Duration = Duration::from_millis(100);
-
-/// A record with its revision.
-type Stored<T> = (T, u64);
-
-/// What all nodes share.
-#[derive(Default)]
-struct Records {
-    shards: Vec<Stored<ShardRecord>>,
-    renewals: BTreeMap<NodeId, u64>,
-    revision: u64,
-}
-
-impl Records {
-    /// Writes a record if it still has `revision`.
-    fn compare_and_set(&mut self, shard: usize, revision: u64, record: ShardRecord) -> bool {
-        let is_current = self.shards[shard].1 == revision;
-        if is_current {
-            self.revision += 1;
-            self.shards[shard] = (record, self.revision);
-        }
-        is_current
-    }
-}
 
 /// What prevents that two nodes act for a shard.
 #[derive(Clone, Copy)]
@@ -57,112 +32,126 @@ struct Rules {
 
 const RULES: Rules = Rules { self_fence: true, act_wait: true };
 
-struct Node {
-    name: NodeId,
-    nodes: LiveNodes,
-    /// What it read last. It acts on that an instant later, when others may have written.
-    read: Vec<Stored<ShardRecord>>,
-    /// How long it has seen each request, in time in which it could read.
-    asked: BTreeMap<(usize, NodeId), Duration>,
+pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
+    ClaimSettings {
+        me: node(number),
+        name: format!("name{number}"),
+        address: format!("10.0.0.{number}:7000"),
+        version: "0.1.0".to_owned(),
+        shards,
+        intervals: intervals(),
+        strategy: Strategy::Greedy,
+        drain_wait: Duration::from_secs(10),
+        scope: OwnershipScope {
+            fully_qualified_namespace: "events.example.com".to_owned(),
+            event_hub_name: "store".to_owned(),
+            consumer_group: "gridhook".to_owned(),
+        },
+    }
+}
+
+pub(super) struct Node {
+    pub(super) claims: Claims,
+    pub(super) records: MemoryRecords,
+    name: String,
+    /// What its clock is ahead of the others.
+    ahead: Duration,
     looked: Duration,
-    /// The shards that it takes for its own: when their records were last confirmed, and from when on it may act.
-    owns: BTreeMap<usize, (Duration, Duration)>,
     /// Whether it never finishes what is in flight, and so never gives a shard up.
     is_stuck: bool,
     rules: Rules,
     is_acting: bool,
     next: Duration,
     paused_until: Duration,
-    cut_until: Duration,
+    faulty_until: Duration,
 }
 
 impl Node {
-    /// Whether it acts for the shard at this instant.
-    fn acts(&self, shard: usize, now: Duration) -> bool {
-        let owned = self.owns.get(&shard).filter(|(_, from)| now >= self.paused_until && now >= *from);
-        owned.is_some_and(|(confirmed, _)| !self.rules.self_fence || intervals().may_act(*confirmed, now))
+    pub(super) fn new(number: usize, shards: usize, records: &MemoryRecords) -> Self {
+        let settings = settings(number, shards);
+        Self {
+            name: settings.name.clone(),
+            claims: Claims::new(settings),
+            records: records.for_other(),
+            // Hours apart, as no two machines agree.
+            ahead: Duration::from_secs(3_600 * 5) * number as u32,
+            looked: Duration::ZERO,
+            is_stuck: false,
+            rules: RULES,
+            is_acting: false,
+            next: STEP * number as u32,
+            paused_until: Duration::ZERO,
+            faulty_until: Duration::ZERO,
+        }
     }
 
-    /// Renews its records and reads all.
-    fn look(&mut self, records: &mut Records, now: Duration) {
-        records.revision += 1;
-        records.renewals.insert(self.name.clone(), records.revision);
-        self.owns.retain(|shard, (confirmed, _)| {
-            let (record, revision) = records.shards[*shard].clone();
-            *confirmed = now;
-            record.owner.as_ref() == Some(&self.name) && records.compare_and_set(*shard, revision, record)
-        });
-        self.nodes.read(now, records.renewals.iter().map(|(name, revision)| (name.clone(), *revision)));
-        self.read.clone_from(&records.shards);
-        let passed = (now - self.looked).min(2 * intervals().renewal());
-        self.looked = now;
-        let before = std::mem::take(&mut self.asked);
-        let requests = self.read.iter().enumerate().filter_map(|(shard, (record, _))| {
-            let request = (shard, record.wanted.clone()?.0);
-            let waited = before.get(&request).map_or(Duration::ZERO, |waited| *waited + passed);
-            Some((request, waited))
-        });
-        self.asked = requests.collect();
+    /// Whether it acts for the shard at this instant.
+    pub(super) fn acts(&self, shard: usize, now: Duration) -> bool {
+        let is_owner = matches!(self.claims.role(shard), ShardRole::Owner { .. });
+        let mine = now + self.ahead;
+        let may_act = match self.rules {
+            Rules { self_fence: false, .. } => true,
+            Rules { act_wait: false, .. } => intervals().may_act(self.looked, mine),
+            Rules { .. } => self.claims.acts_until(shard, mine).is_some_and(|until| mine < until),
+        };
+        is_owner && may_act && now >= self.paused_until
+    }
+
+    /// Renews its records and reads all. Returns whether the read counts.
+    pub(super) fn look(&mut self, now: Duration) -> bool {
+        let mine = now + self.ahead;
+        let (record, revision) = self.claims.renewal(mine, vec![ShardPosition::default()]);
+        let value = serde_json::to_vec(&record).expect("a record");
+        if let Ok(revision) = self.records.set(&node_key(&self.name), value.into(), revision) {
+            self.claims.renewed(mine, revision);
+            self.looked = mine;
+            for change in self.claims.shard_renewals() {
+                self.change(change, mine);
+            }
+        }
+        self.read(mine)
+    }
+
+    fn read(&mut self, mine: Duration) -> bool {
+        self.records.get().is_ok_and(|stored| self.claims.read(mine, &stored).is_ok())
     }
 
     /// Acts on what it has read.
-    fn act(&mut self, records: &mut Records, now: Duration) {
-        // After a pause others may take it for dead: it looks again first.
-        if self.rules.self_fence && !intervals().may_act(self.looked, now) {
-            return;
+    pub(super) fn act(&mut self, now: Duration) {
+        let mine = now + self.ahead;
+        for change in self.claims.decide(mine) {
+            self.change(change, mine);
         }
-        let alive = self.nodes.alive();
-        let mut shards: Vec<ShardRecord> = self.read.iter().map(|(record, _)| record.clone()).collect();
-        for (number, shard) in shards.iter_mut().enumerate() {
-            if let Some((by, waited)) = &mut shard.wanted {
-                *waited = self.asked.get(&(number, by.clone())).copied().unwrap_or_default();
+        for shard in 0..SHARDS {
+            if matches!(self.claims.role(shard), ShardRole::Owner { draining: true, .. }) && !self.is_stuck {
+                self.claims.give_up(shard, None, mine);
             }
         }
-        let view = ClusterView {
-            me: &self.name,
-            alive: &alive,
-            shards: &shards,
-            leaving: &BTreeSet::new(),
-            drain_wait: Duration::from_secs(10),
-        };
-        for step in next_steps(&view, Strategy::Greedy) {
-            let (BalanceStep::Claim(at) | BalanceStep::Force(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) =
-                step;
-            let (record, revision) = self.read[at].clone();
-            match step {
-                BalanceStep::Claim(_) | BalanceStep::Force(_) => {
-                    let waits = self.rules.act_wait && matches!(step, BalanceStep::Force(_));
-                    let from = if waits { now + intervals().act_wait() } else { now };
-                    let claimed = ShardRecord { owner: Some(self.name.clone()), wanted: None };
-                    // Force does not depend on when the owner renewed the record last.
-                    let (current, newest) = records.shards[at].clone();
-                    let is_forced = matches!(step, BalanceStep::Force(_)) && current == record;
-                    let revision = if is_forced { newest } else { revision };
-                    if records.compare_and_set(at, revision, claimed) {
-                        self.owns.insert(at, (self.looked, from));
-                    }
-                }
-                BalanceStep::Drain(_) if self.is_stuck || self.owns.get(&at).is_some_and(|(_, from)| now < *from) => {}
-                // A request is harmless, so it is written again if the owner has renewed the record meanwhile.
-                BalanceStep::Steal(_) => {
-                    let (current, revision) = records.shards[at].clone();
-                    if current == record {
-                        let wanted = Some((self.name.clone(), Duration::ZERO));
-                        records.compare_and_set(at, revision, ShardRecord { wanted, ..current });
-                    }
-                }
-                BalanceStep::Drain(_) => {
-                    if records.compare_and_set(at, revision, ShardRecord { owner: None, ..record }) {
-                        self.owns.remove(&at);
-                    }
-                }
+    }
+
+    fn change(&mut self, change: OwnershipChange, mine: Duration) {
+        let mut next = Some(change);
+        while let Some(change) = next.take() {
+            let value = serde_json::to_vec(&change.record).expect("a record");
+            match self.records.set(&shard_key(change.shard), value.into(), change.revision) {
+                Ok(revision) => self.claims.changed(change, revision, mine),
+                Err(RecordError::Conflict) if self.read(mine) => next = self.claims.again(change),
+                Err(_) => {}
             }
         }
+    }
+
+    fn owned(&self) -> usize {
+        let is_owner = |shard: &usize| matches!(self.claims.role(*shard), ShardRole::Owner { .. });
+        (0..SHARDS).filter(is_owner).count()
     }
 }
 
 /// A fault: the node, its kind and length in instants, and the instants before the next one.
-type Fault = (usize, bool, u8, u8);
+type Fault = (usize, u8, u8, u8);
+
+const PAUSED: u8 = 0;
+const CUT: u8 = 1;
 
 struct Outcome {
     /// Instants at which two nodes acted for one shard.
@@ -172,42 +161,29 @@ struct Outcome {
 }
 
 fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> Outcome {
-    let mut records = Records { shards: vec![Default::default(); SHARDS], ..Records::default() };
+    let records = MemoryRecords::default();
     let mut nodes: Vec<Node> = (0..NODES)
-        .map(|number| Node {
-            name: node(number),
-            nodes: LiveNodes::new(intervals()),
-            read: records.shards.clone(),
-            asked: BTreeMap::new(),
-            looked: Duration::ZERO,
-            owns: BTreeMap::new(),
-            is_stuck: stuck == Some(number),
-            rules,
-            is_acting: false,
-            next: STEP * number as u32,
-            paused_until: Duration::ZERO,
-            cut_until: Duration::ZERO,
-        })
+        .map(|number| Node { is_stuck: stuck == Some(number), rules, ..Node::new(number, SHARDS, &records) })
         .collect();
     let (mut now, mut twice, mut turn) = (Duration::ZERO, 0, 0);
     // What the nodes do in so many instants. Returns the time afterwards.
     let mut run_instants = |nodes: &mut [Node], instants: u32| {
         for _ in 0..instants {
             for node in nodes.iter_mut().filter(|node| now >= node.next && now >= node.paused_until) {
-                let is_cut = now < node.cut_until;
-                if std::mem::take(&mut node.is_acting) {
-                    if !is_cut {
-                        node.act(&mut records, now);
+                if now >= node.faulty_until {
+                    let faults = &node.records.faults;
+                    for fault in [&faults.is_cut, &faults.is_behind, &faults.loses_answers] {
+                        fault.store(false, Ordering::Relaxed);
                     }
+                }
+                if std::mem::take(&mut node.is_acting) {
+                    node.act(now);
                     // A turn comes late by chance.
                     turn += 1;
                     let late = delays.get(turn % delays.len().max(1)).map_or(0, |late| late % 3);
                     node.next = now + intervals().renewal() + STEP * u32::from(late);
                 } else {
-                    if !is_cut {
-                        node.look(&mut records, now);
-                    }
-                    node.is_acting = !is_cut;
+                    node.is_acting = node.look(now);
                     node.next = now + STEP;
                 }
             }
@@ -219,20 +195,25 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
         now
     };
     let mut now = run_instants(&mut nodes, 50);
-    for (at, is_pause, length, wait) in faults {
+    for (at, kind, length, wait) in faults {
         let until = now + STEP * u32::from(*length);
         let node = &mut nodes[*at % NODES];
-        if *is_pause {
+        let faults = &node.records.faults;
+        match kind % 4 {
             // When it resumes it goes on with what it did, before it looks again.
-            (node.paused_until, node.next) = (until, node.next.max(until + STEP));
-        } else {
-            node.cut_until = until;
+            PAUSED => (node.paused_until, node.next) = (until, node.next.max(until + STEP)),
+            CUT => faults.is_cut.store(true, Ordering::Relaxed),
+            2 => {
+                node.records.fall_behind();
+                faults.is_behind.store(true, Ordering::Relaxed);
+            }
+            _ => faults.loses_answers.store(true, Ordering::Relaxed),
         }
+        node.faulty_until = until;
         now = run_instants(&mut nodes, u32::from(*wait));
     }
     run_instants(&mut nodes, 800);
-    let counts = nodes.iter().map(|node| node.owns.len()).collect();
-    Outcome { twice, counts }
+    Outcome { twice, counts: nodes.iter().map(Node::owned).collect() }
 }
 
 fn check(faults: &[Fault], delays: &[u8], stuck: Option<usize>) -> Result<(), TestCaseError> {
@@ -246,7 +227,7 @@ fn check(faults: &[Fault], delays: &[u8], stuck: Option<usize>) -> Result<(), Te
 proptest! {
     #[test]
     fn whatever_is_paused_cut_off_or_stuck_no_shard_has_two_owners_that_act(
-        faults in vec((0..NODES, any::<bool>(), any::<u8>(), any::<u8>()), 0..12),
+        faults in vec((0..NODES, any::<u8>(), any::<u8>(), any::<u8>()), 0..12),
         delays in vec(any::<u8>(), 0..20),
         stuck in option::of(0..NODES),
     ) {
@@ -255,7 +236,7 @@ proptest! {
 }
 
 /// A node that is paused for six seconds: the others take its shards, and it takes its share again.
-const PAUSE: [Fault; 1] = [(0, true, 60, 100)];
+const PAUSE: [Fault; 1] = [(0, PAUSED, 60, 100)];
 
 #[test]
 fn a_paused_node_loses_its_shards_and_gets_its_share_again() {
@@ -273,6 +254,104 @@ fn an_owner_that_never_gives_up_a_shard_loses_it_and_nobody_acts_beside_it() {
 #[test]
 fn without_the_self_fence_a_paused_or_cut_off_owner_acts_beside_its_successor() {
     let without = Rules { self_fence: false, ..RULES };
-    assert!(run(&[(0, false, 60, 100)], &[], None, without).twice > 0);
+    assert!(run(&[(0, CUT, 60, 100)], &[], None, without).twice > 0);
     assert!(run(&PAUSE, &[], None, without).twice > 0);
+}
+
+/// What the nodes own after these instants: each looks and acts in turn.
+fn settle(nodes: &mut [&mut Node], from: Duration, instants: u32) -> Duration {
+    let mut now = from;
+    for _ in 0..instants {
+        for node in nodes.iter_mut() {
+            node.look(now);
+            node.act(now);
+        }
+        now += intervals().renewal();
+    }
+    now
+}
+
+#[test]
+fn a_node_of_the_same_name_that_starts_later_ends_the_earlier_one() {
+    let records = MemoryRecords::default();
+    let mut first = Node::new(0, 1, &records);
+    let now = settle(&mut [&mut first], Duration::ZERO, 2);
+    let mut second = Node::new(1, 1, &records);
+    second.claims = Claims::new(ClaimSettings { name: first.name.clone(), ..settings(1, 1) });
+    second.name.clone_from(&first.name);
+    // It reads the revision first.
+    settle(&mut [&mut second], now, 2);
+    assert!(matches!(second.claims.role(0), ShardRole::Owner { claim: 2, .. }), "the record of the first is gone");
+    assert!(!first.look(now), "it is not the node of this name any more");
+    let stored = records.all();
+    let problem = first.claims.read(now, &stored).expect_err("another process");
+    assert_eq!(problem, gridhook::cluster::claim::ReadProblem::NameTaken);
+}
+
+#[test]
+fn a_node_whose_process_has_ended_is_dead_until_it_renews_its_record() {
+    let _rows = shows(&["S004-045"]);
+    let records = MemoryRecords::default();
+    let [mut owner, mut other] = [0, 1].map(|number| Node::new(number, 1, &records));
+    let now = settle(&mut [&mut owner, &mut other], Duration::ZERO, 3);
+    assert_eq!(owner.owned(), 1);
+    // A wrong guess.
+    other.claims.note_gone(&node(0));
+    assert!(!other.claims.alive().contains(&node(0)));
+    owner.look(now);
+    other.look(now);
+    assert_eq!(other.claims.alive(), BTreeSet::from([node(0), node(1)]));
+    other.act(now);
+    assert_eq!(other.owned(), 0);
+    // A right one: no lease is waited for.
+    other.claims.note_gone(&node(0));
+    other.act(now);
+    assert_eq!(other.owned(), 1);
+    assert!(other.acts(0, now));
+}
+
+#[test]
+fn a_node_that_leaves_gives_up_what_it_has_and_its_record_says_so_before() {
+    let _rows = shows(&["S004-046"]);
+    let records = MemoryRecords::default();
+    let [mut owner, mut other] = [0, 1].map(|number| Node::new(number, 1, &records));
+    let now = settle(&mut [&mut owner, &mut other], Duration::ZERO, 3);
+    owner.is_stuck = true;
+    owner.claims.leave();
+    let now = settle(&mut [&mut owner, &mut other], now, 40);
+    assert!(matches!(owner.claims.role(0), ShardRole::Owner { draining: true, .. }), "it has not finished");
+    assert!(!owner.claims.has_left());
+    assert_eq!(other.owned(), 0, "an owner that leaves is alive");
+    owner.is_stuck = false;
+    settle(&mut [&mut owner, &mut other], now, 2);
+    assert!(owner.claims.has_left());
+    assert_eq!(other.owned(), 1);
+}
+
+#[test]
+fn a_running_node_whose_record_was_deleted_writes_it_again() {
+    let records = MemoryRecords::default();
+    let mut owner = Node::new(0, 1, &records);
+    let now = settle(&mut [&mut owner], Duration::ZERO, 3);
+    let own = records.all().into_iter().find(|stored| stored.key == node_key("name0")).expect("a record");
+    records.set(&own.key, "".into(), own.revision).expect("nobody else writes");
+    let now = settle(&mut [&mut owner], now, 2);
+    assert!(owner.acts(0, now));
+    assert!(owner.claims.records().nodes.contains_key("name0"));
+    let own = records.all().into_iter().find(|stored| stored.key == node_key("name0")).expect("a record");
+    records.set(&own.key, "of a newer release".into(), own.revision).expect("nobody else writes");
+    assert!(!owner.look(now), "another process has the name");
+}
+
+#[test]
+fn an_owner_that_failed_leaves_the_shard_to_others_for_a_while() {
+    let records = MemoryRecords::default();
+    let mut owner = Node::new(0, 1, &records);
+    let now = settle(&mut [&mut owner], Duration::ZERO, 3);
+    owner.claims.give_up(0, Some(Duration::from_secs(5)), now);
+    assert_eq!(owner.claims.role(0), ShardRole::Standby(None));
+    let now = settle(&mut [&mut owner], now, 9);
+    assert_eq!(owner.owned(), 0);
+    settle(&mut [&mut owner], now, 3);
+    assert!(matches!(owner.claims.role(0), ShardRole::Owner { claim: 2, .. }), "nobody else wanted it");
 }

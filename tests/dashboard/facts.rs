@@ -56,6 +56,45 @@ fn the_server_tells_its_version_and_the_settings_that_differ_and_no_secret() {
     }
 }
 
+/// The names in a list of the page's source.
+fn listed(name: &str) -> Vec<&'static str> {
+    let source = include_str!("../../src/dashboard/page/js/causes.js");
+    let (_, list) = source.split_once(&format!("export const {name} = [")).expect("a list");
+    let (list, _) = list.split_once("];").expect("its end");
+    list.split('\'').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_page_offers_the_steps_outcomes_and_reasons_that_the_server_has() {
+    let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
+    server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "billing", &SubscriptionSpec::of("http://127.0.0.1:9/"));
+    let path = format!("{}/ledger", subscription("orders", "billing"));
+    let known = |path: &str| {
+        let refused = server.admin("GET", path, &Value::Null);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        let text = refused.json()["error"]["message"].as_str().expect("a text").to_owned();
+        let (_, names) = text.split_once("allowed are ").expect("names");
+        let mut names: Vec<String> = names.trim_end_matches('.').split(", ").map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let offered = |lists: &[&str]| {
+        let mut names: Vec<&str> = lists.iter().flat_map(|list| listed(list)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let all = offered(&["STEPS", "OUTCOMES", "REASONS"]);
+    assert_eq!(known(&format!("{path}?outcome=nothing")), all);
+    assert_eq!(known("/tail?outcome=nothing"), all);
+    assert_eq!(known("/deadLetters?reason=nothing"), offered(&["REASONS"]));
+    for name in all {
+        let answer = server.admin("GET", &format!("{path}?outcome={name}"), &Value::Null);
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+    }
+}
+
 #[test]
 fn the_editions_say_when_each_status_is_tried_again() {
     let server = Server::start(&[]);

@@ -223,7 +223,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         world.add_dead_letters(subscription_key(2), 1, START).await;
         world.notice(subscription_key(1), target("broken"), START);
         world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
-        world.hand.hold_expiry(true);
+        world.hand.pause_expiry(true);
         world.hand.advance(Duration::from_secs(400 * 24 * 3600));
         // A turn at the new time: a subscription that has just failed shows that the actor was woken.
         world.notice(subscription_key(2), target("broken"), START);
@@ -232,7 +232,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 7));
 
-        world.hand.hold_expiry(false);
+        world.hand.pause_expiry(false);
         world.hand.advance(Duration::from_secs(3600));
         world.until(subscription_key(1), |totals| totals.lost == 7).await;
         world.stop().await;

@@ -1,7 +1,7 @@
 //! Files of all five shapes are read. Damaged dead letters are reported and hide no others.
 
 use gridhook::{
-    dead_letter::event::{DeadLetterEvent, DeadLetterFate, read},
+    dead_letter::event::{DeadLetterEvent, DeadLetterResult, read},
     event::{Schema, Timestamp},
 };
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ fn one(file: &str, custom: bool) -> DeadLetterEvent {
     dead_letters.remove(0).expect("a letter")
 }
 
-fn basic() -> DeadLetterFate {
-    DeadLetterFate {
+fn basic() -> DeadLetterResult {
+    DeadLetterResult {
         reason: Some("MaxDeliveryAttemptsExceeded".to_owned()),
         attempts: Some(3),
         outcome: Some("NotFound".to_owned()),
@@ -29,8 +29,8 @@ fn basic() -> DeadLetterFate {
     }
 }
 
-fn namespace() -> DeadLetterFate {
-    DeadLetterFate {
+fn namespace() -> DeadLetterResult {
+    DeadLetterResult {
         reason: Some("Undeliverable due to client error".to_owned()),
         outcome: Some("Unauthorized".to_owned()),
         status: None,
@@ -50,7 +50,7 @@ fn an_event_grid_event_is_read_as_it_was() {
         (dead_letter.id.as_deref(), dead_letter.event_type.as_deref(), dead_letter.subject.as_deref()),
         (Some("a"), Some("T"), Some("/s"))
     );
-    assert_eq!(dead_letter.fate, basic());
+    assert_eq!(dead_letter.result, basic());
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_single_cloud_event_is_read_as_it_was() {
     for (before, behind) in [("[", "]"), (" ", "\n")] {
         let dead_letter = one(&format!("{before}{{{CLOUD},{fate}}}{behind}"), true);
         assert_eq!((dead_letter.event, dead_letter.schema), (format!("{{{CLOUD}}}"), Schema::CloudEvents));
-        assert_eq!(dead_letter.fate, DeadLetterFate { status: None, tried: None, ..basic() });
+        assert_eq!(dead_letter.result, DeadLetterResult { status: None, tried: None, ..basic() });
     }
 }
 
@@ -70,7 +70,7 @@ fn of_a_custom_schema_the_data_is_the_event() {
     let file = format!(r#"[{{{envelope},{BASIC_FATE},"data":{{ "my" : [1e3] }}}}]"#);
     let dead_letter = one(&file, true);
     assert_eq!((dead_letter.event.as_str(), dead_letter.schema), (r#"{ "my" : [1e3] }"#, Schema::Custom));
-    assert_eq!((dead_letter.id.as_deref(), dead_letter.fate), (Some("a"), basic()), "its envelope says what it is");
+    assert_eq!((dead_letter.id.as_deref(), dead_letter.result), (Some("a"), basic()), "its envelope says what it is");
     assert_eq!(one(&file, false).schema, Schema::EventGrid, "in another topic it is an event like any");
 }
 
@@ -84,7 +84,7 @@ fn the_form_of_a_namespace_is_read_under_each_of_its_names() {
                 (format!("{{{CLOUD}}}"), Schema::CloudEvents),
                 "{name}"
             );
-            assert_eq!((dead_letter.id.as_deref(), dead_letter.fate), (Some("A234"), namespace()), "{name}");
+            assert_eq!((dead_letter.id.as_deref(), dead_letter.result), (Some("A234"), namespace()), "{name}");
         }
     }
 }
@@ -94,7 +94,7 @@ fn the_flat_form_of_a_namespace_is_read_without_the_added_properties() {
     let file = format!(r#"{{{CLOUD},"customDeliveryProperties":{{"a":"b"}},"deadletterProperties":{NAMESPACE_FATE}}}"#);
     let dead_letter = one(&file, false);
     assert_eq!(
-        (dead_letter.event, dead_letter.schema, dead_letter.fate),
+        (dead_letter.event, dead_letter.schema, dead_letter.result),
         (format!("{{{CLOUD}}}"), Schema::CloudEvents, namespace())
     );
 }

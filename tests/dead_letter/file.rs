@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use gridhook::{
     control::record::ingress::{InputSchemaMapping, MappedFieldOrDefault},
     dead_letter,
-    dead_letter::file::{FileBuilder, FileFormat, event_of, folder, path},
+    dead_letter::file::{FileBuilder, FileContext, event_of, folder, path},
     deliver::convert::delivered,
     event::{Event, Lane, Schema, Seq, Timestamp},
     policy::{
@@ -25,16 +25,16 @@ use crate::{
     support::{events::events, publisher::topic},
 };
 
-fn file(form: FileFormat<'_>, events: &[(Event, DeadLetterRecord)]) -> String {
+fn file(context: FileContext<'_>, events: &[(Event, DeadLetterRecord)]) -> String {
     let mut draft = FileBuilder::new(usize::MAX);
     for (event, dead) in events {
-        assert!(draft.add(form, event, Lane::LIVE, dead).expect("an event"), "there is room");
+        assert!(draft.add(context, event, Lane::LIVE, dead).expect("an event"), "there is room");
     }
     draft.finish()
 }
 
-fn check(form: FileFormat<'_>, event: &Event, dead: &DeadLetterRecord, expected: Expect) {
-    expected.assert_eq(&file(form, &[(event.clone(), dead.clone())]));
+fn check(context: FileContext<'_>, event: &Event, dead: &DeadLetterRecord, expected: Expect) {
+    expected.assert_eq(&file(context, &[(event.clone(), dead.clone())]));
 }
 
 fn blob_created() -> Event {
@@ -93,7 +93,7 @@ fn a_dead_letter_of_a_replay_names_its_job() {
     let marked = |schema, wire, mark| {
         let mut draft = FileBuilder::new(usize::MAX);
         let event = event(schema, wire, ["a", "t", "s"]);
-        draft.add(FileFormat { delivery: schema, ..FORM }, &event, Lane(17), &dead()).expect("an event");
+        draft.add(FileContext { delivery: schema, ..FORM }, &event, Lane(17), &dead()).expect("an event");
         let text = draft.finish();
         assert!(text.contains(mark), "{text}");
         let again = event_of(&text[1..text.len() - 1], false).expect("an event");
@@ -122,7 +122,7 @@ fn a_cloud_event_is_written_as_in_the_sample_with_names_in_lower_case() {
     }
 }"#;
     check(
-        FileFormat { delivery: Schema::CloudEvents, ..FORM },
+        FileContext { delivery: Schema::CloudEvents, ..FORM },
         &event(Schema::CloudEvents, wire, ["caee971c", "fooEventType", "mySubject"]),
         &dead(),
         expect![[r#"
@@ -149,7 +149,7 @@ fn a_cloud_event_that_was_dead_lettered_before_has_no_name_twice() {
 #[test]
 fn an_event_grid_event_delivered_as_a_cloud_event_is_written_as_one() {
     check(
-        FileFormat { delivery: Schema::CloudEvents, ..FORM },
+        FileContext { delivery: Schema::CloudEvents, ..FORM },
         &event(
             Schema::EventGrid,
             r#"{"id":"a","topic":"/t","subject":"","data":1.0,"eventType":"T","eventTime":"2020-08-13T17:18:13Z","metadataVersion":"1","dataVersion":""}"#,
@@ -166,7 +166,7 @@ fn an_event_grid_event_delivered_as_a_cloud_event_is_written_as_one() {
 fn a_custom_event_is_written_in_an_envelope_with_its_object_last() {
     let wire = r#"{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }"#;
     check(
-        FileFormat { delivery: Schema::Custom, ..FORM },
+        FileContext { delivery: Schema::Custom, ..FORM },
         &event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]),
         &dead(),
         expect![[
@@ -182,7 +182,7 @@ fn a_custom_event_delivered_as_a_cloud_event_is_dead_lettered_as_one() {
     let wire = r#"{ "prop1": "my property", "n": 1.50 }"#;
     let event = event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]);
     let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
-    let text = file(FileFormat { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
+    let text = file(FileContext { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
     let dead_letter = text.trim_start_matches('[').trim_end_matches(']');
     let fate = r#","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}"#;
     let sent = std::str::from_utf8(&sent).expect("JSON is UTF-8");
@@ -219,7 +219,7 @@ fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
     fact("S000-183", &sent);
     fact("S003-126", &sent);
 
-    let text = file(FileFormat { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
+    let text = file(FileContext { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
     let [dead_letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
     let id = text.split('"').nth(3).expect("the id comes first");
     assert!(id.parse::<uuid::Uuid>().is_ok() && !own.contains(id), "a GUID that the event does not have: {id}");
@@ -248,7 +248,7 @@ fn data_is_byte_for_byte_what_was_published() {
             .iter()
             .map(|one| (event(schema, &one.json, [&one.id, &one.event_type, &one.subject]), dead()))
             .collect();
-        let text = file(FileFormat { delivery: schema, ..FORM }, &put);
+        let text = file(FileContext { delivery: schema, ..FORM }, &put);
         let read: Vec<BTreeMap<String, &RawValue>> = serde_json::from_str(&text).expect("a JSON array of objects");
         assert_eq!(read.len(), generated.len());
         for (read, generated) in read.iter().zip(&generated) {
@@ -264,7 +264,7 @@ fn the_event_of_a_dead_letter_is_what_it_was_before() {
     let cloud = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T","tenant":"x","data":{ "a" : 1.0 }}"#;
     let own = r#"{ "deadLetterReason": "mine", "data": 5 }"#;
     for (schema, wire) in [(Schema::EventGrid, wire), (Schema::CloudEvents, cloud), (Schema::Custom, own)] {
-        let text = file(FileFormat { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
+        let text = file(FileContext { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
         let [dead_letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
         assert_eq!(event_of(dead_letter.get(), schema == Schema::Custom).expect("a dead letter"), wire);
     }

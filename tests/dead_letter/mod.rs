@@ -18,11 +18,11 @@ mod world;
 
 use bytes::BufMut;
 use gridhook::{
-    dead_letter::{DeadLetterTarget, file::FileFormat},
+    dead_letter::{DeadLetterTarget, file::FileContext},
     event::{Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
     policy::{
         dead_letter_store::FOLDER,
-        edition::FileForm,
+        edition::FileLayout,
         outcome::{Failure, Reason},
         record::DeadLetterRecord,
     },
@@ -34,8 +34,8 @@ const PUBLISHED: Timestamp = Timestamp(1_597_339_094_026_575);
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic";
 
-const FORM: FileFormat<'static> =
-    FileFormat { file: FileForm::Basic, delivery: Schema::EventGrid, topic: TOPIC, properties: &[] };
+const FORM: FileContext<'static> =
+    FileContext { layout: FileLayout::Basic, delivery: Schema::EventGrid, topic: TOPIC, properties: &[] };
 
 fn subscription_key(subscription: u32) -> SubscriptionKey {
     SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(subscription) }
@@ -49,7 +49,7 @@ fn target(folder: &str) -> DeadLetterTarget {
         delivery_schema: Schema::EventGrid,
         topic: TOPIC.to_owned(),
         source: TOPIC.to_owned(),
-        form: FileForm::Basic,
+        layout: FileLayout::Basic,
         properties: Vec::new(),
         retry: [20, 40].map(std::time::Duration::from_millis).to_vec(),
         outage_window: std::time::Duration::from_secs(4 * 3600),

@@ -7,11 +7,11 @@ use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::{
         DeadLetterTarget,
-        file::{FileBuilder, FileFormat, folder, path},
+        file::{FileBuilder, FileContext, folder, path},
     },
     event::{Event, Lane, Schema, Timestamp},
     policy::{
-        edition::FileForm,
+        edition::FileLayout,
         outcome::{Failure, LastOutcome, Reason},
         property::{self, DeliveryProperty},
         record::DeadLetterRecord,
@@ -63,9 +63,9 @@ fn unauthorized() -> DeadLetterRecord {
 }
 
 fn file(properties: &[DeliveryProperty], event: &Event, dead: &DeadLetterRecord) -> String {
-    let form = FileFormat { file: FileForm::Namespace, delivery: event.schema, topic: TOPIC, properties };
+    let context = FileContext { layout: FileLayout::Namespace, delivery: event.schema, topic: TOPIC, properties };
     let mut draft = FileBuilder::new(usize::MAX);
-    assert!(draft.add(form, event, Lane::LIVE, dead).expect("an event"), "there is room");
+    assert!(draft.add(context, event, Lane::LIVE, dead).expect("an event"), "there is room");
     draft.finish()
 }
 
@@ -205,11 +205,12 @@ fn events_of_other_schemas_are_written_as_cloud_events() {
 #[test]
 fn a_file_has_several_events_and_an_invalid_one_changes_nothing() {
     let _rows = crate::spec::shows(&["S001-092"]);
-    let form = FileFormat { file: FileForm::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
+    let context =
+        FileContext { layout: FileLayout::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
     let mut draft = FileBuilder::new(usize::MAX);
     for wire in [STRUCTURED, BINARY] {
-        draft.add(form, &cloud(wire), Lane::LIVE, &unauthorized()).expect("an event");
-        draft.add(form, &cloud(r#"{"specversion""#), Lane::LIVE, &unauthorized()).expect_err("it is no object");
+        draft.add(context, &cloud(wire), Lane::LIVE, &unauthorized()).expect("an event");
+        draft.add(context, &cloud(r#"{"specversion""#), Lane::LIVE, &unauthorized()).expect_err("it is no object");
     }
     let read: Vec<serde_json::Value> = serde_json::from_str(&draft.finish()).expect("an array");
     assert_eq!(
@@ -226,7 +227,7 @@ fn a_path_keeps_the_case_of_names_and_has_no_leading_zeros() {
     // 2023-09-23T02:03:04Z
     let made = Timestamp(1_695_434_584_000_000);
     let target = |topic: &str| DeadLetterTarget {
-        form: FileForm::Namespace,
+        layout: FileLayout::Namespace,
         topic: topic.to_owned(),
         subscription_name: "myeventsubscription".to_owned(),
         ..target("mycontainer")
@@ -244,7 +245,7 @@ fn topics_whose_names_are_words_of_a_resource_id_have_folders_of_their_own() {
     let below = |group: &str, rest: &str| {
         let topic = format!("/subscriptions/s/resourceGroups/{group}/providers/Microsoft.EventGrid/{rest}");
         folder(&DeadLetterTarget {
-            form: FileForm::Namespace,
+            layout: FileLayout::Namespace,
             topic,
             subscription_name: "hook".to_owned(),
             ..target("mycontainer")

@@ -6,6 +6,7 @@ mod connections;
 mod failures;
 mod handshake;
 mod late;
+mod lease;
 mod request;
 mod resolver;
 mod signature;

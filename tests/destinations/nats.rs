@@ -1,14 +1,13 @@
 //! NATS JetStream: NATS' own server.
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{LONG, Service, conform, start_server};
 use crate::support::{
     load,
-    nats::{MESSAGE_BYTES_MAX, Nats, PASSWORD},
-    needs,
+    nats::{MESSAGE_BYTES_MAX, Nats, PASSWORD, has_nats},
     server::{SubscriptionSpec, wait_for},
 };
 
@@ -56,10 +55,6 @@ impl Service for Streams {
         *read = last;
         messages.into_iter().map(|(_, body)| serde_json::from_slice(&body).expect("JSON")).collect()
     }
-}
-
-fn has_nats() -> bool {
-    needs::can_run("nats", Command::new("nats-server").arg("--version"))
 }
 
 #[test]

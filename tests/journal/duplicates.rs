@@ -293,11 +293,11 @@ fn ids_are_known_after_their_log_is_trimmed_and_forgotten_after_the_window() {
     assert!(keys::published_id(PARTITION, IdDigest(0, 0)).len() + record.len() <= 60, "as the manual says");
 
     // While the clock may be wrong, nothing ends by age.
-    queue.hand.hold_expiry(true);
+    queue.hand.pause_expiry(true);
     queue.hand.advance(WINDOW);
     queue.housekeep();
     assert_eq!((queue.publish(&[7]), known(&store)), (1, 200));
-    queue.hand.hold_expiry(false);
+    queue.hand.pause_expiry(false);
     queue.hand.advance(Duration::from_secs(2));
     queue.housekeep();
     assert_eq!(known(&store), 0);

@@ -22,7 +22,7 @@ use gridhook::{
     store::{
         Batch, Family, Store,
         keys::{self, KeyKind, LineKey, MetaKind},
-        records::{FloorRecord, LedgerLines, StoredRecord},
+        records::{AppliedPosition, FloorRecord, LedgerLines, StoredRecord},
     },
 };
 
@@ -550,9 +550,10 @@ fn every_damage_is_told() {
         queue.stop();
         put(&store, family, vec![kind as u8, MetaKind::Floor as u8, 7], vec![1]);
         let report = look(&store);
-        match tells(&report, reported) {
-            true => keys_caught += 1,
-            false => missed.push(format!("{reported:?} is not in: {report}")),
+        if tells(&report, reported) {
+            keys_caught += 1
+        } else {
+            missed.push(format!("{reported:?} is not in: {report}"))
         }
     }
     println!("keys: caught {keys_caught} of {}", of_keys.len());

@@ -2,13 +2,15 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fmt,
+    fs::{self, File},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
 };
 
+use futures_util::stream::BoxStream;
 use gridhook::{
     cli::fsck::accounts,
     clock::Clock,
@@ -26,6 +28,10 @@ use gridhook::{
         keys::{self, MetaKind},
         rocks::{RocksOptions, RocksStore},
     },
+};
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, local::LocalFileSystem, path::Path as ObjectPath,
 };
 use tempfile::TempDir;
 
@@ -124,6 +130,59 @@ impl Fixture {
     }
 }
 
+/// A folder on a disk with a bad sector: one file cannot be read until it is written again.
+#[derive(Debug)]
+struct BadSector(LocalFileSystem, Mutex<Option<ObjectPath>>);
+
+impl fmt::Display for BadSector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a folder on a disk with a bad sector")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for BadSector {
+    async fn put_opts(&self, path: &ObjectPath, bytes: PutPayload, how: PutOptions) -> object_store::Result<PutResult> {
+        self.1.lock().expect("a lock").take_if(|bad| bad == path);
+        self.0.put_opts(path, bytes, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &ObjectPath,
+        how: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(path, how).await
+    }
+
+    async fn get_opts(&self, path: &ObjectPath, how: GetOptions) -> object_store::Result<GetResult> {
+        let is_bad = self.1.lock().expect("a lock").as_ref() == Some(path);
+        if is_bad {
+            return Err(object_store::Error::Generic { store: "folder", source: "Input/output error".into() });
+        }
+        self.0.get_opts(path, how).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, object_store::Result<ObjectPath>>,
+    ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
+        self.0.delete_stream(paths)
+    }
+
+    fn list(&self, below: Option<&ObjectPath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.0.list(below)
+    }
+
+    async fn list_with_delimiter(&self, below: Option<&ObjectPath>) -> object_store::Result<ListResult> {
+        self.0.list_with_delimiter(below).await
+    }
+
+    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, how: CopyOptions) -> object_store::Result<()> {
+        self.0.copy_opts(from, to, how).await
+    }
+}
+
 /// All files below a folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
@@ -217,7 +276,11 @@ fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
                 [(Some(&changed[..]), "is damaged"), (None, "is missing"), (Some(&bytes[1..]), "is damaged")]
             {
                 match damage {
-                    Some(damage) => fs::write(&path, damage).expect("written"),
+                    // As if it had been read longer ago than the others: its length may say nothing.
+                    Some(damage) => {
+                        fs::write(&path, damage).expect("written");
+                        set_read(&path, SystemTime::UNIX_EPOCH);
+                    }
                     None => fs::remove_file(&path).expect("removed"),
                 }
                 let error = fixture.restore(&destination, Some(&name)).expect_err(&file.path).to_string();
@@ -238,6 +301,108 @@ fn a_damaged_piece_or_manifest_is_told_by_name_and_other_backups_come_back() {
         assert!(error.contains(&format!("backups/{name}.json")) && error.contains("is damaged"), "{error}");
         fs::write(&manifest, whole).expect("written");
         fs::remove_dir_all(fixture.path("destination")).expect("removed");
+    }
+}
+
+fn set_read(piece: &Path, at: SystemTime) {
+    File::open(piece).and_then(|piece| piece.set_modified(at)).expect("its time is set");
+}
+
+fn long_ago() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1)
+}
+
+/// Fifteen backups whose pieces seem to be unread for long, and the one that is unread for longest
+/// damaged: the first piece of a table that the newest backup names.
+struct DamagedPiece {
+    fixture: Fixture,
+    destination: BackupDestination,
+    pieces: BTreeSet<PathBuf>,
+    newest: String,
+}
+
+impl DamagedPiece {
+    fn new() -> Self {
+        let fixture = Fixture::new();
+        let destination = fixture.destination(ALL, None);
+        for round in 0..15 {
+            fixture.fill(round, round + 1);
+            fixture.store.compact(Family::Meta).expect("compacted");
+            fixture.back_up(&destination);
+        }
+        let newest = Repository::open(&destination, false).expect("it is there").find(None).expect("the newest");
+        let table = newest.manifest.files.iter().find(|file| file.path.ends_with(".sst")).expect("a table");
+        let hash = &table.pieces[0];
+        let damaged = fixture.path("destination").join(format!("pieces/{}/{hash}", &hash[..2]));
+        let mut bytes = fs::read(&damaged).expect("bytes");
+        bytes[9] ^= 1;
+        fs::write(&damaged, bytes).expect("written");
+        let pieces = files(&fixture.path("destination/pieces"));
+        assert!(pieces.len() > 40, "{}", pieces.len());
+        pieces.iter().for_each(|piece| set_read(piece, long_ago()));
+        set_read(&damaged, SystemTime::UNIX_EPOCH);
+        fixture.restore(&destination, None).expect_err("damaged");
+        Self { fixture, destination, pieces, newest: newest.name }
+    }
+}
+
+#[test]
+fn a_backup_to_a_folder_reads_some_of_the_pieces_and_each_in_its_turn() {
+    let DamagedPiece { fixture, destination, pieces, newest } = DamagedPiece::new();
+    let unread = || {
+        let modified = |piece: &&PathBuf| fs::metadata(piece).and_then(|piece| piece.modified()).expect("its time");
+        pieces.iter().filter(|piece| modified(piece) <= long_ago()).count()
+    };
+    let mut backups = 0;
+    while unread() > 0 {
+        let before = unread();
+        fixture.back_up(&destination);
+        let read = before - unread();
+        // One is damaged, and does not count.
+        assert!((16.min(before)..=17).contains(&read), "{read} of {before}");
+        backups += 1;
+    }
+    assert!(backups >= 3, "{backups}");
+    assert_eq!(fixture.restore(&destination, None).expect("whole again"), 15);
+    assert_eq!(fixture.restore(&destination, Some(&newest)).expect("whole again"), 15);
+}
+
+#[test]
+fn a_damaged_piece_that_a_canceled_backup_found_is_found_again() {
+    let DamagedPiece { fixture, destination, newest, .. } = DamagedPiece::new();
+    let backups = fixture.backups(&destination);
+    let mut checks = 0;
+    let canceled = backups.make_at_destination(&backups.turn().expect("nobody else"), &mut |_| {
+        checks += 1;
+        if checks < 10 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    canceled.expect_err("canceled after the damaged piece was read");
+    fixture.restore(&destination, None).expect_err("still damaged");
+    fixture.back_up(&destination);
+    assert_eq!(fixture.restore(&destination, Some(&newest)).expect("whole again"), 15);
+}
+
+#[test]
+fn a_piece_that_cannot_be_read_is_written_again() {
+    let fixture = Fixture::new();
+    fixture.fill(0, 50);
+    fixture.store.compact(Family::Meta).expect("compacted");
+    let plain = fixture.destination(ALL, None);
+    fixture.back_up(&plain);
+    let stored = Repository::open(&plain, false).expect("it is there").find(None).expect("the newest");
+    let table = stored.manifest.files.iter().find(|file| file.path.ends_with(".sst")).expect("a table");
+    let bad = ObjectPath::from(format!("pieces/{}/{}", &table.pieces[0][..2], table.pieces[0]));
+    let folder = LocalFileSystem::new_with_prefix(fixture.path("destination")).expect("a folder");
+    let disk = Arc::new(BadSector(folder, Mutex::new(Some(bad.clone()))));
+    let open = Arc::clone(&disk);
+    let damaged = BackupDestination { open: Arc::new(move || Ok(Sink::over(open.clone()))), ..plain.clone() };
+    let error = fixture.restore(&damaged, None).expect_err("it cannot be read").to_string();
+    assert!(error.contains(bad.as_ref()) && error.contains("Input/output error"), "{error}");
+    let made = fixture.back_up(&damaged);
+    assert!(made.written >= table.bytes, "{} bytes", made.written);
+    assert_eq!(*disk.1.lock().expect("a lock"), None, "it was written again");
+    for name in [None, Some(stored.name.as_str())] {
+        assert_eq!(fixture.restore(&damaged, name).expect("whole again"), 50);
     }
 }
 

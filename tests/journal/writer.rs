@@ -486,7 +486,7 @@ fn while_the_clock_may_be_wrong_no_log_is_too_old() {
     let queue = retained(Arc::new(store.clone()));
     queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
     queue.publish(2);
-    queue.hand.hold_expiry(true);
+    queue.hand.pause_expiry(true);
     queue.hand.advance(Duration::from_secs(400 * 24 * 3600));
     queue.publish(2);
     for _ in 0..3 {
@@ -494,7 +494,7 @@ fn while_the_clock_may_be_wrong_no_log_is_too_old() {
         queue.housekeep();
     }
     assert_eq!(log_in(&store, 1), [1, 3]);
-    queue.hand.hold_expiry(false);
+    queue.hand.pause_expiry(false);
     queue.hand.advance(Duration::from_secs(61));
     queue.housekeep();
     assert!(log_in(&store, 1).is_empty());

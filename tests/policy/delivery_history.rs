@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        delivery_history::{DeadLetterFate, HistoryEnd, HistoryInput, delivery_history},
+        delivery_history::{DeadLetterState, HistoryEnd, HistoryInput, delivery_history},
         explain::EventState,
         filter,
         outcome::{Failure, Outcome, Reason},
@@ -87,21 +87,21 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
             lines.extend(given_up(false));
             // A word that nobody waits for any more changes nothing.
             lines.push(line(at + 5, Lane::LIVE, last, LedgerEvent::Late { settled: false }));
-            HistoryEnd::GivenUp { reason, then: DeadLetterFate::Dropped }
+            HistoryEnd::GivenUp { reason, then: DeadLetterState::Dropped }
         }
         End::Waits => {
             lines.extend(given_up(true));
-            HistoryEnd::GivenUp { reason, then: DeadLetterFate::Waits }
+            HistoryEnd::GivenUp { reason, then: DeadLetterState::Waits }
         }
         End::Filed => {
             lines.extend(given_up(true));
             lines.push(line(at + 5, Lane::LIVE, 0, LedgerEvent::Filed { file: "f".into() }));
-            HistoryEnd::GivenUp { reason, then: DeadLetterFate::Filed("f".into()) }
+            HistoryEnd::GivenUp { reason, then: DeadLetterState::Filed("f".into()) }
         }
         End::Lost => {
             lines.extend(given_up(true));
             lines.push(line(at + 5, Lane::LIVE, 0, LedgerEvent::Lost { why: "w".into() }));
-            HistoryEnd::GivenUp { reason, then: DeadLetterFate::Lost("w".into()) }
+            HistoryEnd::GivenUp { reason, then: DeadLetterState::Lost("w".into()) }
         }
         End::Redriven(delivered) => {
             lines.extend(given_up(true));
@@ -114,7 +114,7 @@ fn life(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd) {
                 lines.push(attempted(at + 9, into, 1, Outcome::Failed(Failure::BadRequest), None));
                 let reason = Reason::Undeliverable(Failure::BadRequest);
                 lines.push(line(at + 9, into, 1, LedgerEvent::GivenUp { reason, dead_lettered: false }));
-                HistoryEnd::GivenUp { reason, then: DeadLetterFate::Dropped }
+                HistoryEnd::GivenUp { reason, then: DeadLetterState::Dropped }
             }
         }
     };

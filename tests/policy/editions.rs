@@ -7,7 +7,7 @@ use gridhook::{
     config::Editions,
     policy::{
         SubscriptionSettings,
-        edition::{Edition, EndpointKind, FileForm, SettingRange},
+        edition::{Edition, EndpointKind, FileLayout, SettingRange},
         outcome::{Failure, RequestResult},
     },
 };
@@ -219,8 +219,8 @@ fn every_edition_of_the_program_can_be_followed() {
         let window = if name == "namespace" { 48 } else { 4 };
         assert_eq!(edition.dead_letter.outage_window, Duration::from_secs(window * 60 * 60), "{name}");
         assert_eq!(edition.dead_letter.retry, [10, 60, 300].map(Duration::from_secs), "{name}");
-        let (form, days) = if name == "namespace" { (FileForm::Namespace, 2) } else { (FileForm::Basic, 0) };
-        assert_eq!((edition.dead_letter.form, edition.dead_letter.retry_period_days_max), (form, days), "{name}");
+        let (layout, days) = if name == "namespace" { (FileLayout::Namespace, 2) } else { (FileLayout::Basic, 0) };
+        assert_eq!((edition.dead_letter.layout, edition.dead_letter.retry_period_days_max), (layout, days), "{name}");
         let most = if name == "namespace" { 10 } else { 30 };
         assert_eq!(edition.attempts, SettingRange { min: 1, max: most, default: most }, "{name}");
         let longest = if name == "namespace" { 7 * 1_440 } else { 1_440 };

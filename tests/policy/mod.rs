@@ -30,6 +30,7 @@ mod redrive;
 mod refused;
 mod replay;
 mod retry_now;
+mod runs;
 mod sabotage;
 mod schedule;
 mod transform;

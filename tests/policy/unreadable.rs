@@ -24,6 +24,22 @@ fn event(seq: u64) -> Event {
     chunk.events().expect("a sound event").remove(0)
 }
 
+/// Runs the core until it asks nothing more; returns what it wrote.
+fn written(core: &mut Subscription, answer: impl Fn(Effect) -> Option<Input>) -> Vec<RecordChange> {
+    let mut inputs = vec![Input::Tick];
+    let mut written = Vec::new();
+    for _ in 0..20 {
+        let Some(input) = inputs.pop() else { break };
+        let step = core.absorb(input, START, Jitter(0.0));
+        written.extend(step.write.into_iter().flat_map(|write| write.changes));
+        inputs.extend(step.effects.into_iter().filter_map(|effect| match effect {
+            Effect::FindPosition { before } => Some(Input::Position { before, at: Seq(1), appended: Some(START) }),
+            effect => answer(effect),
+        }));
+    }
+    written
+}
+
 #[test]
 fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     let mut lane = LaneReader::recover(&live());
@@ -51,25 +67,12 @@ fn events_that_all_have_an_outcome_leave_the_backlog_when_they_are_read_again() 
     let lane = LaneCursor { done: (1..5).map(Seq).collect(), ..live() };
     let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
     let mut core = Subscription::recover(plain(), &cursor, Seq(5), Vec::new(), RequestId(1), START);
-    let mut inputs = vec![Input::Tick];
-    let mut written = Vec::new();
-    for _ in 0..20 {
-        let Some(input) = inputs.pop() else { break };
-        let step = core.absorb(input, START, Jitter(0.0));
-        written.extend(step.write.into_iter().flat_map(|write| write.changes));
-        for effect in step.effects {
-            match effect {
-                Effect::ReadLog { lane, from, .. } if from == Seq(1) => {
-                    let events = (1..5).map(event).collect();
-                    inputs.push(Input::Read { lane, from, upto: Seq(5), total: 4, events });
-                }
-                Effect::FindPosition { before } => {
-                    inputs.push(Input::Position { before, at: Seq(1), appended: Some(START) });
-                }
-                effect => panic!("{effect:?}"),
-            }
+    let written = written(&mut core, |effect| match effect {
+        Effect::ReadLog { lane, from, .. } if from == Seq(1) => {
+            Some(Input::Read { lane, from, upto: Seq(5), total: 4, events: (1..5).map(event).collect() })
         }
-    }
+        effect => panic!("{effect:?}"),
+    });
     let [RecordChange::Cursor(cursor)] = &written[..] else { panic!("{written:?}") };
     assert_eq!(cursor.lanes, [LaneCursor { read: Seq(5), ..live() }]);
     assert!(core.absorb(Input::Durable, START, Jitter(0.0)).write.is_none());
@@ -79,24 +82,10 @@ fn events_that_all_have_an_outcome_leave_the_backlog_when_they_are_read_again() 
 fn unreadable_events_are_counted_and_have_a_ledger_entry() {
     let cursor = Cursor { lanes: vec![live()], ..Cursor::default() };
     let mut core = Subscription::recover(plain(), &cursor, Seq(10), Vec::new(), RequestId(1), START);
-    let mut asked = vec![Input::Tick];
-    let mut written = Vec::new();
-    for _ in 0..20 {
-        let Some(input) = asked.pop() else { break };
-        let step = core.absorb(input, START, Jitter(0.0));
-        written.extend(step.write.into_iter().flat_map(|write| write.changes));
-        for effect in step.effects {
-            match effect {
-                Effect::ReadLog { lane, from, .. } if from == Seq(1) => {
-                    asked.push(Input::Unreadable { lane, from, upto: Seq(5) });
-                }
-                Effect::FindPosition { before } => {
-                    asked.push(Input::Position { before, at: Seq(1), appended: Some(START) });
-                }
-                _ => {}
-            }
-        }
-    }
+    let written = written(&mut core, |effect| match effect {
+        Effect::ReadLog { lane, from, .. } if from == Seq(1) => Some(Input::Unreadable { lane, from, upto: Seq(5) }),
+        _ => None,
+    });
     let counters = core.cursor().counters;
     assert_eq!([counters.passed, counters.matched, counters.dropped, counters.filtered], [4, 4, 4, 0]);
     assert_eq!(core.cursor().counts.dropped.get(&Reason::Missing), Some(&4));

@@ -31,7 +31,7 @@ fn publish(schema: Schema, mode: SchemaValidation, versions: &Value, body: &str)
     let mut record = topic("orders", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
     record.ingress.schema_validation = mode;
-    record.kept.event_type_info = Some(types(versions));
+    record.azure_properties.event_type_info = Some(types(versions));
     let target = EventTarget::of(&record).checking(Catalogue::of(&record).map(Into::into));
     let content_type = Some(match schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
@@ -177,7 +177,7 @@ fn a_pattern_runs_in_linear_time_and_deep_data_is_refused() {
     assert!(refusal.to_string().contains("/pattern"), "{refusal}");
     let mut record = topic("orders", Schema::EventGrid);
     record.ingress.schema_validation = SchemaValidation::Refuse;
-    record.kept.event_type_info = Some(types(&versions));
+    record.azure_properties.event_type_info = Some(types(&versions));
     let catalogue = Catalogue::of(&record).expect("it checks");
     let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
     assert!(catalogue.violation("T", "1", Some(&deep)).expect("refused").contains("cannot be read"));

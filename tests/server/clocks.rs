@@ -65,22 +65,22 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms(
     server.restart();
     wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
     assert_eq!(server.counter("wrong", "hook", "dropped"), 0);
-    assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryHeld"], true);
+    assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryPaused"], true);
     assert!(server.logs().contains("the wall clock is ahead of the last run"), "it is logged");
 
     // Another start does not forget it.
     server.kill_9();
     server.restart();
     let clock = server.command("GET", "/clock", &Value::Null).json();
-    assert_eq!(clock["expiryHeld"], true, "{clock}");
+    assert_eq!(clock["expiryPaused"], true, "{clock}");
     assert_eq!(server.counter("wrong", "held", "dropped"), 0);
-    assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_held 1"));
+    assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_paused 1"));
 
     let shown = operator(&server, &["clock", "show"]).expect("it is shown");
     assert!(shown.contains("paused until gridhook clock confirm"), "{shown}");
     let confirmed = operator(&server, &["clock", "confirm", "--output", "json"]).expect("it is confirmed");
     let clock: Value = serde_json::from_str(&confirmed).expect("JSON");
-    assert_eq!(clock["expiryHeld"], false, "{clock}");
+    assert_eq!(clock["expiryPaused"], false, "{clock}");
     wait_for("what nobody took to expire", LONG, || server.counter("wrong", "held", "dropped") == 1);
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{LONG, assert_arrived, dead_letter::ids_in_files, many, wait_until_settled};
+use super::{LONG, assert_arrived, dead_letter::ids_in_files, end_waits, many, wait_until_settled};
 use crate::support::{
     http::Client,
     load::{Load, Rate},
@@ -161,9 +161,9 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     for path in ["/alone", "/batched"] {
         sink.set(path, Behavior::Answer(200));
     }
-    server.try_to("orders", "alone", "resume");
     let mut repeated = Vec::new();
     for name in ["alone", "batched", "doomed"] {
+        end_waits(&server, "orders", name);
         wait_until_settled(&server, "orders", name);
         if name != "doomed" {
             repeated.push(assert_arrived(&sink, &format!("/{name}"), &acknowledged).len());

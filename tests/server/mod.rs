@@ -14,6 +14,7 @@ mod change;
 mod chaos;
 mod chaos_command;
 mod clocks;
+mod cluster;
 mod cycles;
 mod data_folder;
 mod dead_letter;
@@ -80,7 +81,7 @@ use gridhook::{
 
 use crate::support::{
     load, publisher,
-    server::{Server, wait_for},
+    server::{self, Server, operator, wait_for},
     sink::{self, Sink},
 };
 
@@ -134,6 +135,13 @@ pub(crate) fn wait_until_settled(server: &Server, topic: &str, subscription: &st
         let status = server.status(topic, subscription);
         status["inFlight"] == 0 && status["backlog"] == 0 && status["counters"]["pending"] == 0
     });
+}
+
+/// An operator ends the waits of an endpoint that is back, which are minutes after several failures.
+pub(crate) fn end_waits(server: &Server, topic: &str, subscription: &str) {
+    server.try_to(topic, subscription, "resume");
+    let topic = server::subscription(topic, subscription).replace(&format!("/eventSubscriptions/{subscription}"), "");
+    operator(server, &["subscriptions", "retry", &topic, subscription]).expect("pending deliveries are sent now");
 }
 
 /// Every acknowledged event arrived, as it was published. Returns those that were taken more than once: for each one the

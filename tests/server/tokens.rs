@@ -302,7 +302,7 @@ pub(super) fn state(server: &Server) -> Value {
     let replays = get(&format!("{}/replays", subscription("orders", "billing")));
     let topic = server.topic_status("orders");
     let published = [&topic["published"], &topic["subscriptions"], &topic["logBeforeSequence"]];
-    let clock = get("/clock")["expiryHeld"].clone();
+    let clock = get("/clock")["expiryPaused"].clone();
     json!([lists, keys, names, status["health"], status["counters"], replays, published, get("/chaos"), clock])
 }
 

@@ -148,7 +148,7 @@ fn the_story_of_an_event_reads_like_this() {
     "#]]
     .assert_eq(&masked(&failed));
     let refused = operator(&server, &["ledger", TOPIC, "graves", "--outcome", "bad"]).expect_err("there is none");
-    assert!(refused.contains("outcome is 'bad'; allowed are filtered, delivered, "), "{refused}");
+    assert!(refused.contains("outcome is \"bad\"; allowed are filtered, delivered, "), "{refused}");
     server.terminate();
     server.assert_sound();
 }

@@ -104,10 +104,8 @@ pub(crate) fn sign(method: &str, path: &str, query: &[(&str, &str)]) -> (String,
         "\n".repeat(12)
     );
     let query: Vec<String> = sorted.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let target = match query.is_empty() {
-        true => format!("/{ACCOUNT}/{path}"),
-        false => format!("/{ACCOUNT}/{path}?{}", query.join("&")),
-    };
+    let target =
+        if query.is_empty() { format!("/{ACCOUNT}/{path}") } else { format!("/{ACCOUNT}/{path}?{}", query.join("&")) };
     let authorization = authorization(&text);
     (target, vec![("x-ms-date", date), ("x-ms-version", VERSION.to_owned()), ("authorization", authorization)])
 }

@@ -28,7 +28,7 @@ pub(crate) fn namespaces() -> String {
     let mut edition = table();
     let form = [
         ("delay", "0s".into()),
-        ("form", "namespace".into()),
+        ("layout", "namespace".into()),
         ("retry_period_days_max", 2.into()),
         ("drop_where_not_found", false.into()),
     ];

@@ -80,7 +80,7 @@ impl MemoryChangelog {
     }
 
     /// Removes the first records, as a trim does.
-    pub(crate) fn trim(&self, records: usize) {
+    pub(crate) fn drop_first(&self, records: usize) {
         self.log().trimmed = records;
     }
 
@@ -141,6 +141,18 @@ impl Changelog for MemoryChangelog {
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
         let log = self.there()?;
         Ok(ChangelogBounds { first: log.trimmed as u64 + 1, last: log.records.len() as u64 })
+    }
+
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
+        let mut log = self.there()?;
+        let mut kept = 0;
+        let newest = log.records.iter().rev().take_while(|record| {
+            kept += record.len() as u64;
+            kept <= keep_bytes
+        });
+        let most = log.records.len() - newest.count().max(1).min(log.records.len());
+        log.trimmed = log.trimmed.max(most.min(usize::try_from(through).expect("a small log")));
+        Ok(())
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {

@@ -16,6 +16,7 @@ pub(crate) mod http_service;
 pub(crate) mod kafka;
 pub(crate) mod load;
 pub(crate) mod memory_changelog;
+pub(crate) mod memory_records;
 pub(crate) mod memory_store;
 pub(crate) mod names;
 pub(crate) mod nats;

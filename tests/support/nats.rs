@@ -12,7 +12,7 @@ use async_nats::{
     jetstream::{self, Context, stream::Config},
 };
 
-use super::{port::ReservedPort, server::wait_for};
+use super::{needs, port::ReservedPort, server::wait_for};
 
 /// The password of the user `gridhook`.
 pub(crate) const PASSWORD: &str = "password-that-nobody-sees";
@@ -22,6 +22,11 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A server that starts on a machine with other work.
 const START: Duration = Duration::from_secs(120);
+
+/// Whether there is a server to test with.
+pub(crate) fn has_nats() -> bool {
+    needs::can_run("nats", Command::new("nats-server").arg("--version"))
+}
 
 /// A server.
 pub(crate) struct Nats {
@@ -89,6 +94,13 @@ impl Nats {
         let mut child = self.child.take().expect("a server that runs");
         child.kill().expect("it is killed");
         child.wait().expect("it has ended");
+    }
+
+    /// Deletes a stream.
+    pub(crate) fn delete(&self, stream: &str) {
+        self.runtime.block_on(async {
+            self.context().await.expect("a client").delete_stream(stream).await.expect("a stream that is there");
+        });
     }
 
     /// Makes a stream that takes the subject of its name.

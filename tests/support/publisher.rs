@@ -60,7 +60,7 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         domain: None,
         namespace: None,
         metric_resource_id: String::new(),
-        kept: StoredTopicProperties::default(),
+        azure_properties: StoredTopicProperties::default(),
         system_data: None,
     }
 }

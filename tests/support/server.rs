@@ -138,7 +138,7 @@ pub(crate) struct Server {
     at: SocketAddr,
     tls: Option<Arc<rustls::ClientConfig>>,
     runs: usize,
-    _turn: Turn,
+    _turn: Option<Turn>,
 }
 
 impl Server {
@@ -159,8 +159,23 @@ impl Server {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
+    /// Servers of one test that run at the same time, with these settings, not started yet.
+    pub(crate) fn several(settings: &[Vec<(&str, &str)>]) -> Vec<Self> {
+        // The first one holds it for all.
+        let mut turn = Some(Turn::take());
+        settings.iter().map(|settings| Self::prepare_in(turn.take(), settings, None, None)).collect()
+    }
+
     fn prepare(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>, data_dir: Option<&Path>) -> Self {
-        let turn = Turn::take();
+        Self::prepare_in(Some(Turn::take()), settings, tls, data_dir)
+    }
+
+    fn prepare_in(
+        turn: Option<Turn>,
+        settings: &[(&str, &str)],
+        tls: Option<Arc<rustls::ClientConfig>>,
+        data_dir: Option<&Path>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let data_dir = data_dir.map_or_else(|| folder.path().join("data"), Path::to_owned);
         let editions = folder.path().join("editions");
@@ -257,6 +272,11 @@ impl Server {
     /// Starts it and returns when it listens, be it ready or not, or when it has ended: its status and output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
+        self.await_listening()
+    }
+
+    /// The rest of that, of one that was started.
+    pub(crate) fn await_listening(&mut self) -> Result<(), (ExitStatus, String)> {
         let (mut address, mut ended) = (None, None);
         wait_for("the server to listen", START_MAX, || {
             ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child is waited for"));

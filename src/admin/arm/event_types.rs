@@ -100,7 +100,7 @@ pub(super) fn difference(
 /// The event type in a body, which its topic can take.
 fn requested(record: &TopicRecord, name: &str, body: &[u8]) -> Result<InlineEventType, AdminError> {
     let EventTypeBody { properties } = read(parse(body)?)?;
-    let mut all = record.kept.event_type_info.clone().unwrap_or_default();
+    let mut all = record.azure_properties.event_type_info.clone().unwrap_or_default();
     all.inline_event_types.get_or_insert_default().insert(name.to_owned(), properties.clone());
     check_event_types(&all)?;
     Ok(properties)
@@ -113,16 +113,16 @@ fn changed(
     change: impl FnOnce(&mut BTreeMap<String, InlineEventType>),
 ) -> TopicRecord {
     let mut record = record.clone();
-    let mut info = record.kept.event_type_info.take().unwrap_or_default();
+    let mut info = record.azure_properties.event_type_info.take().unwrap_or_default();
     info.kind = Some(EventTypeKind::Inline);
     change(info.inline_event_types.get_or_insert_default());
-    record.kept.event_type_info = Some(info);
+    record.azure_properties.event_type_info = Some(info);
     record.system_data = input.control.stamp(input.caller, Some(record.system_data.as_ref()));
     record
 }
 
 fn declared(record: &TopicRecord) -> impl Iterator<Item = (&String, &InlineEventType)> {
-    record.kept.event_type_info.iter().flat_map(|info| info.inline_event_types.iter().flatten())
+    record.azure_properties.event_type_info.iter().flat_map(|info| info.inline_event_types.iter().flatten())
 }
 
 fn find<'a>(record: &'a TopicRecord, name: &str) -> Option<&'a InlineEventType> {

@@ -112,7 +112,10 @@ pub(super) async fn patch(
 }
 
 fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {
-    identify(record.kept.identity.as_mut(), before.and_then(|before| before.kept.identity.as_ref()));
+    identify(
+        record.azure_properties.identity.as_mut(),
+        before.and_then(|before| before.azure_properties.identity.as_ref()),
+    );
     record
 }
 

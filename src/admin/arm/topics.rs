@@ -229,7 +229,10 @@ fn update(control: &Control, topic: &TopicHandle, requested: RequestedTopic) -> 
 
 /// Sets the principal id of a system-assigned identity, and keeps it as long as the identity exists.
 fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
-    identify(record.kept.identity.as_mut(), before.and_then(|before| before.kept.identity.as_ref()));
+    identify(
+        record.azure_properties.identity.as_mut(),
+        before.and_then(|before| before.azure_properties.identity.as_ref()),
+    );
     record
 }
 

@@ -1,7 +1,8 @@
 //! Fault injection, so that an operator or a test sees the server recover.
 //!
-//! The paths exist only with `chaos.enabled`, and need the admin token. Each fault is logged before it is injected, so that
-//! the log of a server that crashes has the cause. Every fault ends by itself ([`injector`]).
+//! The paths exist only with `chaos.enabled`. They need the role `read` for the report, `operate` to end faults and `admin`
+//! to inject them. Each fault is logged before it is injected, so that the log of a server that crashes has the cause.
+//! Every fault ends by itself ([`injector`]).
 
 mod body;
 pub mod injector;
@@ -20,8 +21,8 @@ use super::{
 };
 use crate::{
     api::chaos::{
-        ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponsesBody, StallBody, StallTarget,
-        VictimKind, WritesBody,
+        ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind, ResponsesBody,
+        StallBody, StallTarget, WritesBody,
     },
     chaos::{
         ActorFault, Inject,
@@ -42,14 +43,14 @@ enum Victim {
 
 /// `GET /chaos`: the active faults, and counts of injected ones.
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
-    HttpResponse::Ok().json(control.queue.report())
+    HttpResponse::Ok().json(control.fault_injector.report())
 }
 
 /// `DELETE /chaos`: ends all faults. The response is the new report.
 pub(super) async fn end(control: web::Data<Control>) -> HttpResponse {
     warn!("chaos: all faults end");
-    control.queue.end_all(&control.registry);
-    HttpResponse::Ok().json(control.queue.report())
+    control.fault_injector.end_all(&control.registry);
+    HttpResponse::Ok().json(control.fault_injector.report())
 }
 
 /// `POST /chaos/kill`. The response names the killed actor.
@@ -64,7 +65,7 @@ pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> 
             KillMethod::Stop => TaskKill::Stop,
         };
         control.registry.kill_delivery(topic, subscription, by)?;
-        control.queue.count(|counters| &mut counters.deliveries_killed);
+        control.fault_injector.count(|counters| &mut counters.deliveries_killed);
         return Ok(HttpResponse::Ok().json(body));
     }
     let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
@@ -73,7 +74,7 @@ pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> 
         KillMethod::Stop => ActorFault::Stop,
     };
     control.inject(&victim, fault)?;
-    control.queue.count(|counters| match &victim {
+    control.fault_injector.count(|counters| match &victim {
         Victim::Actor(ChaosVictim::Topic(_)) => &mut counters.topics_killed,
         Victim::Actor(ChaosVictim::Subscription(..)) => &mut counters.subscriptions_killed,
         Victim::DeadLetters => &mut counters.dead_letters_killed,
@@ -90,7 +91,7 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
     let actor = match body.actor {
         StallTarget::Journal => {
             let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| tools.faults.stall(true))?;
-            control.queue.count(|counters| &mut counters.journal_stalls);
+            control.fault_injector.count(|counters| &mut counters.journal_stalls);
             return Ok(HttpResponse::Ok().json(on));
         }
         StallTarget::Topic => ActorKind::Topic,
@@ -101,7 +102,7 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
     let victim = control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
     let (stalled, pause) = injector::pause(most);
     control.inject(&victim, ActorFault::Stall(pause))?;
-    control.queue.count(|counters| &mut counters.actors_stalled);
+    control.fault_injector.count(|counters| &mut counters.actors_stalled);
     let (actor, topic, subscription) = victim.into_parts();
     let actor = match actor {
         ActorKind::Topic => StallTarget::Topic,
@@ -128,15 +129,15 @@ pub(super) async fn responses(payload: web::Payload, control: web::Data<Control>
     let most = body::time(&body.duration)?;
     let rate = body::rate(body.rate)?;
     let fault = match (body.fault, &body.delay) {
-        (VictimKind::Delay, Some(delay)) => ResponseFault::Delay(body::delay(delay)?),
-        (VictimKind::Delay, None) => {
+        (ResponseFaultKind::Delay, Some(delay)) => ResponseFault::Delay(body::delay(delay)?),
+        (ResponseFaultKind::Delay, None) => {
             return Err(InvalidRequest::new("delay", "is missing; allowed is a duration such as \"2s\"").into());
         }
-        (VictimKind::Drop | VictimKind::Corrupt, Some(_)) => {
+        (ResponseFaultKind::Drop | ResponseFaultKind::Corrupt, Some(_)) => {
             return Err(InvalidRequest::new("delay", "is given and the fault is another; leave it out").into());
         }
-        (VictimKind::Drop, None) => ResponseFault::Drop,
-        (VictimKind::Corrupt, None) => ResponseFault::Corrupt,
+        (ResponseFaultKind::Drop, None) => ResponseFault::Drop,
+        (ResponseFaultKind::Corrupt, None) => ResponseFault::Corrupt,
     };
     if let (None, Some(_)) = (&body.topic, &body.subscription) {
         return Err(InvalidRequest::new("topic", "is missing; the event subscription is one of a topic").into());
@@ -156,11 +157,10 @@ pub(super) async fn clock(payload: web::Payload, control: web::Data<Control>) ->
     let most = body::time(&body.duration)?;
     let (back, by) = body::step(&body.step)?;
     warn!(?body, "chaos: stepping the wall clock");
-    let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| match back {
-        true => tools.skew.behind(by),
-        false => tools.skew.ahead(by),
+    let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| {
+        if back { tools.skew.behind(by) } else { tools.skew.ahead(by) }
     })?;
-    control.queue.count(|counters| &mut counters.clock_steps);
+    control.fault_injector.count(|counters| &mut counters.clock_steps);
     Ok(HttpResponse::Ok().json(on))
 }
 
@@ -176,7 +176,7 @@ pub(super) async fn poison(payload: web::Payload, control: web::Data<Control>) -
     control.registry.poison(topic, subscription, event_id, *times)?;
     let poison = Fault::Poison { topic: topic.clone(), subscription: subscription.clone() };
     start_fault(&control, poison, &body, most, |_, _| {})?;
-    control.queue.count(|counters| &mut counters.events_poisoned);
+    control.fault_injector.count(|counters| &mut counters.events_poisoned);
     Ok(HttpResponse::Ok().json(body))
 }
 
@@ -199,11 +199,11 @@ fn start_fault(
     switch: impl FnOnce(u64, &ChaosTargets),
 ) -> Result<ActiveFaults, AdminError> {
     let until = (control.clock.now(), most);
-    let on = control.queue.start(&control.registry, fault, value_of(what), until, switch)?;
+    let on = control.fault_injector.start(&control.registry, fault, value_of(what), until, switch)?;
     let (control, number) = (web::Data::clone(control), on.number);
     actix_web::rt::spawn(async move {
         tokio::time::sleep(most).await;
-        control.queue.end(&control.registry, number);
+        control.fault_injector.end(&control.registry, number);
     });
     Ok(on)
 }
@@ -238,7 +238,7 @@ impl Control {
         match victim {
             Victim::Actor(actor) => Ok(self.registry.inject(actor, fault)?),
             Victim::DeadLetters => {
-                let dead_letters = fastrand::choice(&self.queue.targets.dead_letters);
+                let dead_letters = fastrand::choice(&self.fault_injector.targets.dead_letters);
                 let injected =
                     dead_letters.is_some_and(|one| (one.inject)(Inject { fault, mark: one.history.intended_stop() }));
                 if injected {

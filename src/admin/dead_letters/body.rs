@@ -37,21 +37,14 @@ impl FilterBody {
     }
 }
 
-/// A known reason, compared without case. An unknown one is refused: an empty list would look like good news.
+/// A known reason.
 pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidRequest> {
-    let names: Vec<String> = Reason::all().map(|reason| reason.to_string()).collect();
-    match names.iter().find(|name| name.eq_ignore_ascii_case(given)) {
-        Some(name) => Ok(name.clone()),
-        None => {
-            let problem = format!("is \"{}\"; allowed are {}", given.escape_debug(), names.join(", "));
-            Err(InvalidRequest::new(target, problem))
-        }
-    }
+    InvalidRequest::find_known(target, given, Reason::all().map(|reason| reason.to_string()).collect())
 }
 
 impl DeadLetterView {
     pub(super) fn new(found: &FoundDeadLetter) -> Self {
-        let (letter, fate) = (&found.dead_letter, &found.dead_letter.fate);
+        let (letter, result) = (&found.dead_letter, &found.dead_letter.result);
         let (stage, file_due, file, index) = match &found.key {
             DeadLetterId::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
             DeadLetterId::Written { file, index } => ("written", None, Some(file.clone()), Some(*index)),
@@ -62,12 +55,12 @@ impl DeadLetterView {
             id: letter.id.clone(),
             event_type: letter.event_type.clone(),
             subject: letter.subject.clone(),
-            dead_letter_reason: fate.reason.clone(),
-            delivery_attempts: fate.attempts,
-            last_delivery_outcome: fate.outcome.clone(),
-            last_http_status_code: fate.status,
-            publish_time: fate.published.map(|at| at.to_string()),
-            last_delivery_attempt_time: fate.tried.map(|at| at.to_string()),
+            dead_letter_reason: result.reason.clone(),
+            delivery_attempts: result.attempts,
+            last_delivery_outcome: result.outcome.clone(),
+            last_http_status_code: result.status,
+            publish_time: result.published.map(|at| at.to_string()),
+            last_delivery_attempt_time: result.tried.map(|at| at.to_string()),
             file_due,
             file,
             index,

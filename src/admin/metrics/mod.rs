@@ -12,6 +12,7 @@
 //! minutes, which the collector computes.
 
 mod azure;
+mod cluster;
 mod families;
 mod figures;
 pub(super) mod process;
@@ -40,6 +41,7 @@ use super::{
     AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
     auth::AdminToken,
+    cluster::ClusterPlane,
 };
 use crate::{
     clock::Clock,
@@ -83,6 +85,8 @@ pub struct MetricSources {
     pub backups: Option<BackupSource>,
     /// Events about the server; [`None`] if there is no system topic.
     pub system_events: Option<Arc<SystemEvents>>,
+    /// The cluster that the server is a node of.
+    pub cluster: Option<web::Data<ClusterPlane>>,
 }
 
 /// Access to `/metrics`.
@@ -92,6 +96,16 @@ pub enum MetricsAccess {
     All,
     /// The admin token, or this token, which allows nothing else.
     Token(Option<AdminToken>),
+}
+
+impl MetricsAccess {
+    /// Whether a request with this token, or without one, may read.
+    pub(super) fn permits(&self, given: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
+        }
+    }
 }
 
 /// The state of the exposition between scrapes: sources, limits, access, and the selected series.
@@ -117,10 +131,7 @@ impl Exposition {
 
     /// Whether a request with this token, or without one, may read.
     pub(super) fn may_read(&self, given: Option<&str>) -> bool {
-        match &*self.readers.read().unwrap_or_else(PoisonError::into_inner) {
-            MetricsAccess::All => true,
-            MetricsAccess::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
-        }
+        self.readers.read().unwrap_or_else(PoisonError::into_inner).permits(given)
     }
 
     /// The limits of series.
@@ -179,12 +190,32 @@ fn negotiate_format(request: &HttpRequest) -> Option<ExpositionFormat> {
     })
 }
 
-/// `GET /metrics`.
-pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let format = match negotiate_format(&request) {
+/// The text format of a response to this request.
+fn text_format(request: &HttpRequest) -> TextFormat {
+    match negotiate_format(request) {
         Some(ExpositionFormat::Text(format)) => format,
         Some(ExpositionFormat::Json) | None => TextFormat::Prometheus,
-    };
+    }
+}
+
+/// The metrics of a standby, which has neither topics nor a journal.
+pub(super) fn standby_exposition(
+    request: &HttpRequest,
+    plane: &ClusterPlane,
+    ready: bool,
+    listeners: &[Arc<ListenerCounters>],
+) -> HttpResponse {
+    let format = text_format(request);
+    let mut text = MetricsText::new(format);
+    server::write_server(&mut text, ready);
+    server::listeners(&mut text, listeners);
+    cluster::write_cluster(&mut text, plane);
+    HttpResponse::Ok().content_type(format.content_type()).body(text.finish())
+}
+
+/// `GET /metrics`.
+pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let format = text_format(&request);
     let gone = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let finding = control.clone();
     let found = web::block(move || finding.exposition.find(&finding.registry, finding.clock.now())).await;

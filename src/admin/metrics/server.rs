@@ -16,11 +16,11 @@ use crate::{
     store::figures::{FamilyFigures, StoreFigures},
 };
 
-const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
+pub(super) const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily { name, kind: MetricKind::Counter, help }
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> MetricFamily {
+pub(super) const fn gauge(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily { name, kind: MetricKind::Gauge, help }
 }
 
@@ -29,17 +29,14 @@ const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
 }
 
 /// One sample without labels.
-fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into<SampleValue>) {
+pub(super) fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into<SampleValue>) {
     text.family(family);
     text.sample(&[], value);
 }
 
 /// Writes all of these families.
 pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposition, scrape: &Scrape) {
-    text.family(gauge("gridhook_build_info", "1, with the version of the server."));
-    text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
-    let ready = exposition.sources.ready.as_ref().is_none_or(|ready| ready());
-    one(text, gauge("gridhook_ready", "Whether events are accepted, as /readyz reports it."), ready);
+    write_server(text, exposition.sources.ready.as_ref().is_none_or(|ready| ready()));
     one(text, gauge("gridhook_topics", "Number of topics and domains."), scrape.topics_there);
     text.family(gauge(
         "gridhook_metrics_named_limit",
@@ -94,14 +91,24 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
         );
         one(
             text,
-            gauge("gridhook_clock_expiry_held", "Whether expiry is held because the machine's clock jumped."),
-            clock.holds_expiry(),
+            gauge("gridhook_clock_expiry_paused", "Whether expiry is paused because the machine's clock jumped."),
+            clock.expiry_is_paused(),
         );
+    }
+    if let Some(cluster) = &exposition.sources.cluster {
+        super::cluster::write_cluster(text, cluster);
     }
     if let Some((state, figures)) = &scrape.journal {
         journal(text, *state, figures);
     }
     process(text, scrape);
+}
+
+/// Writes what every server has, also one without a store.
+pub(super) fn write_server(text: &mut MetricsText, ready: bool) {
+    text.family(gauge("gridhook_build_info", "1, with the version of the server."));
+    text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
+    one(text, gauge("gridhook_ready", "Whether events are accepted, as /readyz reports it."), ready);
 }
 
 fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
@@ -176,7 +183,7 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     );
 }
 
-fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounters>]) {
+pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounters>]) {
     type Of = fn(&ListenerCounters) -> u64;
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 2] = [

@@ -41,6 +41,19 @@ impl InvalidRequest {
         Self { target: target.into(), problem: problem.into() }
     }
 
+    /// Finds the known name that `given` is, or is without regard to case. Another one is refused: an empty answer would
+    /// look like good news.
+    pub(crate) fn find_known(target: &str, given: &str, mut names: Vec<String>) -> Result<String, Self> {
+        let exact = names.iter().position(|name| name == given);
+        match exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(given))) {
+            Some(index) => Ok(names.swap_remove(index)),
+            None => {
+                let problem = format!("is \"{}\"; allowed are {}", given.escape_debug(), names.join(", "));
+                Err(Self::new(target, problem))
+            }
+        }
+    }
+
     /// Prefixes the target with `key`.
     fn under(self, key: &str) -> Self {
         let target = if self.target == BODY { key.to_owned() } else { format!("{key}.{}", self.target) };

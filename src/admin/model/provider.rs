@@ -193,7 +193,7 @@ pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
 
 /// The event types that a topic declares in `eventTypeInfo`; it may publish others.
 pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
-    let declared = topic.kept.event_type_info.as_ref().and_then(|info| info.inline_event_types.as_ref());
+    let declared = topic.azure_properties.event_type_info.as_ref().and_then(|info| info.inline_event_types.as_ref());
     let types = declared.into_iter().flatten().map(|(name, declared)| EventType {
         id: format!("{}/providers/Microsoft.EventGrid/eventTypes/{name}", topic.resource_id()),
         name: name.clone(),

@@ -138,7 +138,7 @@ pub struct TopicSpec {
     ingress: ingress::IngressBody,
     auto_create: Option<bool>,
     auto_delete: Option<bool>,
-    kept: StoredTopicProperties,
+    azure_properties: StoredTopicProperties,
 }
 
 impl TopicSpec {
@@ -190,7 +190,7 @@ impl TopicSpec {
             },
             auto_create,
             auto_delete,
-            kept: StoredTopicProperties {
+            azure_properties: StoredTopicProperties {
                 sku: body.sku,
                 kind: body.kind,
                 extended_location: body.extended_location,
@@ -204,8 +204,8 @@ impl TopicSpec {
 
     /// Keeps the event types of `existing`, if the body omits them: they may have been put one by one.
     pub fn keep_event_types(&mut self, existing: &TopicRecord) {
-        if self.kept.event_type_info.is_none() {
-            self.kept.event_type_info.clone_from(&existing.kept.event_type_info);
+        if self.azure_properties.event_type_info.is_none() {
+            self.azure_properties.event_type_info.clone_from(&existing.azure_properties.event_type_info);
         }
     }
 
@@ -241,7 +241,7 @@ impl TopicSpec {
             domain,
             namespace: None,
             metric_resource_id: String::new(),
-            kept: self.kept,
+            azure_properties: self.azure_properties,
             system_data: None,
         })
     }
@@ -265,7 +265,7 @@ impl TopicSpec {
             location: self.location.unwrap_or_else(|| existing.location.clone()),
             tags: self.tags,
             domain,
-            kept: self.kept,
+            azure_properties: self.azure_properties,
             ..existing.clone()
         })
     }
@@ -348,7 +348,7 @@ fn settable(record: &TopicRecord) -> TopicBody {
         data_residency_boundary,
         minimum_tls_version_allowed,
         event_type_info,
-    } = record.kept.clone();
+    } = record.azure_properties.clone();
     let ingress::IngressBody {
         disable_local_auth,
         public_network_access,

@@ -12,6 +12,7 @@ use crate::{
         audit::AuditPageView,
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
+        cluster::{ClusterView, DrainBody, MoveBody, OwnershipView},
         dead_letters::NewestDeadLettersView,
         editions::EditionsReport,
         health::{Liveness, Readiness},
@@ -196,7 +197,11 @@ pub(in crate::admin) fn tail(schemas: &mut SchemaRegistry) -> OperationBuilder {
         .query("topic", "Resource id of the only topic, domain or domain topic", &text)
         .query("subscription", "Name of the event subscriptions whose outcomes are included", &text)
         .query("type", "Type of the included events", &text)
-        .query("outcome", "Kind of the included outcomes", &text)
+        .query(
+            "outcome",
+            "Step of the included outcomes, outcome of an attempt, or reason for which an event was given up",
+            &text,
+        )
         .query("status", "HTTP status of the included attempts", &json!({"type": "integer"}))
         .contents(200, "Endless lines of JSON; an empty line is a keep-alive", content)
         .errors(&STREAM, &error())
@@ -258,6 +263,47 @@ pub(in crate::admin) fn clock(schemas: &mut SchemaRegistry) -> OperationBuilder 
 pub(in crate::admin) fn confirm_clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "Confirm that the system clock is right, so that events expire again";
     OperationBuilder::new("clock", "confirmClock", summary).answer(200, "The current times", &schemas.of::<ClockView>())
+}
+
+/// Errors of operations on a cluster.
+const CLUSTER: [(u16, &str); 5] = [
+    (400, "Invalid body"),
+    (404, "No such node or shard, or no node of a cluster"),
+    (408, "Body not received in time"),
+    (409, "The node gives everything up, or the records cannot be written"),
+    (413, "Body too large"),
+];
+
+pub(in crate::admin) fn cluster_status(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new(
+        "cluster",
+        "clusterStatus",
+        "List the nodes of the cluster, as the node that answers sees them",
+    )
+    .answer(200, "The nodes", &schemas.of::<ClusterView>())
+    .errors(&CLUSTER[1..2], &error())
+}
+
+pub(in crate::admin) fn ownership(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    OperationBuilder::new("cluster", "clusterOwnership", "List the ownership records of the shards")
+        .answer(200, "The records", &schemas.of::<OwnershipView>())
+        .errors(&CLUSTER[1..2], &error())
+}
+
+pub(in crate::admin) fn move_shard(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "Ask the owner of a shard to finish what is in flight and give the shard up to a node";
+    OperationBuilder::new("cluster", "moveShard", summary)
+        .body(true, &schemas.of::<MoveBody>(), json!({"shard": 0, "node": "b"}))
+        .answer(202, "The records, with the request", &schemas.of::<OwnershipView>())
+        .errors(&CLUSTER, &error())
+}
+
+pub(in crate::admin) fn drain_node(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "Ask a node to give up what it owns and take nothing, or end that";
+    OperationBuilder::new("cluster", "drainNode", summary)
+        .body(true, &schemas.of::<DrainBody>(), json!({"node": "b", "drain": true}))
+        .answer(202, "The nodes", &schemas.of::<ClusterView>())
+        .errors(&CLUSTER, &error())
 }
 
 pub(in crate::admin) fn session(schemas: &mut SchemaRegistry) -> OperationBuilder {

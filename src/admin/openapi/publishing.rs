@@ -62,9 +62,10 @@ pub(super) const IN_NAMESPACE: [(u16, &str); 2] =
 
 /// `POST` of one of the two paths of a namespace topic.
 pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (word, whose) = match path.contains("{namespace}") {
-        true => ("Namespace", "of the namespace"),
-        false => ("OnlyNamespace", "of the namespace in the first label of the host name, or of the only namespace"),
+    let (word, whose) = if path.contains("{namespace}") {
+        ("Namespace", "of the namespace")
+    } else {
+        ("OnlyNamespace", "of the namespace in the first label of the host name, or of the only namespace")
     };
     let (error, cloud) = (schemas.of::<AnswerBody<'static>>(), schemas.of::<CloudEvent>());
     let example =

@@ -59,10 +59,8 @@ impl ApplyPlan {
             let (name, path, body) = (resource.display_name(), resource.path(), resource.body.clone());
             // The server cannot compare a resource whose parent does not exist yet.
             let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
-            let (difference, tag) = match is_below_new {
-                true => (Difference::default(), None),
-                false => what_if(session, resource).await?,
-            };
+            let (difference, tag) =
+                if is_below_new { (Difference::default(), None) } else { what_if(session, resource).await? };
             let Difference { exists, changes } = difference;
             if exists && changes.is_empty() {
                 plan.unchanged += 1;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{FaultArgs, is_refusal};
 use crate::{
-    api::chaos::{ClockBody, ResponsesBody, StallBody, StallTarget, VictimKind, WritesBody},
+    api::chaos::{ClockBody, ResponseFaultKind, ResponsesBody, StallBody, StallTarget, WritesBody},
     cli::client::{ClientError, ServerClient},
 };
 
@@ -23,14 +23,14 @@ impl FaultArgs {
     /// The bodies of the faults that last for the whole run.
     fn lasting(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
         let duration = format_duration(duration).to_string();
-        let one = |fault: VictimKind, rate: Option<f64>| {
-            let delay = Some(self.delay.clone()).filter(|_| fault == VictimKind::Delay);
+        let one = |fault: ResponseFaultKind, rate: Option<f64>| {
+            let delay = Some(self.delay.clone()).filter(|_| fault == ResponseFaultKind::Delay);
             let (topic, duration) = (Some(topic.to_owned()), duration.clone());
             rate.map(|rate| ResponsesBody { fault, rate, delay, topic, subscription: None, duration })
         };
-        let drop = one(VictimKind::Drop, self.drop_responses);
-        let corrupt = one(VictimKind::Corrupt, self.corrupt_responses);
-        let delay = one(VictimKind::Delay, self.delay_responses);
+        let drop = one(ResponseFaultKind::Drop, self.drop_responses);
+        let corrupt = one(ResponseFaultKind::Corrupt, self.corrupt_responses);
+        let delay = one(ResponseFaultKind::Delay, self.delay_responses);
         [drop, corrupt, delay].into_iter().flatten().collect()
     }
 

@@ -20,10 +20,7 @@ pub(in crate::cli) fn body_of(file: Option<&Path>) -> Result<Value, ClientError>
 
 /// Reads JSON from a file, or from standard input for `-`.
 pub(in crate::cli) fn read_input(path: &Path) -> Result<Value, ClientError> {
-    let read = match path == Path::new("-") {
-        true => io::read_to_string(io::stdin()),
-        false => fs::read_to_string(path),
-    };
+    let read = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
     let text = read.map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", path.display())))?;
     serde_json::from_str(&text).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
 }

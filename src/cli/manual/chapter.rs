@@ -39,6 +39,7 @@ chapters![
     "security",
     "metrics",
     "backup",
+    "cluster",
     "chaos",
     "install",
     "kubernetes",

@@ -256,11 +256,10 @@ impl SubscriptionSpecArgs {
         for (key, value) in flat {
             set(&mut change, &[key], value.clone())?;
         }
-        match change.is_null() {
-            true => Err(ClientError::Input("no properties to change; --help lists them".to_owned())),
-            false if is_namespace => Ok(json!({ "properties": change })),
-            false => Ok(change),
+        if change.is_null() {
+            return Err(ClientError::Input("no properties to change; --help lists them".to_owned()));
         }
+        Ok(if is_namespace { json!({ "properties": change }) } else { change })
     }
 }
 

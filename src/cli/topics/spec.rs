@@ -96,9 +96,10 @@ impl TopicSpecArgs {
     /// The body of a PATCH.
     pub(super) fn change(&self) -> Result<Value, ClientError> {
         let body = self.body()?;
-        match body.as_object().is_some_and(serde_json::Map::is_empty) {
-            true => Err(ClientError::Input("no properties to change; --help lists them".to_owned())),
-            false => Ok(body),
+        if body.as_object().is_some_and(serde_json::Map::is_empty) {
+            Err(ClientError::Input("no properties to change; --help lists them".to_owned()))
+        } else {
+            Ok(body)
         }
     }
 }

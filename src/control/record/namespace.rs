@@ -37,8 +37,8 @@ pub struct NamespaceRecord {
     /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
     /// Properties that are only stored and returned.
-    #[serde(default)]
-    pub kept: StoredNamespaceProperties,
+    #[serde(default, rename = "kept")]
+    pub azure_properties: StoredNamespaceProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,

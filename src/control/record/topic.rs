@@ -1,4 +1,4 @@
-//! The stored record of a topic or a domain.
+//! The stored record of a topic, a domain, or a topic of a namespace.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub struct NamespaceMembership {
     pub retention_days: u32,
 }
 
-/// A topic, or a domain.
+/// A topic, a domain, or a topic of a namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicRecord {
@@ -136,8 +136,8 @@ pub struct TopicRecord {
     #[serde(default)]
     pub metric_resource_id: String,
     /// Properties that are only stored and returned.
-    #[serde(default)]
-    pub kept: StoredTopicProperties,
+    #[serde(default, rename = "kept")]
+    pub azure_properties: StoredTopicProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,

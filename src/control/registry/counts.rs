@@ -72,6 +72,11 @@ impl SubscriptionGlance {
         self.child.number()
     }
 
+    /// The key of its name.
+    pub fn name(&self) -> &str {
+        self.child.name()
+    }
+
     /// Its record.
     pub fn record(&self) -> Arc<SubscriptionRecord> {
         self.child.shared.record()

@@ -108,7 +108,7 @@ pub struct RegistryRules {
     pub subscriptions_max: usize,
 }
 
-/// All topics and domains.
+/// All topics, domains and topics of namespaces.
 pub struct Registry {
     journal: Journal,
     rules: RegistryRules,
@@ -139,6 +139,9 @@ impl Registry {
             Some((name, value)) => parse(&name, &value)?,
             None => NextNumbers::default(),
         };
+        let mut cursors: HashMap<SubscriptionKey, Cursor> = reads.all_cursors()?.into_iter().collect();
+        let (partition, subscription) = reads.largest_numbers()?;
+        let subscription = cursors.keys().map(|key| key.subscription).fold(subscription, Ord::max);
         let mut registry = Self {
             journal: journal.clone(),
             rules,
@@ -146,7 +149,7 @@ impl Registry {
             topics: RwLock::default(),
             partitions: RwLock::default(),
             namespaces: RwLock::default(),
-            numbers: tokio::sync::Mutex::new(numbers.at_least(reads.largest_numbers()?)),
+            numbers: tokio::sync::Mutex::new(numbers.at_least((partition, subscription))),
             validator: OnceLock::new(),
             system_events: OnceLock::new(),
             starts,
@@ -164,7 +167,6 @@ impl Registry {
         for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
             registry.owner_of(&name)?.set_domain_topic(parse::<DomainTopic>(&name, &value)?);
         }
-        let mut cursors: HashMap<SubscriptionKey, Cursor> = reads.all_cursors()?.into_iter().collect();
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {
             let record: SubscriptionRecord = parse(&name, &value)?;
             let unreadable = |reason: &str| Error::Unreadable { name: name.clone(), reason: reason.to_owned() };
@@ -195,7 +197,7 @@ impl Registry {
         self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// All topics and domains, by key.
+    /// All topics, domains and topics of namespaces, by key.
     pub fn topics(&self) -> Vec<Arc<TopicHandle>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let mut topics: Vec<(&String, &Arc<TopicHandle>)> = topics.iter().collect();
@@ -245,14 +247,14 @@ impl Registry {
     }
 
     /// Passes dead letters to a redrive job of a subscription. They are durably pending when the future completes.
-    pub fn take_back(
+    pub fn redrive_page(
         &self,
         subscription_key: SubscriptionKey,
         page: RedrivePage,
     ) -> impl Future<Output = Result<CommandResult, Error>> + Send + use<> {
         let handed =
             self.owner(subscription_key.partition).zip(self.shared(subscription_key)).map(|(topic, shared)| {
-                let done = shared.take_back(page);
+                let done = shared.redrive_page(page);
                 topic.changed();
                 done
             });
@@ -361,7 +363,14 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Namespace => check::<NamespaceRecord>(value),
         MetaKind::Token => check::<TokenRecord>(value),
         MetaKind::Audit => check::<AuditRecord>(value),
-        _ => Ok(()),
+        MetaKind::Format
+        | MetaKind::Floor
+        | MetaKind::DeadLetters
+        | MetaKind::Job
+        | MetaKind::Redrive
+        | MetaKind::Secret
+        | MetaKind::Loss
+        | MetaKind::Applied => Ok(()),
     }
 }
 

@@ -61,6 +61,8 @@ pub struct SubscriptionStatus {
 /// An existing subscription.
 #[derive(Debug)]
 pub struct SubscriptionHandle {
+    /// Its name's key, which a list of thousands sorts by.
+    name: Box<str>,
     /// The state that outlives its actor.
     pub shared: Arc<SharedState>,
     /// Supervision of its actor.
@@ -70,7 +72,13 @@ pub struct SubscriptionHandle {
 
 impl SubscriptionHandle {
     fn new(shared: SharedState) -> Self {
-        Self { shared: Arc::new(shared), history: SupervisionHistory::default(), served: Mutex::new(None) }
+        let name = shared.record().name.key().into();
+        Self { name, shared: Arc::new(shared), history: SupervisionHistory::default(), served: Mutex::new(None) }
+    }
+
+    /// The key of its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its number.
@@ -167,7 +175,8 @@ impl TopicHandle {
     }
 
     pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
-        let checks = |record: &TopicRecord| (record.ingress.schema_validation, record.kept.event_type_info.clone());
+        let checks =
+            |record: &TopicRecord| (record.ingress.schema_validation, record.azure_properties.event_type_info.clone());
         if checks(&record) != checks(&self.record()) {
             let catalogue = Catalogue::of(&record).map(Arc::new);
             *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = catalogue;

@@ -1,9 +1,9 @@
-//! A dead letter in the form of namespaces: `event`, `customDeliveryProperties` and `deadletterProperties`, in this
-//! order (seed 001).
+//! A dead letter in the layout of namespaces: `event`, `customDeliveryProperties` and `deadletterProperties`, in this
+//! order.
 //!
 //! The event is a CloudEvent as it was published: `data` if that was JSON, `data_base64` otherwise. Nothing is added to
 //! it, so it can be published again. The examples of the documentation disagree on the name of the properties and on
-//! wrapping the event; this is the form of most of them.
+//! wrapping the event; this is the layout of most of them.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    DeliveryFate, FileFormat,
+    DeliveryResult, FileContext,
     object::{JsonObjectBuilder, members},
 };
 use crate::{
@@ -26,20 +26,20 @@ use crate::{
 pub(super) fn dead_letter(
     out: &mut String,
     wire: &Bytes,
-    form: FileFormat<'_>,
+    context: FileContext<'_>,
     event: &Event,
-    fate: DeliveryFate<'_>,
+    result: DeliveryResult<'_>,
 ) -> Result<(), serde_json::Error> {
     let wire = match event.schema {
         Schema::CloudEvents => wire.clone(),
         Schema::EventGrid => event::cloud_event(wire)?,
-        Schema::Custom => custom(wire, form, event)?,
+        Schema::Custom => custom(wire, context, event)?,
     };
     members(&wire)?;
     let whole: &RawValue = serde_json::from_slice(&wire)?;
     let mut object = JsonObjectBuilder::begin(out);
     object.put("event", whole.get());
-    let headers = property::headers(form.properties, Some(event));
+    let headers = property::headers(context.properties, Some(event));
     if !headers.is_empty() {
         object.inner("customDeliveryProperties", |inner| {
             for (name, value) in &headers {
@@ -47,12 +47,12 @@ pub(super) fn dead_letter(
             }
         });
     }
-    object.inner("deadletterProperties", |inner| fate.put_into_namespace(inner));
+    object.inner("deadletterProperties", |inner| result.put_into_namespace(inner));
     object.end();
     Ok(())
 }
 
-impl DeliveryFate<'_> {
+impl DeliveryResult<'_> {
     fn put_into_namespace(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         object.text("deadletterreason", &sentence(dead.reason));
@@ -103,13 +103,13 @@ fn sentence(reason: Reason) -> Cow<'static, str> {
 }
 
 /// The CloudEvent for an event of the custom schema.
-fn custom(wire: &[u8], form: FileFormat<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
+fn custom(wire: &[u8], context: FileContext<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 256);
     let mut object = JsonObjectBuilder::begin(&mut out);
     object.text("specversion", "1.0");
     object.text("type", &event.event_type());
-    object.text("source", form.topic);
+    object.text("source", context.topic);
     object.text("id", &event.id());
     object.text("time", &event.event_time().unwrap_or_else(|| event.appended.to_event_grid().into()));
     let subject = event.subject();

@@ -374,6 +374,10 @@ fn check_text(
     if (min..=max).contains(&text.chars().count()) && text.chars().all(is_allowed) {
         return Ok(());
     }
+    Err(not_allowed(key, text, (min, max), allowed))
+}
+
+fn not_allowed(key: &'static str, text: &str, (min, max): (usize, usize), allowed: &str) -> InvalidProperty {
     let problem = format!("is \"{}\"; allowed are {min} to {max} {allowed}", text.escape_debug());
-    Err(InvalidProperty { key, problem })
+    InvalidProperty { key, problem }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{InvalidProperty, Kind, Opening, check_text};
+use super::{InvalidProperty, Kind, Opening, check_text, not_allowed};
 use crate::deliver::Sender;
 
 /// A subject of NATS JetStream
@@ -39,11 +39,12 @@ impl Kind for Nats {
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
         let allowed = "ASCII characters without spaces, * and >, in parts that are not empty";
-        check_text("subject", &self.subject, (1, 255), (is_allowed, allowed))?;
-        match self.subject.split('.').any(str::is_empty) {
-            true => check_text("subject", &self.subject, (1, 255), (|_| false, allowed)),
-            false => Ok(()),
+        let lengths = (1, 255);
+        check_text("subject", &self.subject, lengths, (is_allowed, allowed))?;
+        if self.subject.split('.').any(str::is_empty) {
+            return Err(not_allowed("subject", &self.subject, lengths, allowed));
         }
+        Ok(())
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {

@@ -59,4 +59,8 @@ pub trait Changelog: Send + Sync + 'static {
     /// Reads up to `most` records from `from` on, without gaps: fewer at the end of the log or of the time limit, and none
     /// if the record at `from` is not there.
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError>;
+
+    /// Removes the oldest records through the sequence `through`, but the newest ones that have `keep_bytes` together, and
+    /// the last one.
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError>;
 }

@@ -15,7 +15,7 @@ use async_nats::{
         context::{Context, CreateStreamErrorKind, PublishError, PublishErrorKind},
         message::PublishMessage,
         response::Response,
-        stream::{Config, DiscardPolicy, Info, RawMessageErrorKind, Stream},
+        stream::{Config, DiscardPolicy, Info, RawMessageErrorKind, State as StreamState, Stream},
     },
 };
 use bytes::Bytes;
@@ -141,7 +141,40 @@ struct MetaCluster {
     cluster_size: usize,
 }
 
+/// How a client logs in.
+pub enum Credentials {
+    /// Not at all.
+    None,
+    /// With the text of a credentials file.
+    File(String),
+    /// With a name and a password.
+    Password(String, String),
+}
+
 impl NatsConnection {
+    /// [`Self::open`] with these credentials, and with TLS if it is given.
+    pub fn log_in(
+        urls: &[String],
+        credentials: &Credentials,
+        tls: Option<&rustls::ClientConfig>,
+    ) -> Result<Self, NatsError> {
+        let mut options = ConnectOptions::new();
+        if let Some(tls) = tls {
+            let mut tls = tls.clone();
+            // They are those of HTTP.
+            tls.alpn_protocols.clear();
+            options = options.require_tls(true).tls_client_config(tls);
+        }
+        let options = match credentials {
+            Credentials::None => options,
+            Credentials::Password(name, password) => options.user_and_password(name.clone(), password.clone()),
+            Credentials::File(text) => {
+                options.credentials(text).map_err(|error| NatsError::Connect(format!("credentials: {error}")))?
+            }
+        };
+        Self::open(urls, options)
+    }
+
     /// Connects to one of the servers at `urls`. A lost connection is opened again, to any server of the cluster.
     ///
     /// # Errors
@@ -196,6 +229,22 @@ impl NatsConnection {
                 _ => error.to_string(),
             },
         })
+    }
+
+    /// The limit of bytes of the stream `name`, if there are both.
+    pub fn bytes_max(&self, name: &str) -> Option<u64> {
+        let stream = self.runtime.block_on(self.context.get_stream(name)).ok()?;
+        u64::try_from(stream.cached_info().config.max_bytes).ok().filter(|most| *most > 0)
+    }
+
+    /// The client, for the other records of the cluster.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The runtime of the client's thread.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// The log in the stream `name`.
@@ -282,6 +331,14 @@ impl NatsChangelog {
         stream.map_err(|error| ChangelogError::Refused(error.to_string()))
     }
 
+    async fn state(&self) -> Result<StreamState, ChangelogError> {
+        let request = self.connection.context.request(format!("STREAM.INFO.{}", self.name), &());
+        match request.await.map_err(|error| ChangelogError::Unavailable(error.to_string()))? {
+            Response::Ok(Info { state, .. }) => Ok(state),
+            Response::Err { error } => Err(of_jetstream(&error)),
+        }
+    }
+
     /// Waits for an answer, and no longer than a call may take. Without a connection it makes no call: the client would
     /// keep it and make it after the reconnection, when the owner may be another one.
     fn wait<T>(&self, call: impl Future<Output = Result<T, ChangelogError>>) -> Result<T, ChangelogError> {
@@ -314,14 +371,22 @@ impl Changelog for NatsChangelog {
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
+        let state = self.wait(self.state())?;
+        Ok(ChangelogBounds { first: state.first_sequence, last: state.last_sequence })
+    }
+
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
         self.wait(async {
-            let request = self.connection.context.request(format!("STREAM.INFO.{}", self.name), &());
-            match request.await.map_err(|error| ChangelogError::Unavailable(error.to_string()))? {
-                Response::Ok(Info { state, .. }) => {
-                    Ok(ChangelogBounds { first: state.first_sequence, last: state.last_sequence })
-                }
-                Response::Err { error } => Err(of_jetstream(&error)),
+            let state = self.state().await?;
+            let records = (state.last_sequence + 1).saturating_sub(state.first_sequence).max(1);
+            // The sizes of single records are not known.
+            let kept = keep_bytes / (state.bytes / records).max(1);
+            let first = (through + 1).min(state.last_sequence.saturating_sub(kept));
+            if first <= state.first_sequence {
+                return Ok(());
             }
+            let purged = self.stream().await?.purge().sequence(first).await;
+            purged.map(drop).map_err(|error| ChangelogError::Unavailable(error.to_string()))
         })
     }
 

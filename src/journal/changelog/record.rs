@@ -222,14 +222,13 @@ impl ChainHead {
             self.position = next;
             return Ok(Followed::Part);
         }
-        let batch = match self.parts.is_empty() {
-            true => decode_batch(&operations),
-            false => {
-                self.parts.push(operations);
-                let whole = decode_batch(&self.parts.concat().into());
-                self.parts.pop();
-                whole
-            }
+        let batch = if self.parts.is_empty() {
+            decode_batch(&operations)
+        } else {
+            self.parts.push(operations);
+            let whole = decode_batch(&self.parts.concat().into());
+            self.parts.pop();
+            whole
         };
         let batch = batch.ok_or(BrokenRecord::Damaged)?;
         *self = Self::at(next);

@@ -132,6 +132,11 @@ impl ShardCopy {
         self.applied
     }
 
+    /// The sequence of the last record that was read.
+    pub(super) fn end(&self) -> u64 {
+        self.head.position.sequence
+    }
+
     /// Applies what the log has now. Returns the position.
     pub fn catch_up(&mut self) -> Result<AppliedPosition, FollowError> {
         let last = self.ask(|log| log.bounds())?.last;

@@ -35,6 +35,11 @@ use crate::{
     store::{Batch, Store, StoreError, layer::StoreLayer, records::AppliedPosition},
 };
 
+/// The number of fences that are appended behind an expected record, before one is appended without an expectation. A
+/// client may send a record much later than it was asked to: with an expectation it then fences no owner that came
+/// meanwhile. A living owner may write faster than a new one can follow.
+const EXPECTING_FENCES: u32 = 8;
+
 /// Options of a replicated store.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicationOptions {
@@ -107,6 +112,17 @@ enum NotWritten {
     Ended(OwnershipEnd),
 }
 
+/// What an append does while the log is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnFull {
+    /// It fails, if no earlier attempt can have arrived.
+    Refuse,
+    /// It fails: nothing follows the record, so its fate does not matter.
+    GiveUp,
+    /// It waits for space.
+    Wait,
+}
+
 /// The store of a shard's owner.
 pub struct ReplicatedStore {
     store: Arc<dyn Store>,
@@ -140,11 +156,23 @@ impl ReplicatedStore {
         let mut copy = ShardCopy::open(Arc::clone(&store), Arc::clone(&log), options)?;
         copy.catch_up()?;
         let fence = Record::fence(node, fastrand::u64(..)).encode();
+        let mut expecting = EXPECTING_FENCES;
         // A lost answer makes a second fence of the same node, and the later one counts.
-        let (epoch, sent) = copy.ask(|log| {
-            let sent = clock.now();
-            Ok((log.append(&fence, None)?, sent))
-        })?;
+        let (epoch, sent) = loop {
+            let expected = (expecting > 0).then_some(copy.end());
+            let appended = copy.ask(|log| {
+                let sent = clock.now();
+                match log.append(&fence, expected) {
+                    Err(ChangelogError::WrongLast) => Ok(None),
+                    appended => appended.map(|sequence| Some((sequence, sent))),
+                }
+            })?;
+            match appended {
+                Some(appended) => break appended,
+                None => copy.catch_up()?,
+            };
+            expecting -= 1;
+        };
         copy.apply_through(epoch)?;
         // A fence ends every chain of parts, so everything before it is applied.
         let position = copy.position();
@@ -203,7 +231,8 @@ impl ReplicatedStore {
             return Err(end.clone());
         }
         let release = self.record(*position, Body::Release);
-        let done = self.append(&release, &mut position, true).and_then(|()| self.apply(Batch::default(), *position));
+        let done =
+            self.append(&release, &mut position, OnFull::GiveUp).and_then(|()| self.apply(Batch::default(), *position));
         let end = match done {
             Err(NotWritten::Ended(end)) => end,
             // A release that was not written is one that expires.
@@ -245,7 +274,7 @@ impl ReplicatedStore {
             let operations = operations.slice(from..operations.len().min(from + part_bytes));
             let record = self.record(*position, Body::Group { part, parts, operations });
             // What was begun is completed: another batch could not follow a chain that is not complete.
-            self.append(&record, position, part == 1)?;
+            self.append(&record, position, if part == 1 { OnFull::Refuse } else { OnFull::Wait })?;
         }
         self.apply(batch.clone(), *position)
     }
@@ -257,16 +286,15 @@ impl ReplicatedStore {
         Ok(())
     }
 
-    /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record is known. `may_refuse`:
-    /// whether a full log is an error, and not waited for.
-    fn append(&self, record: &Record, position: &mut AppliedPosition, may_refuse: bool) -> Result<(), NotWritten> {
+    /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record is known, except with
+    /// [`OnFull::GiveUp`].
+    fn append(&self, record: &Record, position: &mut AppliedPosition, mut on_full: OnFull) -> Result<(), NotWritten> {
         if self.is_stopping_within(Duration::ZERO) {
             return Err(NotWritten::Ended(OwnershipEnd::Stopped));
         }
         let (bytes, expected) = (record.encode(), position.sequence);
         let began = self.clock.now();
         let mut tries = Tries::new(self.options);
-        let mut may_refuse = may_refuse;
         let confirmed = loop {
             let sent = self.clock.now();
             match self.log.append(&bytes, Some(expected)) {
@@ -280,11 +308,14 @@ impl ReplicatedStore {
                     Ok(found) if !found.is_empty() => return Err(NotWritten::Ended(OwnershipEnd::Fenced)),
                     Ok(_) | Err(_) => {}
                 },
-                Err(ChangelogError::Full) if may_refuse => return Err(NotWritten::Full),
+                Err(ChangelogError::Full) if on_full != OnFull::Wait => return Err(NotWritten::Full),
                 Err(ChangelogError::Refused(why)) => return Err(NotWritten::Ended(OwnershipEnd::Refused(why))),
                 Err(ChangelogError::Full | ChangelogError::Missing | ChangelogError::Unavailable(_)) => {}
             }
-            may_refuse = false;
+            if on_full == OnFull::Refuse {
+                // The record may be in the log already.
+                on_full = OnFull::Wait;
+            }
             match self.log.bounds() {
                 Err(ChangelogError::Missing) => return Err(NotWritten::Ended(OwnershipEnd::Missing)),
                 // A server that has just become the leader may not have the newest records yet.
@@ -338,6 +369,11 @@ impl StoreLayer for ReplicatedStore {
 
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
         StoreLayer::write(self, batch)
+    }
+
+    /// The store below outlives the ownership: it follows the log of the next owner.
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {

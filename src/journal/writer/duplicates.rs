@@ -36,7 +36,7 @@ impl GroupWriter {
         let partition = self.partitions.get(&id).ok_or(Error::Unknown)?;
         let now = partition.appended.max(now);
         // While the clock may be wrong, nothing ends by age, and no record is removed.
-        let is_held = self.clock.holds_expiry();
+        let is_paused = self.clock.expiry_is_paused();
         let (mut next, mut found, mut keep) = (partition.next, GroupIds::new(), Vec::with_capacity(check.ids.len()));
         for digest in &check.ids {
             let key = keys::published_id(id, *digest);
@@ -44,7 +44,7 @@ impl GroupWriter {
                 Some(known) => Some(*known),
                 None => self.published_id(&key)?,
             };
-            let known = known.filter(|known| is_held || known.is_known(now, check.window));
+            let known = known.filter(|known| is_paused || known.is_known(now, check.window));
             keep.push(known.is_none());
             let record = match known {
                 Some(known) => PublishedId { duplicates: known.duplicates + 1, last: Some(now), ..known },

@@ -51,7 +51,7 @@ impl GroupWriter {
         // Once for the store, whatever the number of its writers.
         if self.number == CONTROL {
             self.store.note_watermark()?;
-            if !self.clock.holds_expiry() {
+            if !self.clock.expiry_is_paused() {
                 self.store.expire_ids(now);
             }
         }

@@ -202,7 +202,7 @@ impl GroupWriter {
         if low > partition.floor {
             let retention = self.options.limits.retention;
             // While the clock may be wrong, retention keeps everything.
-            let since = if self.clock.holds_expiry() { Timestamp::default() } else { now.before(retention) };
+            let since = if self.clock.expiry_is_paused() { Timestamp::default() } else { now.before(retention) };
             let kept = (!retention.is_zero()).then_some(since);
             self.trims.begin(TrimLookup { id, floor: partition.floor, next: partition.next, low, kept });
         } else if self.holds.low(id).is_some() {

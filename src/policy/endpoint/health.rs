@@ -42,7 +42,7 @@ impl From<Outcome> for HealthSignal {
     }
 }
 
-/// Whether the probation was caused by a client error: it lasts until someone corrects the configuration (decision 15).
+/// Whether the probation was caused by a client error: it lasts until someone corrects the configuration.
 fn is_client_error(cause: Failure) -> bool {
     matches!(cause, Failure::NotFound | Failure::Unauthorized | Failure::Forbidden)
 }
@@ -56,7 +56,7 @@ pub fn client_error_until(health: Health) -> Option<Timestamp> {
 }
 
 /// The state of a healthy endpoint after its failure number `failures` in a row, included in `recent`.
-pub(super) fn failed(
+pub(super) fn after_failure(
     failures: u32,
     suspend_after: u32,
     recent: RequestCounts,

@@ -406,7 +406,7 @@ impl Endpoint {
             bucket.failed(failure, sent, &self.edition.pace, now);
         }
         let table = &self.edition.probation;
-        self.health = health::failed(failures, self.suspend_after, recent, failure, table, now);
+        self.health = health::after_failure(failures, self.suspend_after, recent, failure, table, now);
     }
 
     /// Returns to healthy: failures are forgotten, the rate is kept.

@@ -137,7 +137,7 @@ impl Filter {
         if !self.domain_topic.as_ref().is_none_or(|topic| same(topic, view.domain_topic().as_str())) {
             return Some((FilterClause::DomainTopic, "the event is for another topic of the domain"));
         }
-        if !self.event_types().is_none_or(|types| types.iter().any(|name| same(name, view.event_type().as_str()))) {
+        if !self.event_types().is_none_or(|types| types.iter().any(|name| same(name, view.event_type_text()))) {
             return Some((FilterClause::EventTypes, "the event type is not among them"));
         }
         if !self.subject_fits(view, &self.subject_begins_with, |subject, part| subject.starts_with(part), begins_with) {
@@ -162,8 +162,8 @@ impl Filter {
     ) -> bool {
         match (part.is_empty(), self.is_subject_case_sensitive) {
             (true, _) => true,
-            (false, true) => with_case(view.subject().as_str(), part),
-            (false, false) => without_case(view.subject().folded(), part),
+            (false, true) => with_case(view.subject_text(), part),
+            (false, false) => without_case(view.subject_text(), part),
         }
     }
 }

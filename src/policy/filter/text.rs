@@ -80,17 +80,28 @@ fn fold(c: char) -> char {
 
 /// Whether two strings are equal without case.
 pub(super) fn same(a: &str, b: &str) -> bool {
-    a.eq_ignore_ascii_case(b) || (!a.is_ascii() && folded(a) == folded(b))
+    // Most strings have the same case, and whole words are compared faster.
+    a == b || a.eq_ignore_ascii_case(b) || (!a.is_ascii() && folded(a) == folded(b))
 }
 
-/// Whether the case-folded `text` starts with `prefix`, without case.
+/// Whether `text` starts with `prefix`, without case.
 pub(super) fn begins_with(text: &str, prefix: &str) -> bool {
-    let mut chars = text.chars();
+    if text.starts_with(prefix) {
+        return true;
+    }
+    if prefix.is_ascii() {
+        return text.as_bytes().get(..prefix.len()).is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes()));
+    }
+    let mut chars = text.chars().map(fold);
     prefix.chars().map(fold).all(|wanted| chars.next() == Some(wanted))
 }
 
-/// Whether the case-folded `text` ends with `suffix`, without case.
+/// Whether `text` ends with `suffix`, without case.
 pub(super) fn ends_with(text: &str, suffix: &str) -> bool {
-    let mut chars = text.chars().rev();
+    if suffix.is_ascii() {
+        let start = text.len().checked_sub(suffix.len());
+        return start.is_some_and(|start| text.as_bytes()[start..].eq_ignore_ascii_case(suffix.as_bytes()));
+    }
+    let mut chars = text.chars().rev().map(fold);
     suffix.chars().rev().map(fold).all(|wanted| chars.next() == Some(wanted))
 }

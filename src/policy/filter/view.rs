@@ -43,7 +43,10 @@ pub struct EventView<'e> {
     id: OnceCell<JsonNode<'e>>,
     domain_topic: OnceCell<JsonNode<'e>>,
     event_type: OnceCell<JsonNode<'e>>,
+    /// As published, for filters that fold nothing.
+    event_type_text: OnceCell<Cow<'e, str>>,
     subject: OnceCell<JsonNode<'e>>,
+    subject_text: OnceCell<Cow<'e, str>>,
     data_version: OnceCell<JsonNode<'e>>,
     root: OnceCell<JsonNode<'e>>,
 }
@@ -99,7 +102,9 @@ impl<'e> EventView<'e> {
             id: OnceCell::new(),
             domain_topic: OnceCell::new(),
             event_type: OnceCell::new(),
+            event_type_text: OnceCell::new(),
             subject: OnceCell::new(),
+            subject_text: OnceCell::new(),
             data_version: OnceCell::new(),
             root: OnceCell::new(),
         }
@@ -130,6 +135,16 @@ impl<'e> EventView<'e> {
     /// The subject; empty if there is none.
     pub(super) fn subject(&self) -> &FoldedText {
         self.subject_node().text().expect("it was made of a text")
+    }
+
+    /// The event type as it was published.
+    pub(super) fn event_type_text(&self) -> &str {
+        self.event_type_text.get_or_init(|| self.event.event_type())
+    }
+
+    /// The subject as it was published.
+    pub(super) fn subject_text(&self) -> &str {
+        self.subject_text.get_or_init(|| self.event.subject())
     }
 
     pub(super) fn domain_topic_node(&self) -> &JsonNode<'e> {

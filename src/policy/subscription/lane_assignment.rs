@@ -77,7 +77,7 @@ impl Subscription {
             return;
         }
         let behind = self.is_behind();
-        if self.expiry_held {
+        if self.expiry_paused {
             // A hold has no end time, so the check is repeated.
             let looks = self.aging.due.filter(|due| *due > now).unwrap_or_else(|| now.after(LOOK_WAIT));
             self.aging.due = Some(looks).filter(|_| behind && self.ages_unsent());

@@ -214,7 +214,7 @@ impl Subscription {
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
         let (wanted, max) = (self.is_pulled() && self.leases.is_wanted(), self.leases.wanted_by_all().max(1));
         // Nothing expires while expiry is suspended.
-        let expired_by = if self.expiry_held { Timestamp::default() } else { now };
+        let expired_by = if self.expiry_paused { Timestamp::default() } else { now };
         self.own.wake_idle(expired_by, wanted, max);
     }
 
@@ -237,7 +237,7 @@ impl Subscription {
         // allows. At the last attempt it would cost the event, so the lock is extended until the clock is trusted
         // again.
         if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) =
-            (expired && self.expiry_held, item.attempts >= self.settings.attempts_max, last, self.settings.pull)
+            (expired && self.expiry_paused, item.attempts >= self.settings.attempts_max, last, self.settings.pull)
         {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);

@@ -106,7 +106,7 @@ pub struct Subscription {
     requests: InFlight,
     ordering: Option<Ordering>,
     /// Whether expiry is suspended because the clock is not trusted.
-    expiry_held: bool,
+    expiry_paused: bool,
     turn: usize,
     end: Seq,
     counters: Counters,
@@ -138,7 +138,7 @@ impl Subscription {
         let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::recover).collect();
         let in_flight: HashSet<(Lane, Seq)> =
             requests.iter().flat_map(|request| &request.items).map(SendItem::key).collect();
-        let open = lanes.iter().flat_map(|lane| lane.in_flight().iter().map(|seq| (lane.lane(), *seq)));
+        let open = lanes.iter().flat_map(|lane| lane.in_flight().iter().map(|seq| (lane.lane(), seq)));
         let lost: Vec<(Lane, Seq)> = open.filter(|key| !in_flight.contains(key)).collect();
         let lost_of = |of| lost.iter().copied().filter(move |(lane, _)| Traffic::of(*lane) == of);
         // A first attempt sent after the previous incarnation's last write is open, although the cursor does not
@@ -181,7 +181,7 @@ impl Subscription {
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             requests: InFlight::recover(requests, next_request),
             ordering,
-            expiry_held: false,
+            expiry_paused: false,
             turn: 0,
             end,
             counters: cursor.counters,
@@ -320,12 +320,12 @@ impl Subscription {
         self.requests.limit(most);
     }
 
-    /// Suspends or resumes expiry. A clock that is not trusted must not expire events.
-    pub fn hold_expiry(&mut self, held: bool) {
-        if self.expiry_held && !held {
+    /// Pauses or resumes expiry. A clock that is not trusted must not expire events.
+    pub fn pause_expiry(&mut self, paused: bool) {
+        if self.expiry_paused && !paused {
             self.aging.renew();
         }
-        self.expiry_held = held;
+        self.expiry_paused = paused;
     }
 
     /// Sends nothing before `until`: the endpoint requested that of another subscription. The same value counts once, so

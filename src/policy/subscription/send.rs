@@ -114,6 +114,9 @@ impl Subscription {
     /// Gives up the events of a batch that expired or cannot be transformed; returns the others, transformed. The later
     /// ones of the same order key are held back: the key may be blocked, and no write has the end of the event.
     fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
+        if self.settings.transform.is_none() && !batch.iter().any(|ready| self.is_expired(ready, now)) {
+            return batch;
+        }
         let (program, schema) = (self.settings.transform.clone(), self.settings.batch.schema);
         let mut given_up: HashSet<OrderHash> = HashSet::new();
         let prepared = |ready: ReadyEvent| {
@@ -195,7 +198,7 @@ impl Subscription {
     pub(super) fn is_expired(&self, ready: &ReadyEvent, now: Timestamp) -> bool {
         let SendItem { lane, appended, since, due, .. } = ready.item;
         match (since, lane.is_job()) {
-            _ if self.expiry_held || is_exempt(due) => false,
+            _ if self.expiry_paused || is_exempt(due) => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // Its time to live starts when a job sends it.
             (None, true) => false,

@@ -43,7 +43,12 @@ impl Subscription {
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
         // An answer of an endpoint that the subscription had before settles its events, and says nothing about this one.
         if request.endpoint == self.settings.endpoint {
-            self.note_response(&request, answer, too_large, now, jitter);
+            // An endpoint that accepts smaller batches has not failed.
+            let refused = too_large || retry::blames_events(&edition, terms, answer);
+            self.note_response(&request, answer, refused, now, jitter);
+            if too_large {
+                self.endpoint.halve_batches(request.events);
+            }
         }
         self.pending_write.finish(id);
         self.count(lane, |counters| counters.requests += 1);
@@ -90,17 +95,15 @@ impl Subscription {
         }
     }
 
-    /// Notes what a response says about the endpoint.
+    /// Notes what a response says about the endpoint. `refused`: it refused these events, and has not failed.
     fn note_response(
         &mut self,
         request: &OutgoingBatch,
         answer: &RequestResult,
-        too_large: bool,
+        refused: bool,
         now: Timestamp,
         jitter: Jitter,
     ) {
-        let edition = &self.settings.edition;
-        let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
         let OutgoingBatch { id, sent, events, .. } = *request;
         let report = RequestReport {
             request: id,
@@ -108,22 +111,18 @@ impl Subscription {
             events,
             in_flight: self.requests.count() + 1,
             outcome: answer.outcome,
-            // An endpoint that accepts smaller batches has not failed.
-            refused: too_large || retry::blames_events(edition, terms, answer),
+            refused,
             retry_after: answer.retry_after,
             latency: answer.latency,
         };
         self.endpoint.on_response(report, now);
-        if too_large {
-            self.endpoint.halve_batches(events);
-        }
         if answer.repeated {
             self.endpoint.repeated(now);
         }
         // A request that gridhook aborted says nothing about the endpoint.
         if answer.outcome != Outcome::Aborted {
             self.endpoint.reached(!answer.unreached, now, jitter);
-            if answer.outcome != Outcome::Delivered && !report.refused {
+            if answer.outcome != Outcome::Delivered && !refused {
                 self.away = self.end;
             }
         }

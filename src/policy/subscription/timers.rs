@@ -64,7 +64,7 @@ impl Subscription {
     /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or wait for room.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
         let blocked = self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
-        let expiry = self.own.first_idle_expiry().filter(|_| !self.expiry_held);
+        let expiry = self.own.first_idle_expiry().filter(|_| !self.expiry_paused);
         self.own.due.wakes(now).into_iter().chain(expiry).min().filter(|_| !blocked)
     }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use actix_web::{
-    HttpRequest,
+    HttpMessage as _, HttpRequest,
     http::{
         Version,
         header::{FORWARDED, HOST},
@@ -34,6 +34,14 @@ pub struct LocalAddress {
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub secure: bool,
+}
+
+impl LocalAddress {
+    /// That of a request: of its connection, or of its client's if another node forwarded it.
+    pub fn of(request: &HttpRequest) -> Option<Self> {
+        let forwarded = request.extensions().get::<Self>().copied();
+        forwarded.or_else(|| request.conn_data::<Self>().copied())
+    }
 }
 
 /// The scheme, host and port that a request was sent to.
@@ -60,7 +68,7 @@ impl RequestAuthority {
         let target = target.map(|target| read(target.as_str(), "The host in the request's target is not a host"));
         let (line, target) = (line.transpose()?, target.transpose()?);
         let Forwarded { host, scheme } = Forwarded::of(request, proxies)?;
-        let local = request.conn_data::<LocalAddress>();
+        let local = LocalAddress::of(request);
         // The target takes precedence over the header (RFC 9112, 3.2.2). HTTP/1.0 allows neither.
         let (host, port) = match host.or(target).or(line) {
             Some(called) => called,
@@ -259,6 +267,6 @@ impl ServerNames {
 /// Whether the address is the connection's local address, or loopback.
 fn is_own(address: IpAddr, request: &HttpRequest) -> bool {
     let address = address.to_canonical();
-    let local = request.conn_data::<LocalAddress>().map(|local| local.address.ip().to_canonical());
+    let local = LocalAddress::of(request).map(|local| local.address.ip().to_canonical());
     address.is_loopback() || local == Some(address)
 }

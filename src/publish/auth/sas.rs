@@ -111,10 +111,7 @@ fn expiry(encoded: &str) -> Option<Timestamp> {
 
 fn at(text: &str) -> Option<Timestamp> {
     // jiff also reads time zone names in brackets, which no client writes.
-    let instant = match text.contains('[') {
-        true => None,
-        false => text.parse::<jiff::Timestamp>().ok(),
-    };
+    let instant = if text.contains('[') { None } else { text.parse::<jiff::Timestamp>().ok() };
     let utc = |civil: DateTime| civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
     let instant = instant
         .or_else(|| american(text))

@@ -60,9 +60,8 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let removed = self.own.iter().try_for_each(|path| remove(path));
-        let removed = removed.and_then(|()| match self.was_there {
-            true => Ok(()),
-            false => fs::remove_dir(&self.folder).map_err(of_io(&self.folder)),
+        let removed = removed.and_then(|()| {
+            if self.was_there { Ok(()) } else { fs::remove_dir(&self.folder).map_err(of_io(&self.folder)) }
         });
         if let Err(error) = removed {
             tracing::warn!(%error, "could not remove an unfinished copy");

@@ -15,8 +15,9 @@
 //!   removal.
 //! - A destination belongs to one server, the first that writes to it: another one would remove pieces that a backup is about
 //!   to name. Everybody may read.
-//! - A piece in a folder that was damaged is written again by the next backup that names it. An object store checks its
-//!   objects itself.
+//! - A piece that is missing or has another length is written again by the next backup that names it. An object store checks
+//!   the contents of its objects itself; in a folder each backup reads some pieces, so that in a number of backups all are
+//!   read (`usable_pieces`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,6 +30,7 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
@@ -38,7 +40,7 @@ use super::{
     seal::{HEAD, SealKey},
 };
 use crate::{
-    dead_letter::sink::{Sink, SinkError},
+    dead_letter::sink::{ListedFile, Sink, SinkError},
     event::Timestamp,
     policy::backup::{BackupAge, BackupRetention},
     repair::fsck::CheckStop,
@@ -46,6 +48,12 @@ use crate::{
 
 /// The length of a piece: large enough for few requests, small enough to be held in memory several times.
 const PIECE: usize = 8 << 20;
+
+/// A backup to a folder reads one of so many stored pieces …
+const CHECKED_SHARE: usize = 16;
+
+/// … and at least so many.
+const CHECKED_MIN: usize = 16;
 
 /// A manifest has some 100 bytes for each piece: this is enough for 5 TiB.
 const MANIFEST_MAX: u64 = 64 << 20;
@@ -148,7 +156,8 @@ impl Repository {
                 let owner: Result<Owner, _> = serde_json::from_slice(&bytes);
                 owner.map_err(|error| self.refuse(format!("is damaged: {OWNER} cannot be read: {error}")))?
             }
-            Err(_) => {
+            Err(Unusable::Sealed(problem)) => return Err(self.refuse(problem)),
+            Err(Unusable::Missing) => {
                 let owner = now.map(|now| Owner { server: server.to_owned(), since: now.to_string() });
                 let bytes = owner.map(|owner| serde_json::to_vec(&owner)).transpose().map_err(std::io::Error::other);
                 return match bytes.map_err(of_io(Path::new(OWNER)))? {
@@ -174,8 +183,9 @@ impl Repository {
 
     /// All backups, the oldest first.
     pub fn backups(&self) -> Result<Vec<StoredBackup>, BackupError> {
-        let names = self.list(BACKUPS)?.into_keys().filter_map(|file| Some(file.strip_suffix(SUFFIX)?.to_owned()));
-        names.map(|file| self.backup(file.strip_prefix("backups/").unwrap_or(&file))).collect()
+        let files = self.list(BACKUPS)?;
+        let names = files.iter().filter_map(|file| file.name.strip_suffix(SUFFIX));
+        names.map(|file| self.backup(file.strip_prefix("backups/").unwrap_or(file))).collect()
     }
 
     /// The backup `name`; without a name the newest sound one.
@@ -206,9 +216,50 @@ impl Repository {
         Ok(StoredBackup { name: name.to_owned(), is_sealed, manifest })
     }
 
-    /// The stored pieces with their lengths.
-    pub(super) fn pieces(&self) -> Result<BTreeMap<String, u64>, BackupError> {
-        self.list(PIECES)
+    /// The stored pieces that a backup may name, with their lengths. In a folder the pieces that were read longest ago are
+    /// read. One that is damaged or cannot be read is left out, so that the backup writes it again.
+    ///
+    /// The time of a piece is that of its last check. That of a damaged one stays: unless it is written again, the next
+    /// backup reads it first, and none keeps the others from their turn.
+    pub(super) fn usable_pieces(
+        &self,
+        now: Timestamp,
+        step: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<BTreeMap<String, u64>, BackupError> {
+        let mut pieces = self.list(PIECES)?;
+        if let Some(folder) = &self.destination.folder {
+            // A time that is still to come says nothing.
+            pieces.sort_by_key(|piece| Some(piece.modified).filter(|modified| *modified <= now));
+            let mut unchecked = pieces.len().div_ceil(CHECKED_SHARE).max(CHECKED_MIN);
+            let mut usable = Vec::with_capacity(pieces.len());
+            for piece in pieces {
+                if unchecked > 0 {
+                    if step().is_break() {
+                        return Err(CheckStop::Canceled.into());
+                    }
+                    if let Err(error) = self.check_piece(&piece.name) {
+                        tracing::warn!(%error, "a stored piece is written again if the store still has it");
+                        continue;
+                    }
+                    note_check(&folder.join(&piece.name));
+                    unchecked -= 1;
+                }
+                usable.push(piece);
+            }
+            pieces = usable;
+        }
+        Ok(pieces.into_iter().map(|piece| (piece.name, piece.bytes)).collect())
+    }
+
+    /// Reads a piece and compares it with its name.
+    fn check_piece(&self, name: &str) -> Result<(), BackupError> {
+        let (_, hash) = name.rsplit_once('/').unwrap_or_default();
+        match self.get(name, self.stored_length(PIECE))? {
+            Ok((bytes, is_sealed)) if self.hash(&bytes, is_sealed) == hash => Ok(()),
+            Ok(_) => Err(self.refuse(format!("is damaged: {name} has a wrong checksum"))),
+            Err(Unusable::Missing) => Err(self.refuse(format!("is damaged: {name} is missing"))),
+            Err(Unusable::Sealed(problem)) => Err(self.refuse(problem)),
+        }
     }
 
     /// Stores the file `from` as `name`. `known` has the pieces that are there; `piece` is called for each piece with its
@@ -232,8 +283,7 @@ impl Repository {
             bytes += buffer.len() as u64;
             let hash = self.hash(&buffer, self.destination.key.is_some());
             let length = self.stored_length(buffer.len());
-            let is_there = known.get(&piece_path(&hash)) == Some(&length);
-            let written = if is_there && (self.destination.folder.is_none() || self.is_whole(&hash)?) {
+            let written = if known.get(&piece_path(&hash)) == Some(&length) {
                 0
             } else {
                 self.put(&piece_path(&hash), &buffer)?;
@@ -248,17 +298,11 @@ impl Repository {
         Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize(), pieces })
     }
 
-    /// Whether a stored piece has the contents that its name says.
-    fn is_whole(&self, hash: &str) -> Result<bool, BackupError> {
-        let found = self.get(&piece_path(hash), self.stored_length(PIECE))?;
-        Ok(found.is_ok_and(|(bytes, is_sealed)| self.hash(&bytes, is_sealed) == hash))
-    }
-
     /// Writes the manifest of a backup whose pieces are stored, and returns its name.
     pub(super) fn finish(&self, manifest: &Manifest) -> Result<String, BackupError> {
-        let there = self.pieces()?;
+        let there: BTreeSet<String> = self.list(PIECES)?.into_iter().map(|piece| piece.name).collect();
         let named = manifest.files.iter().flat_map(|file| &file.pieces).map(|piece| piece_path(piece));
-        if let Some(missing) = named.into_iter().find(|piece| !there.contains_key(piece)) {
+        if let Some(missing) = named.into_iter().find(|piece| !there.contains(piece)) {
             return Err(self.refuse(format!("lost {missing} meanwhile; a destination is for one server only")));
         }
         let name: String = manifest.made.chars().filter(|c| !matches!(c, '-' | ':')).collect();
@@ -278,8 +322,8 @@ impl Repository {
         }
         let files = kept.iter().flat_map(|(backup, _)| &backup.manifest.files);
         let named: BTreeSet<String> = files.flat_map(|file| &file.pieces).map(|piece| piece_path(piece)).collect();
-        for piece in self.pieces()?.keys().filter(|piece| !named.contains(*piece)) {
-            self.delete(piece)?;
+        for piece in self.list(PIECES)?.iter().filter(|piece| !named.contains(&piece.name)) {
+            self.delete(&piece.name)?;
         }
         Ok(expired.len())
     }
@@ -300,7 +344,11 @@ impl Repository {
         }
         let stored = bytes::Bytes::from(stored);
         let written = self.runtime.block_on(self.sink.put(name, stored.clone()));
-        written.map_err(|error| self.refuse(format!("cannot be written: {name}: {error}")))?;
+        written.map_err(|error| {
+            self.refuse(format!(
+                "cannot be written: {name}: {error}; repair the destination, or set another one in backup.store.url"
+            ))
+        })?;
         let found = self.runtime.block_on(self.sink.get(name, stored.len() as u64));
         match found.map_err(|error| self.refuse(format!("cannot be read back: {name}: {error}")))? {
             found if found == stored => Ok(()),
@@ -332,10 +380,9 @@ impl Repository {
         deleted.map_err(|error| self.refuse(format!("cannot be written: {name} is not removed: {error}")))
     }
 
-    fn list(&self, below: &str) -> Result<BTreeMap<String, u64>, BackupError> {
+    fn list(&self, below: &str) -> Result<Vec<ListedFile>, BackupError> {
         let listed = self.runtime.block_on(self.sink.list(below, None, usize::MAX));
-        let listed = listed.map_err(|error| self.refuse(format!("cannot be listed: {error}")))?;
-        Ok(listed.into_iter().map(|file| (file.name, file.bytes)).collect())
+        listed.map_err(|error| self.refuse(format!("cannot be listed: {error}")))
     }
 
     fn hash(&self, bytes: &[u8], is_sealed: bool) -> String {
@@ -352,6 +399,15 @@ impl Repository {
 
     fn refuse(&self, problem: impl Into<String>) -> BackupError {
         refuse(&self.destination, problem.into())
+    }
+}
+
+/// Sets the time of a piece that was read.
+fn note_check(piece: &Path) {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    if let Err(error) = utimensat(CWD, piece, &times, AtFlags::empty()) {
+        tracing::warn!(piece = %piece.display(), %error, "the time of a stored piece cannot be set: backups may read the same ones each time");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What happens to a pending delivery or a dead letter.
-enum RecordFate {
+enum RecordState {
     /// It is kept.
     Keep,
     /// It is deleted, because its subscription will read the event again.
@@ -28,10 +28,10 @@ impl Salvage<'_> {
         self.all(Family::Pending, |salvage, key, _| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
             let of = SubscriptionKey { partition, subscription };
-            match salvage.fate(of, lane, seq)? {
-                RecordFate::Keep => *salvage.pending.entry((of, lane)).or_default() += 1,
-                RecordFate::ReadAgain | RecordFate::Unowned => salvage.delete(Family::Pending, key.to_vec())?,
-                RecordFate::Lost => {
+            match salvage.state(of, lane, seq)? {
+                RecordState::Keep => *salvage.pending.entry((of, lane)).or_default() += 1,
+                RecordState::ReadAgain | RecordState::Unowned => salvage.delete(Family::Pending, key.to_vec())?,
+                RecordState::Lost => {
                     salvage.lose(of, lane, seq, false)?;
                     salvage.delete(Family::Pending, key.to_vec())?;
                 }
@@ -40,12 +40,12 @@ impl Salvage<'_> {
         })?;
         self.all(Family::Dead, |salvage, key, _| {
             let Some((of, _, seq, lane)) = keys::parse_dead(key) else { return Ok(()) };
-            let fate = salvage.fate_of_dead_letter(of, lane, seq)?;
-            if let RecordFate::Keep = fate {
+            let state = salvage.state_of_dead_letter(of, lane, seq)?;
+            if let RecordState::Keep = state {
                 *salvage.dead.entry(of).or_default() += 1;
                 return Ok(());
             }
-            if let RecordFate::Lost = fate {
+            if let RecordState::Lost = state {
                 salvage.lose(of, lane, seq, true)?;
                 *salvage.dead_listed.entry(of).or_default() += 1;
             }
@@ -77,29 +77,29 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn fate(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordFate, StoreError> {
-        let Some(cursor) = self.cursors.get(&of) else { return Ok(RecordFate::Unowned) };
+    fn state(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordState, StoreError> {
+        let Some(cursor) = self.cursors.get(&of) else { return Ok(RecordState::Unowned) };
         if lane.is_job() && cursor.jobs.iter().all(|job| job.lane != lane) {
-            return Ok(RecordFate::Unowned);
+            return Ok(RecordState::Unowned);
         }
         if comes_again(cursor, lane, seq) {
-            return Ok(RecordFate::ReadAgain);
+            return Ok(RecordState::ReadAgain);
         }
         self.readable(of, seq)
     }
 
     /// A dead letter outlives its job.
-    fn fate_of_dead_letter(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordFate, StoreError> {
-        match self.fate(of, lane, seq)? {
-            RecordFate::Unowned if self.cursors.contains_key(&of) => self.readable(of, seq),
-            fate => Ok(fate),
+    fn state_of_dead_letter(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordState, StoreError> {
+        match self.state(of, lane, seq)? {
+            RecordState::Unowned if self.cursors.contains_key(&of) => self.readable(of, seq),
+            state => Ok(state),
         }
     }
 
-    fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<RecordFate, StoreError> {
+    fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<RecordState, StoreError> {
         match EventFinder::new(self.store, of.partition).find(seq) {
-            Ok(Some(_)) => Ok(RecordFate::Keep),
-            Ok(None) | Err(StoreError::Damaged(_)) => Ok(RecordFate::Lost),
+            Ok(Some(_)) => Ok(RecordState::Keep),
+            Ok(None) | Err(StoreError::Damaged(_)) => Ok(RecordState::Lost),
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
         }
     }

@@ -19,6 +19,18 @@ use crate::{
 };
 
 impl Salvage<'_> {
+    /// Deletes the position in the changelog of a cluster: a copy from which any change may be missing, and whose cursors are
+    /// set back, must not follow it again.
+    pub(super) fn changelog_position(&mut self) -> Result<(), CheckStop> {
+        let key = keys::meta(MetaKind::Applied, b"");
+        if self.store.get(Family::Meta, &key)?.is_some() {
+            let removed = "removed: the position in the changelog of its cluster, which the store follows no more";
+            self.loss.record(removed.to_owned());
+            self.delete(Family::Meta, key)?;
+        }
+        Ok(())
+    }
+
     /// Deletes unreadable records and collects the floors.
     pub(super) fn unreadable(&mut self) -> Result<(), CheckStop> {
         let chunk = |seq, value: &[u8]| {

@@ -9,6 +9,7 @@
 
 mod connection;
 mod connection_limit;
+pub(super) mod hop;
 
 use std::{
     io,
@@ -25,7 +26,7 @@ use actix_http::{HttpService, Protocol, error::DispatchError};
 use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
-    IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _, fn_service, map_config,
+    IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config,
 };
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::{App, dev::AppConfig, web};
@@ -41,6 +42,7 @@ pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
     connection::{ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
     connection_limit::ConnectionLimiter,
+    hop::{HopAcceptor, ListenerSide},
 };
 use crate::{
     admin::request_id,
@@ -104,7 +106,7 @@ impl ListenerSettings {
             refusal_slots,
             timeouts,
         };
-        let services = ListenerServices { address, timeouts, signal, counters, configure };
+        let services = ListenerServices { address, timeouts, signal, counters, configure, is_hop: false };
         match tls {
             None => server.listen(name, listener, move || {
                 let counter = counter.clone();
@@ -131,6 +133,104 @@ impl ListenerSettings {
             }
         }
     }
+}
+
+impl ListenerSettings {
+    /// Adds the listener for other nodes to a server, with the services of each side.
+    pub(super) fn add_nodes_to<F, G>(
+        self,
+        server: ServerBuilder,
+        acceptor: HopAcceptor,
+        (publishers, operators): (F, G),
+    ) -> io::Result<ServerBuilder>
+    where
+        F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+        G: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+    {
+        let Self { listener, counters, refusal_slots, tls: _, limit, timeouts } = self;
+        let name = counters.name;
+        let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
+        let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
+        let counter = ConnectionCounter { connection_limiter, refusal_slots, timeouts };
+        let operators = ListenerServices {
+            address,
+            timeouts,
+            signal: signal.clone(),
+            counters: Arc::clone(&counters),
+            configure: operators,
+            is_hop: true,
+        };
+        let publishers = ListenerServices { address, timeouts, signal, counters, configure: publishers, is_hop: true };
+        server.listen(name, listener, move || {
+            let (counter, acceptor) = (counter.clone(), acceptor.clone());
+            fn_service(move |stream| counter.clone().admit(stream))
+                .and_then(fn_service(move |(stream, peer)| {
+                    let accepted = acceptor.clone().accept(stream, timeouts.head);
+                    async move {
+                        let (mut stream, side): (ClientConnection, _) = accepted.await?;
+                        let Some(side) = side else {
+                            // A node that watches is a node of this cluster, and has no deadline.
+                            stream.stage().request_started();
+                            stream.read_u8().await.ok();
+                            return Err(());
+                        };
+                        Ok((stream, side, peer))
+                    }
+                }))
+                .and_then(by_side(
+                    publishers.clone().service::<ClientConnection>(false),
+                    operators.clone().service::<ClientConnection>(false),
+                ))
+        })
+    }
+}
+
+/// The services of both sides as one.
+fn by_side<P, O>(
+    publishers: P,
+    operators: O,
+) -> impl ServiceFactory<(ClientConnection, ListenerSide, SocketAddr), Config = (), Response = (), Error = (), InitError = ()>
+where
+    P: HttpServiceFactory,
+    O: HttpServiceFactory,
+{
+    let factories = Rc::new((publishers, operators));
+    fn_factory(move || {
+        let factories = Rc::clone(&factories);
+        async move {
+            let services = Rc::new((factories.0.new_service(()).await?, factories.1.new_service(()).await?));
+            Ok(fn_service(move |(stream, side, peer)| {
+                let connection = (stream, Protocol::Http1, Some(peer));
+                match side {
+                    ListenerSide::Publishers => Either::Left(services.0.call(connection)),
+                    ListenerSide::Operators => Either::Right(services.1.call(connection)),
+                }
+            }))
+        }
+    })
+}
+
+/// The factory of a service for connections of clients.
+trait HttpServiceFactory:
+    ServiceFactory<
+        (ClientConnection, Protocol, Option<SocketAddr>),
+        Config = (),
+        Response = (),
+        Error = (),
+        InitError = (),
+    > + 'static
+{
+}
+
+impl<T> HttpServiceFactory for T where
+    T: ServiceFactory<
+            (ClientConnection, Protocol, Option<SocketAddr>),
+            Config = (),
+            Response = (),
+            Error = (),
+            InitError = (),
+        > + 'static
+{
 }
 
 /// Applies the connection limit to accepted sockets.
@@ -175,6 +275,8 @@ struct ListenerServices<F> {
     signal: GracefulShutdownSignal,
     counters: Arc<ListenerCounters>,
     configure: F,
+    /// Whether its requests are forwarded ones.
+    is_hop: bool,
 }
 
 /// A stream that tracks the stage of its request.
@@ -233,8 +335,11 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
         secure: bool,
     ) -> impl ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
     {
-        let Self { address, timeouts, signal, counters, configure } = self;
-        let app = App::new().configure(configure).wrap_fn(move |request, service| {
+        let Self { address, timeouts, signal, counters, configure, is_hop } = self;
+        let app = App::new().configure(configure).wrap_fn(move |mut request, service| {
+            if is_hop {
+                hop::adopt(&mut request);
+            }
             let stage = request.conn_data::<Rc<RequestStage>>().cloned();
             if let Some(stage) = &stage {
                 stage.request_started();

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! version 8 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
-//!     | 0, 1 and 8 if no request may be sent before a time, or 2 and 16 with the endpoint that requested it | 0, or 1 and 8 if every request failed since a time
+//!     | 0, 1 and 8 if no request may be sent before a time, or 2 and 16 with the endpoint that requested it
+//!     | 0, or 1 and 8 if every request failed since a time
 //!     | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | filtered-out ranges and each range, if flagged | outcome counts

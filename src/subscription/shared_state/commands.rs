@@ -112,7 +112,7 @@ impl SharedState {
 
     /// Passes dead letters to one of the subscription's redrive jobs. The answer arrives once they are durably pending,
     /// or at once if there is no such job or it does not run.
-    pub fn take_back(&self, page: RedrivePage) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+    pub fn redrive_page(&self, page: RedrivePage) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Page(Box::new(page)));
         inner.wake();

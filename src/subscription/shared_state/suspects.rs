@@ -1,11 +1,11 @@
-//! Events that may make the actor panic: the current event is noted before code that can panic on its content. An event
-//! that was the current event in several panics is quarantined.
+//! Events that may make the actor panic: if code panics on the content of an event, the event is noted. An event that was
+//! noted in several panics is quarantined.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::SharedState;
 use crate::{
-    event::{Lane, Seq},
+    event::{Event, Lane, Seq},
     policy::{
         SendItem,
         record::{Cursor, RecordChange},
@@ -51,10 +51,8 @@ struct Suspect {
 /// The current event, the suspects and the quarantined events of a subscription.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
-    current_event: Option<SendItem>,
-    /// The id of the current event or of the previous one. The buffer is reused, so that noting an event allocates
-    /// nothing.
-    current_event_id: String,
+    /// The event that the actor was processing when it panicked.
+    current_event: Option<(SendItem, String)>,
     suspects: HashMap<(Lane, Seq), Suspect>,
     quarantined: QuarantinedEvents,
     /// The event that chaos makes the actor panic on, and how often.
@@ -68,16 +66,15 @@ impl Suspects {
 
     /// A new incarnation begins. Returns the event that it must quarantine.
     pub(super) fn begin(&mut self) -> Option<SendItem> {
-        let item = self.current_event.take().filter(|item| self.is_quarantined((item.lane, item.seq)))?;
-        let id = self.current_event_id.clone();
+        let (item, id) = self.current_event.take().filter(|(item, _)| self.is_quarantined((item.lane, item.seq)))?;
         self.quarantined.add(item.seq, id);
         Some(item)
     }
 
     /// The incarnation ended. After a panic that chaos did not cause, the current event becomes a suspect.
     pub(super) fn on_incarnation_end(&mut self, panicked: bool) {
-        match self.current_event {
-            Some(item) if panicked => {
+        match &self.current_event {
+            Some((item, _)) if panicked => {
                 let of = (item.lane, item.seq);
                 if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&of) {
                     let least = self.suspects.iter().min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));
@@ -131,27 +128,45 @@ impl Suspects {
     }
 }
 
+/// Notes the event when its code panics. A note before each event would cost more than the event's filter.
+struct CurrentEvent<'a> {
+    shared: &'a SharedState,
+    item: SendItem,
+    event: &'a Event,
+}
+
+impl Drop for CurrentEvent<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut inner = self.shared.lock();
+            inner.suspects.current_event = Some((self.item, self.event.id().into_owned()));
+        }
+    }
+}
+
 impl SharedState {
-    /// Notes the current event: if the actor panics now, this event is the suspect.
-    pub(in crate::subscription) fn set_current_event(&self, item: SendItem, event_id: &str) {
+    /// Runs code that can panic on the content of this event. If the actor panics meanwhile, the event is the suspect.
+    pub(in crate::subscription) fn on_event<T>(&self, item: SendItem, event: &Event, act: impl FnOnce() -> T) -> T {
+        let _current = CurrentEvent { shared: self, item, event };
+        act()
+    }
+
+    /// Whether chaos makes the actor panic on an event.
+    pub(in crate::subscription) fn is_poisoned(&self) -> bool {
+        self.lock().suspects.poison.is_some()
+    }
+
+    /// Panics if chaos makes the actor panic on this event.
+    pub(in crate::subscription) fn panic_if_poisoned(&self, event: &Event) {
         let mut inner = self.lock();
-        let suspects = &mut inner.suspects;
-        suspects.current_event = Some(item);
-        suspects.current_event_id.clear();
-        suspects.current_event_id.push_str(event_id);
-        if let Some((poisoned, times)) = &mut suspects.poison
-            && *poisoned == event_id
+        if let Some((poisoned, times)) = &mut inner.suspects.poison
+            && **poisoned == *event.id()
             && *times > 0
         {
             *times -= 1;
             drop(inner);
-            panic!("poisoned by chaos: event {event_id}");
+            panic!("poisoned by chaos: event {}", event.id());
         }
-    }
-
-    /// Clears the current event.
-    pub(in crate::subscription) fn clear_current_event(&self) {
-        self.lock().suspects.current_event = None;
     }
 
     /// The quarantined events of a lane. Usually empty.

@@ -1,5 +1,5 @@
 // A portal link: the holder sees some event subscriptions, changes an address, tests a filter, sends dead letters again, and no more.
-import { NETWORK, Server, Watch, check, hash, receiver, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
+import { NETWORK, SCOPE, Server, TOKEN, Watch, check, hash, receiver, scene, settled, show, subscriptionId, topicId, until, visit } from './support.mjs';
 
 let server;
 let page;
@@ -7,14 +7,51 @@ let watch;
 let hook;
 let link;
 const received = {};
-const answers = { shop: 400 };
+const answers = { shop: 400, oven: 400 };
 
 const id = subscriptionId('orders', 'billing');
+const HEAT = 'namespaces/plant/topics/heat';
+const ofHeat = (name) => `${SCOPE}/${HEAT}/eventSubscriptions/${name}`;
 const main = () => page.locator('main');
 const heading = (name) => page.getByRole('heading', { level: 1, name, exact: true }).waitFor();
 const button = (name) => main().getByRole('button', { name, exact: true });
 const hours = (n) => new Date(Date.now() + n * 3_600_000).toISOString();
-const portal = (name) => server.ask('POST', '/tokens', { name, roles: ['portal'], scopes: ['labels/team=shop'], expires: hours(8) });
+const portal = (name) => server.ask('POST', '/tokens', { name, roles: ['portal'], scopes: ['labels/team=shop', `${HEAT}/eventSubscriptions/alarm`], expires: hours(8) });
+
+/** Publishes to the topic of the namespace. */
+async function publish(...ids) {
+  const body = JSON.stringify(ids.map((one) => ({ specversion: '1.0', id: one, source: '/plant', type: 'Hot' })));
+  const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/cloudevents-batch+json' };
+  const answer = await fetch(`${server.url}/${HEAT}:publish`, { method: 'POST', headers, body });
+  check(answer.ok, `${answer.status} ${await answer.text()}`);
+}
+
+/** The four things that a portal link is for: with an event subscription of a topic, and a push subscription of a namespace. */
+const SEVERAL = [
+  {
+    name: 'billing',
+    of: id,
+    moved: 'new',
+    send: (one) => server.publish('orders', [{ id: one }]),
+    event: (eventId, eventType) => ({ id: eventId, eventType, subject: 's', dataVersion: '1', eventTime: hours(0), data: {} }),
+    async isSame(found) {
+      await main().getByText('team=shop').first().waitFor();
+      check(found.labels[0] === 'team=shop', 'something else has changed');
+    },
+  },
+  {
+    name: 'alarm',
+    of: ofHeat('alarm'),
+    moved: 'cool',
+    send: publish,
+    event: (eventId, type) => ({ specversion: '1.0', id: eventId, source: '/plant', type }),
+    async isSame(found) {
+      for (const text of ['"PT5H"', '/r / letters']) await main().getByRole('definition').filter({ hasText: text }).waitFor();
+      const { push, deliveryMode } = found.deliveryConfiguration;
+      check(deliveryMode === 'Push' && push.maxDeliveryCount === 1 && push.eventTimeToLive === 'PT5H', 'something else has changed');
+    },
+  },
+];
 
 await scene({
   async 'a server with event subscriptions of two teams'() {
@@ -25,7 +62,18 @@ await scene({
     await server.subscribe('orders', 'billing', `${hook}/shop`, { properties: { labels: ['team=shop'], deadLetterDestination } });
     await server.subscribe('orders', 'audit', `${hook}/audit`, { properties: { labels: ['team=audit'] } });
     await server.publish('orders', [{ id: 'a' }, { id: 'b' }]);
-    await until('the dead letters', async () => (await server.ask('GET', `${id}/status`)).counters.deadLettered === 2);
+    await server.ask('PUT', `${SCOPE}/namespaces/plant`, { location: 'local' });
+    await server.ask('PUT', `${SCOPE}/${HEAT}`, {});
+    const deadLetterDestinationWithResourceIdentity = { endpointType: 'StorageBlob', StorageBlob: { blobContainerName: 'letters', resourceId: '/r' } };
+    for (const name of ['alarm', 'siren']) {
+      const destination = { endpointType: 'WebHook', properties: { endpointUrl: `${hook}/oven` } };
+      const push = { destination, maxDeliveryCount: 1, eventTimeToLive: 'PT5H', deadLetterDestinationWithResourceIdentity };
+      await server.ask('PUT', ofHeat(name), { properties: { deliveryConfiguration: { deliveryMode: 'Push', push } } });
+    }
+    await publish('a', 'b');
+    for (const one of SEVERAL) {
+      await until(`the dead letters of ${one.name}`, async () => (await server.ask('GET', `${one.of}/status`)).counters.deadLettered === 2);
+    }
     ({ link } = await portal('shop-portal'));
     check(link.startsWith(`${server.url}/ui/#token=`), link);
   },
@@ -33,66 +81,71 @@ await scene({
   async 'the link opens what is its own, and is not kept in the address'() {
     ({ page, watch } = await visit(server, { link }));
     await heading('Event subscriptions');
-    await main().getByText('1 of 1').waitFor();
-    await main().getByRole('link', { name: 'billing' }).waitFor();
-    check(!(await main().innerText()).includes('audit'), "another team's event subscription is shown");
+    await main().getByText('2 of 2').waitFor();
+    for (const { name } of SEVERAL) await main().getByRole('link', { name }).waitFor();
+    check(!/audit|siren/.test(await main().innerText()), "another team's event subscription is shown");
     check(!page.url().includes('token'), page.url());
     check((await page.evaluate(() => history.length)) <= 2, 'the link is in the history');
     const places = await page.locator('nav.views a').allInnerTexts();
     check(places.join() === 'Subscriptions,Dead letters', places.join());
     // A reload keeps it.
     await page.reload();
-    await main().getByText('1 of 1').waitFor();
+    await main().getByText('2 of 2').waitFor();
   },
 
-  async 'see'() {
-    await main().getByRole('link', { name: 'billing' }).click();
-    await heading('billing');
-    await main().locator('tbody').getByText('deadLettered').first().waitFor();
-    for (const name of ['Hold', 'Delete …', 'Edit …', 'Replay …']) check((await button(name).count()) === 0, `${name} is offered`);
-    await main().getByRole('tab', { name: 'Settings and filter' }).click();
-    await main().getByText('team=shop').first().waitFor();
-    check((await button('Reveal the full address and headers').count()) === 0, 'secrets are offered');
-  },
+  ...Object.fromEntries(SEVERAL.flatMap(({ name, of, moved, send, event, isSame }) => Object.entries({
+    async [`see ${name}`]() {
+      await show(page, hash('subscriptions'));
+      await main().getByRole('link', { name }).click();
+      await heading(name);
+      await main().locator('tbody').getByText('deadLettered').first().waitFor();
+      for (const action of ['Hold', 'Delete …', 'Edit …', 'Replay …']) check((await button(action).count()) === 0, `${action} is offered`);
+      await main().getByRole('tab', { name: 'Settings and filter' }).click();
+      await isSame((await server.ask('GET', of)).properties);
+      check((await button('Reveal the full address and headers').count()) === 0, 'secrets are offered');
+    },
 
-  async 'edit the own endpoint'() {
-    await button('Change the endpoint …').click();
-    await heading('Endpoint of billing');
-    await main().getByLabel('Endpoint URL').fill('ftp://example.com');
-    await button('Save').click();
-    await main().getByRole('alert').getByText('another scheme').waitFor();
-    await main().getByLabel('Endpoint URL').fill(`${hook}/new`);
-    await button('Save').click();
-    await heading('billing');
-    await main().locator('section').getByText(`${hook}/new`).first().waitFor();
-    await server.publish('orders', [{ id: 'c' }]);
-    await until('the new endpoint to receive', () => received.new?.includes('c'));
-    check((await server.ask('GET', id)).properties.labels[0] === 'team=shop', 'something else has changed');
-    watch.problems = watch.problems.filter((one) => !/status of 400/.test(one));
-    watch.clean('editing');
-  },
+    async [`edit the own endpoint of ${name}`]() {
+      await button('Change the endpoint …').click();
+      await heading(`Endpoint of ${name}`);
+      await main().getByLabel('Endpoint URL').fill('ftp://example.com');
+      await button('Save').click();
+      await main().getByRole('alert').getByText('another scheme').waitFor();
+      await main().getByLabel('Endpoint URL').fill(`${hook}/${moved}`);
+      await button('Save').click();
+      await heading(name);
+      await main().locator('section').getByText(`${hook}/${moved}`).first().waitFor();
+      await send('c');
+      await until('the new endpoint to receive', () => received[moved]?.includes('c'));
+      await main().getByRole('tab', { name: 'Settings and filter' }).click();
+      await isSame((await server.ask('GET', of)).properties);
+      watch.problems = watch.problems.filter((one) => !/status of 400/.test(one));
+      watch.clean(`editing ${name}`);
+    },
 
-  async 'test'() {
-    await main().getByRole('link', { name: 'Filter bench' }).click();
-    await heading('Filter bench');
-    await main().getByLabel('Filter (JSON)').fill('{"includedEventTypes": ["Order.Placed"]}');
-    const event = (eventId, eventType) => ({ id: eventId, eventType, subject: 's', dataVersion: '1', eventTime: hours(0), data: {} });
-    await main().getByLabel('One event, or a list of events, as published').fill(JSON.stringify([event('x', 'Order.Placed'), event('y', 'Order.Paid')]));
-    await button('Test the filter').click();
-    await main().getByText('1 of 2 match').waitFor();
-  },
+    async [`test ${name}`]() {
+      await main().getByRole('link', { name: 'Filter bench' }).click();
+      await heading('Filter bench');
+      await main().getByLabel('Filter (JSON)').fill('{"includedEventTypes": ["Order.Placed"]}');
+      await main().getByLabel('One event, or a list of events, as published').fill(JSON.stringify([event('x', 'Order.Placed'), event('y', 'Order.Paid')]));
+      await button('Test the filter').click();
+      await main().getByText('1 of 2 match').waitFor();
+      watch.clean(`testing ${name}`);
+    },
 
-  async 'redrive'() {
-    await page.getByRole('link', { name: 'Dead letters', exact: true }).click();
-    await heading('Dead letters');
-    await main().getByRole('link', { name: 'billing' }).click();
-    await button('Redrive all that match …').click();
-    await button('Redrive 2').click();
-    await heading('Jobs of billing');
-    await main().getByText('completed').waitFor();
-    await until('the dead letters to arrive', () => ['a', 'b'].every((one) => received.new.includes(one)));
-    check((await button('New replay …').count()) === 0, 'a replay is offered');
-  },
+    async [`redrive ${name}`]() {
+      await page.getByRole('link', { name: 'Dead letters', exact: true }).click();
+      await heading('Dead letters');
+      await main().getByRole('link', { name }).click();
+      await button('Redrive all that match …').click();
+      await button('Redrive 2').click();
+      await heading(`Jobs of ${name}`);
+      await main().getByText('completed').waitFor();
+      await until('the dead letters to arrive', () => ['a', 'b'].every((one) => received[moved].includes(one)));
+      check((await button('New replay …').count()) === 0, 'a replay is offered');
+      watch.clean(`redriving ${name}`);
+    },
+  }))),
 
   async 'the page asks for nothing that the link does not permit'() {
     for (const view of [hash('overview'), hash('subscriptions'), hash('dead-letters'), hash('filter', { id }), hash('jobs', { id }), hash('subscription', { id, tab: 'actor' })]) {
@@ -119,7 +172,7 @@ await scene({
     await old.context.close();
     const { link: next } = await portal('next');
     await page.evaluate((href) => (location.href = href), next);
-    await main().getByText('1 of 1').waitFor();
+    await main().getByText('2 of 2').waitFor();
     watch.clean('the other link');
   },
 

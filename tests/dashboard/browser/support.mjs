@@ -133,7 +133,7 @@ export async function receiver(answers, received) {
     let body = '';
     request.on('data', (part) => (body += part)).on('end', () => {
       const name = request.url.split('/').at(-1).split('?')[0];
-      (received[name] ??= []).push(...JSON.parse(body || '[]').map((event) => event.id));
+      (received[name] ??= []).push(...[JSON.parse(body || '[]')].flat().map((event) => event.id));
       response.writeHead(answers[name] ?? 200).end(`from ${name}`);
     });
   });

@@ -46,7 +46,7 @@ await scene({
   },
 
   async 'a wrong field is found'() {
-    const said = compile({ file: 'views/server.js', from: 'data.expiryHeld', to: 'data.expiryIsHeld' });
+    const said = compile({ file: 'views/server.js', from: 'data.expiryPaused', to: 'data.expiryIsHeld' });
     check(said.includes("'expiryIsHeld' does not exist"), `a field that the API does not have went through: ${said}`);
   },
 });

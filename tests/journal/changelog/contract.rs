@@ -16,8 +16,9 @@ use crate::support::{memory_changelog::MemoryChangelog, memory_store::MemoryStor
 /// A rule, on an empty log. The second value is another connection to the same log.
 pub(super) type Rule = fn(Arc<dyn Changelog>, Arc<dyn Changelog>);
 
-pub(super) const RULES: [(&str, Rule); 6] = [
+pub(super) const RULES: [(&str, Rule); 7] = [
     ("a log takes a record only behind the expected one", a_log_takes_a_record_only_behind_the_expected_one),
+    ("a log is trimmed up to a record", a_log_is_trimmed_up_to_a_record),
     ("a second owner fences the first", a_second_owner_fences_the_first),
     ("an empty folder becomes the same store", an_empty_folder_becomes_the_same_store),
     ("a fenced owner follows without a new copy", a_fenced_owner_follows_without_a_new_copy),
@@ -36,6 +37,18 @@ fn a_log_takes_a_record_only_behind_the_expected_one(log: Arc<dyn Changelog>, ot
     for (from, most, expected) in [(1, 9, vec!["a", "b", "c"]), (2, 1, vec!["b"]), (3, 4, vec!["c"]), (4, 1, vec![])] {
         assert_eq!(other.read(from, most).expect("readable"), expected, "{most} from {from}");
     }
+}
+
+fn a_log_is_trimmed_up_to_a_record(log: Arc<dyn Changelog>, other: Arc<dyn Changelog>) {
+    for sequence in 0..5 {
+        assert_eq!(log.append(&vec![b'r'; 100].into(), Some(sequence)), Ok(sequence + 1));
+    }
+    for (through, keep_bytes, first) in [(2, 1 << 20, 1), (0, 0, 1), (2, 0, 3), (1, 0, 3), (99, 0, 5)] {
+        log.trim(through, keep_bytes).expect("reachable");
+        assert_eq!(other.bounds(), Ok(ChangelogBounds { first, last: 5 }), "through {through}, keeping {keep_bytes}");
+    }
+    assert_eq!(other.append(&"next".into(), Some(5)), Ok(6));
+    assert_eq!(other.read(4, 1).expect("readable"), [""; 0]);
 }
 
 fn a_second_owner_fences_the_first(log: Arc<dyn Changelog>, other: Arc<dyn Changelog>) {

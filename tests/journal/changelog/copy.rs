@@ -55,7 +55,7 @@ fn a_copy_is_behind_what_it_applied_until_a_batch_is_complete() {
     assert_eq!(copy.catch_up().expect("the log is whole").sequence, 2);
     assert_eq!((memory.records().len(), copy.position().sequence), (4, 2));
     // What lies up to its position may be trimmed.
-    memory.trim(2);
+    memory.drop_first(2);
     drop(take(&log, &store, "b").expect("it has the rest"));
 }
 
@@ -76,6 +76,10 @@ impl Changelog for Stale {
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
         let bounds = self.0.bounds()?;
         Ok(ChangelogBounds { last: bounds.last - u64::from(self.is_stale()), ..bounds })
+    }
+
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
+        self.0.trim(through, keep_bytes)
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {

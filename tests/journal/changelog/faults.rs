@@ -61,6 +61,10 @@ impl Changelog for StopsOwner {
         self.0.bounds()
     }
 
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
+        self.0.trim(through, keep_bytes)
+    }
+
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
         self.0.read(from, most)
     }
@@ -170,7 +174,7 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
     assert_eq!(first.ended(), Some(&OwnershipEnd::Fenced));
 
     let (memory, log, first, local) = three();
-    memory.trim(2);
+    memory.drop_first(2);
     expect_test::expect![
         "the changelog begins at record 3, but the local store has applied records up to 0: it needs a copy"
     ]
@@ -247,6 +251,10 @@ impl Changelog for Unfenced {
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
         self.0.bounds()
+    }
+
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
+        self.0.trim(through, keep_bytes)
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {

@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
-    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,17 +24,12 @@ use gridhook::{
 
 use super::{batch, contract::RULES, data, owner, value_of};
 use crate::support::{
-    nats::{Nats, NatsCluster, PASSWORD},
-    needs,
+    nats::{Nats, NatsCluster, PASSWORD, has_nats},
     server::wait_for,
 };
 
 /// Servers that elect a leader on a machine with other work.
 const ELECTION: Duration = Duration::from_secs(120);
-
-fn has_nats() -> bool {
-    needs::can_run("nats", Command::new("nats-server").arg("--version"))
-}
 
 fn connect(urls: &[String], user: &str) -> Result<NatsConnection, NatsError> {
     NatsConnection::open(urls, ConnectOptions::with_user_and_password(user.to_owned(), PASSWORD.to_owned()))

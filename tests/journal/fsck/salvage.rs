@@ -42,6 +42,21 @@ fn a_sound_store_loses_nothing() {
 }
 
 #[test]
+fn a_salvaged_copy_of_a_changelog_is_one_no_more() {
+    let (store, queue) = used();
+    queue.stop();
+    known(&store);
+    let key = keys::meta(MetaKind::Applied, b"");
+    let position = AppliedPosition { sequence: 7, ..AppliedPosition::default() };
+    put(&store, Family::Meta, key.clone(), position.encode());
+    let (loss, report) = accept(&store);
+    assert!(report.is_sound(), "{report}");
+    assert!(Store::get(&store, Family::Meta, &key).expect("memory can be read").is_none());
+    let expected = "removed: the position in the changelog of its cluster, which the store follows no more";
+    assert_eq!(loss.records, [expected]);
+}
+
+#[test]
 fn what_is_missing_is_told_to_the_event() {
     let (store, queue) = used();
     queue.stop();

@@ -92,9 +92,9 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         Input::Fetched(vec![fetched])
     };
     // Before a hold has ended its lock is ended by the clock, and that is the event's last attempt.
-    for is_held in [true, false] {
+    for is_paused in [true, false] {
         let (mut core, later) = (holding(until, 1), START.after(day / 2));
-        core.hold_expiry(is_held);
+        core.pause_expiry(is_paused);
         let mut absorb = |input| core.absorb(input, later, Jitter(0.0));
         let step = absorb(Input::Tick);
         assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{step:?}");
@@ -106,8 +106,8 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         let longer = later.after(LOCK);
         let is_kept =
             changes.iter().any(|change| matches!(change, RecordChange::Defer { pending, .. } if pending.due == longer));
-        assert_eq!((is_kept, core.cursor().counters.pending), (is_held, u64::from(is_held)), "{changes:?}");
-        if !is_held {
+        assert_eq!((is_kept, core.cursor().counters.pending), (is_paused, u64::from(is_paused)), "{changes:?}");
+        if !is_paused {
             continue;
         }
         drop(core.absorb(Input::Durable, later, Jitter(0.0)));

@@ -11,7 +11,7 @@ use gridhook::{
         SubscriptionSettings,
         outcome::{LastOutcome, Reason},
         record::{
-            ASKED, BLOCKING, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+            ASKED, BLOCKING, LedgerEntry, LedgerEvent, RecordChange,
             lease::{Lease, LeaseAction, LeaseResult, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind},
         },
     },
@@ -123,12 +123,6 @@ impl Truths {
                 if !matches!(what, LedgerEvent::Filtered { .. }) {
                     truth.note(seq, *attempt, *at, what, (&self.settings, self.latest));
                 }
-            }
-        }
-        // A lock may be renewed in the same write, before its event blocked its key.
-        for change in changes {
-            if let RecordChange::Defer { seq, pending: PendingDelivery { due: ASKED, .. }, .. } = change {
-                self.events.entry(*seq).and_modify(|truth| truth.received = None);
             }
         }
     }
@@ -257,7 +251,8 @@ impl Truth {
                 assert_eq!(*until, at.after(lock));
                 self.attempts = attempt;
                 self.moved = None;
-                self.received.get_or_insert(at);
+                // The time within which a lock may be renewed begins anew.
+                self.received = self.received.filter(|_| !asked).or(Some(at));
                 self.lock = Some((attempt, *until));
             }
             LedgerEvent::Lease(LeaseStep::Renewed { until }) => {

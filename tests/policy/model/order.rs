@@ -153,7 +153,8 @@ pub(in super::super) fn tell_ordered(seed: u64, steps: usize, saboteur: &Arc<Sab
 
 #[test]
 fn events_of_a_key_arrive_in_order_whatever_happens() {
-    for seed in stories((0..250).chain([2396, 2419])) {
+    // Where nothing waits for the write that gives up earlier events, 199 and 1213 send later ones of the key first.
+    for seed in stories((0..250).chain([1213])) {
         if let Err(panic) = std::panic::catch_unwind(|| tell_ordered(seed, 400, &Arc::default())) {
             println!("STORY={seed} tells this one alone");
             std::panic::resume_unwind(panic);

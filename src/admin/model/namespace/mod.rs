@@ -101,7 +101,7 @@ pub struct NamespaceSpec {
     location: Option<String>,
     tags: BTreeMap<String, String>,
     ingress: IngressSettings,
-    kept: StoredNamespaceProperties,
+    azure_properties: StoredNamespaceProperties,
 }
 
 impl NamespaceSpec {
@@ -138,7 +138,7 @@ impl NamespaceSpec {
             location: body.location,
             tags: body.tags.unwrap_or_default(),
             ingress: asked.settle(TopicKind::NamespaceTopic, Schema::CloudEvents, None)?,
-            kept: StoredNamespaceProperties {
+            azure_properties: StoredNamespaceProperties {
                 sku,
                 identity: body.identity,
                 is_zone_redundant: properties.is_zone_redundant,
@@ -152,16 +152,25 @@ impl NamespaceSpec {
         check_top_name("the namespace's name", name)?;
         check_place("the subscription in the path", &scope.subscription)?;
         check_place("the resource group in the path", &scope.resource_group)?;
-        let Self { location, tags, ingress, kept } = self;
+        let Self { location, tags, ingress, azure_properties } = self;
         let location = location.unwrap_or_else(|| LOCATION.to_owned());
-        Ok(NamespaceRecord { name: Name::new(name), scope, keys, ingress, location, tags, kept, system_data: None })
+        Ok(NamespaceRecord {
+            name: Name::new(name),
+            scope,
+            keys,
+            ingress,
+            location,
+            tags,
+            azure_properties,
+            system_data: None,
+        })
     }
 
     /// `existing` with the changes. Keys, name and scope never change; the location is kept if the body omits it.
     pub fn update(self, existing: &NamespaceRecord) -> NamespaceRecord {
-        let Self { location, tags, ingress, kept } = self;
+        let Self { location, tags, ingress, azure_properties } = self;
         let location = location.unwrap_or_else(|| existing.location.clone());
-        NamespaceRecord { ingress, location, tags, kept, ..existing.clone() }
+        NamespaceRecord { ingress, location, tags, azure_properties, ..existing.clone() }
     }
 }
 
@@ -173,7 +182,7 @@ pub(in crate::admin) fn set(record: &NamespaceRecord) -> Value {
 /// The settable properties of a record.
 fn settable(record: &NamespaceRecord) -> NamespaceBody {
     let StoredNamespaceProperties { sku, identity, is_zone_redundant, minimum_tls_version_allowed } =
-        record.kept.clone();
+        record.azure_properties.clone();
     NamespaceBody {
         name: None,
         location: Some(record.location.clone()),

@@ -127,7 +127,7 @@ impl NamespaceTopicSpec {
             domain: None,
             namespace: Some(NamespaceMembership { name: namespace.name.clone(), retention_days: self.retention_days }),
             metric_resource_id: String::new(),
-            kept: StoredTopicProperties::default(),
+            azure_properties: StoredTopicProperties::default(),
             system_data: None,
         })
     }

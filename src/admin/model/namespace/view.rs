@@ -59,7 +59,7 @@ struct TopicsConfiguration {
 impl NamespaceView {
     /// The view of `record` on a server with this public URL.
     pub fn new(record: &NamespaceRecord, public_url: &str) -> Self {
-        let kept = record.kept.clone();
+        let azure_properties = record.azure_properties.clone();
         let endpoint = format!("{}/{PATH_SEGMENT}/{}", public_url.trim_end_matches('/'), record.name);
         let hostname = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, rest)| rest).to_owned();
         Self {
@@ -68,17 +68,17 @@ impl NamespaceView {
             kind: "Microsoft.EventGrid/namespaces",
             location: record.location.clone(),
             tags: record.tags.clone(),
-            sku: kept.sku,
-            identity: kept.identity,
+            sku: azure_properties.sku,
+            identity: azure_properties.identity,
             system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
             properties: NamespaceViewProperties {
                 provisioning_state: "Succeeded",
                 endpoint,
                 topics_configuration: TopicsConfiguration { hostname },
-                is_zone_redundant: kept.is_zone_redundant,
+                is_zone_redundant: azure_properties.is_zone_redundant,
                 public_network_access: record.ingress.public_network_access,
                 inbound_ip_rules: record.ingress.inbound_ip_rules.clone(),
-                minimum_tls_version_allowed: kept.minimum_tls_version_allowed,
+                minimum_tls_version_allowed: azure_properties.minimum_tls_version_allowed,
             },
         }
     }

@@ -61,7 +61,7 @@ struct TopicViewProperties {
 impl TopicView {
     /// The view of `record` on a server with this public URL.
     pub fn new(record: &TopicRecord, public_url: &str) -> Self {
-        let kept = record.kept.clone();
+        let azure_properties = record.azure_properties.clone();
         let (word, public_url) = (record.kind().path_segment(), public_url.trim_end_matches('/'));
         Self {
             id: record.resource_id(),
@@ -72,10 +72,10 @@ impl TopicView {
             },
             location: record.location.clone(),
             tags: record.tags.clone(),
-            sku: kept.sku.unwrap_or(Sku { name: Tier::Basic }),
-            kind: kept.kind.unwrap_or(HostKind::Azure),
-            extended_location: kept.extended_location,
-            identity: kept.identity,
+            sku: azure_properties.sku.unwrap_or(Sku { name: Tier::Basic }),
+            kind: azure_properties.kind.unwrap_or(HostKind::Azure),
+            extended_location: azure_properties.extended_location,
+            identity: azure_properties.identity,
             system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
             properties: TopicViewProperties {
                 provisioning_state: "Succeeded",
@@ -83,9 +83,11 @@ impl TopicView {
                 input_schema: schema_name(record.input_schema),
                 metric_resource_id: record.metric_resource_id.clone(),
                 ingress: ingress::IngressBody::of(&record.ingress),
-                data_residency_boundary: kept.data_residency_boundary.unwrap_or(DataResidency::WithinGeopair),
-                minimum_tls_version_allowed: kept.minimum_tls_version_allowed,
-                event_type_info: kept.event_type_info,
+                data_residency_boundary: azure_properties
+                    .data_residency_boundary
+                    .unwrap_or(DataResidency::WithinGeopair),
+                minimum_tls_version_allowed: azure_properties.minimum_tls_version_allowed,
+                event_type_info: azure_properties.event_type_info,
                 auto_create_topic_with_first_subscription: record.domain.map(|topics| topics.auto_create),
                 auto_delete_topic_with_last_subscription: record.domain.map(|topics| topics.auto_delete),
                 edition: record.edition.clone(),

@@ -137,7 +137,11 @@ pub(in crate::admin) fn ledger(route: &Route, schemas: &mut SchemaRegistry) -> O
     paging(draft(route, "ledger", "List the ledger of outcomes in order of time"))
         .query("from", "Earliest time of a line; default: an hour before `to`", &time)
         .query("to", "Time before which lines end; default: now", &time)
-        .query("outcome", "Kind of line, or outcome of an attempt", &json!({"type": "string"}))
+        .query(
+            "outcome",
+            "Step of the lines, outcome of an attempt, or reason for which an event was given up",
+            &json!({"type": "string"}),
+        )
         .answer(200, "A page of lines, with the token of the next page", &schemas.of::<LedgerPageView>())
         .errors(&READING, &error())
 }

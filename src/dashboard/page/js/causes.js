@@ -17,17 +17,22 @@ const NEXT = {
 /** @param {string | null | undefined} cause */
 export const nextStep = (cause) => NEXT[cause ?? ''] ?? 'Look at the attempts of the event subscription.';
 
-/** The steps of the ledger and the outcomes of an attempt, by which lines are filtered. */
+/** The steps of the ledger, the outcomes of an attempt and the reasons to give an event up, by which lines are filtered. */
 export const STEPS = [
-  'delivered', 'deferred', 'undeliverable', 'expired', 'deadLettered', 'dropped', 'filtered', 'late', 'canceled',
-  'written', 'lost', 'redriven', 'received', 'renewed',
+  'filtered', 'delivered', 'deferred', 'undeliverable', 'expired', 'deadLettered', 'dropped', 'late', 'canceled',
+  'written', 'lost', 'redriven', 'received', 'renewed', 'acknowledged', 'released', 'lockExpired',
 ];
 export const OUTCOMES = [
   'Delivered', 'NotFound', 'Unauthorized', 'Forbidden', 'BadRequest', 'TimedOut', 'Busy', 'PayloadTooLarge',
-  'SocketError', 'ResolutionError', 'GenericError', 'Aborted',
+  'SocketError', 'ResolutionError', 'GenericError', 'TransformationFailed', 'Disabled', 'Full',
+  'SessionQueueNotSupported', 'InvalidAzureFunctionDestination', 'Aborted', 'Canceled',
 ];
 export const REASONS = [
   'TimeToLiveExceeded', 'MaxDeliveryAttemptsExceeded', 'UndeliverableDueToHttpBadRequest',
   'UndeliverableDueToHttpForbidden', 'UndeliverableDueToHttpUnauthorized', 'UndeliverableDueToHttpNotFound',
-  'UndeliverableDueToHttpRequestEntityTooLarge',
+  'UndeliverableDueToHttpPayloadTooLarge', 'UndeliverableDueToHttpBusy', 'UndeliverableDueToTimedOut',
+  'UndeliverableDueToSocketError', 'UndeliverableDueToResolutionError', 'UndeliverableDueToGenericError',
+  'UndeliverableDueToDisabled', 'UndeliverableDueToFull', 'UndeliverableDueToSessionQueueNotSupported',
+  'UndeliverableDueToInvalidAzureFunctionDestination', 'UndeliverableDueToProbationCausedByClientError',
+  'TransformationFailed', 'Rejected', 'Quarantined', 'Missing', 'BacklogExceeded', 'RedriveCanceled',
 ];

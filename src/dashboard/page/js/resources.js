@@ -36,17 +36,25 @@ export function plain(all) {
   return { ...properties, ...(delivery && { destination: delivery.destination }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
 }
 
-/** The destination of an event subscription, also of a push subscription of a namespace. */
-export function destinationOf(all) {
-  const { destination, deliveryConfiguration } = plain(all);
-  return destination ?? plain(deliveryConfiguration?.push ?? {}).destination;
+/**
+ * The same, with the settings of the delivery of a namespace's event subscription beside the others.
+ * @returns {any}
+ */
+export function flat(all) {
+  const { deliveryConfiguration, ...properties } = plain(all);
+  const { deliveryMode, push, queue } = deliveryConfiguration ?? {};
+  const { deadLetterDestinationWithResourceIdentity: letters, ...delivery } = plain(push ?? queue ?? {});
+  return { ...properties, ...delivery, ...(deliveryMode && { deliveryMode }), ...(letters && { deadLetterDestination: letters.deadLetterDestination }) };
 }
+
+/** The destination of an event subscription. */
+export const destinationOf = (all) => flat(all).destination;
 
 /** Where an event subscription delivers to: the address of a webhook, or the kind and the resource of another destination. */
 export function address(all) {
-  const { destination, deliveryConfiguration } = plain(all);
+  const { destination, deliveryMode } = flat(all);
   const { endpointType, properties } = destination ?? {};
-  return properties?.endpointBaseUrl ?? ([endpointType, properties?.resourceId].filter(Boolean).join(' ') || deliveryConfiguration?.deliveryMode || '–');
+  return properties?.endpointBaseUrl ?? ([endpointType, properties?.resourceId].filter(Boolean).join(' ') || deliveryMode || '–');
 }
 
 /** The topics of a domain or a namespace. */

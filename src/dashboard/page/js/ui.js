@@ -31,11 +31,12 @@ export function Health({ health, heldBy }) {
 }
 
 const GOOD = new Set(['delivered', 'Delivered', 'accepted', 'redriven', 'acknowledged']);
-const BAD = new Set(['deadLettered', 'dropped', 'undeliverable', 'damaged']);
+const BAD = new Set(['deadLettered', 'dropped', 'undeliverable', 'expired', 'lost', 'damaged']);
+const NEUTRAL = new Set(['filtered', 'purged', 'canceled', 'written', 'received', 'renewed', 'released']);
 
 /** What became of an event, or the step of a line of the ledger. */
 export function Outcome({ step, children }) {
-  const kind = GOOD.has(step) ? 'ok' : BAD.has(step) ? 'bad' : step === 'filtered' || step === 'purged' ? 'none' : 'warn';
+  const kind = GOOD.has(step) ? 'ok' : BAD.has(step) ? 'bad' : NEUTRAL.has(step) ? 'none' : 'warn';
   return html`<${Badge} kind=${kind}>${children ?? step}<//>`;
 }
 

@@ -39,7 +39,10 @@ use crate::{
         resource::{Opening, ResourceTarget, content_type, result_of, unreached, within},
     },
     event::{Event, Schema, Timestamp},
-    policy::outcome::{Failure, RequestResult},
+    policy::{
+        outcome::{Failure, RequestResult},
+        property,
+    },
 };
 
 /// The delivery property that is the key of a record.
@@ -202,9 +205,13 @@ impl Producer {
         }
         let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
         let mut by_partition: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
-        for record in records {
-            let place = record.key.as_deref().map_or(turn, |key| partition_of(key, count));
-            by_partition.entry(place).or_default().push(record);
+        if records.iter().all(|record| record.key.is_none()) {
+            by_partition.insert(turn, records);
+        } else {
+            for record in records {
+                let place = record.key.as_deref().map_or(turn, |key| partition_of(key, count));
+                by_partition.entry(place).or_default().push(record);
+            }
         }
         let writes = by_partition.into_iter().map(|(place, records)| {
             let ((partition, client), open) = (&open.partitions[place], &open);
@@ -220,28 +227,27 @@ impl Producer {
     }
 
     fn records(&self, batch: &Batch) -> Result<Vec<Record>, RequestError> {
-        batch.events.iter().map(|event| self.record(event, batch)).collect()
-    }
-
-    fn record(&self, event: &Event, batch: &Batch) -> Result<Record, RequestError> {
-        let wire = self.target.delivered(event)?;
-        let mut headers: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        let mut key = None;
-        for (name, value) in self.target.headers(event, batch) {
-            match name.eq_ignore_ascii_case(PARTITION_KEY) {
-                true => key = Some(value.into_bytes()),
-                false => drop(headers.insert(name, value.into_bytes())),
-            }
+        let is_binary = self.mode == ContentMode::Binary && self.target.schema == Schema::CloudEvents;
+        let of_batch = batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
+        let mut common: BTreeMap<String, Vec<u8>> = of_batch.collect();
+        if !is_binary {
+            common.insert("content-type".to_owned(), content_type(self.target.schema).into());
         }
-        let value = match (self.mode, self.target.schema) {
-            (ContentMode::Binary, Schema::CloudEvents) => binary(&wire, &mut headers),
-            _ => {
-                headers.insert("content-type".to_owned(), content_type(self.target.schema).into());
-                Some(wire.to_vec())
+        let timestamp = (SystemTime::UNIX_EPOCH + batch.now.since(Timestamp(0))).into();
+        let record = |event: &Event| {
+            let wire = self.target.delivered(event)?;
+            let (mut headers, mut key) = (common.clone(), None);
+            for (name, value) in property::headers(&self.target.properties, Some(event)) {
+                if name.eq_ignore_ascii_case(PARTITION_KEY) {
+                    key = Some(value.into_bytes());
+                } else {
+                    headers.insert(name, value.into_bytes());
+                }
             }
+            let value = if is_binary { binary(&wire, &mut headers) } else { Some(wire.to_vec()) };
+            Ok(Record { key, value, headers, timestamp })
         };
-        let time = SystemTime::UNIX_EPOCH + batch.now.since(Timestamp(0));
-        Ok(Record { key, value, headers, timestamp: time.into() })
+        batch.events.iter().map(record).collect()
     }
 
     /// The result for an error of the client, with the HTTP status that means the same.

@@ -1,13 +1,13 @@
 // The settings and the filter of an event subscription, and its secrets on request.
 import { may, call, pathOf, post } from '../api.js';
 import { html, useState } from '../html.js';
-import { plain } from '../resources.js';
+import { flat } from '../resources.js';
 import { link } from '../state.js';
 import { num, splitId, topicArgument } from '../format.js';
 import { Command, Copy, Facts, Time, tell } from '../ui.js';
 
 /** Properties with a row of their own; others are shown as they are. */
-const SHOWN = new Set(['topic', 'destination', 'deliveryConfiguration', 'endpointInService', 'eventDeliverySchema', 'retryPolicy', 'deadLetterDestination', 'labels', 'expirationTimeUtc', 'provisioningState', 'filter', 'filtersConfiguration']);
+const SHOWN = new Set(['topic', 'destination', 'deliveryMode', 'endpointInService', 'eventDeliverySchema', 'retryPolicy', 'deadLetterDestination', 'labels', 'expirationTimeUtc', 'provisioningState', 'filter', 'filtersConfiguration']);
 
 const DELIVERY = new Set(['endpointBaseUrl', 'resourceId', 'maxEventsPerBatch', 'preferredBatchSizeInKilobytes']);
 
@@ -16,8 +16,8 @@ const others = (object, known) => Object.entries(object).filter(([key, value]) =
 
 export function Configuration({ id, data }) {
   const { topic, name } = splitId(id);
-  const properties = plain(data.properties);
-  const identity = data.properties.deliveryWithResourceIdentity?.identity.type;
+  const properties = flat(data.properties);
+  const identity = (data.properties.deliveryWithResourceIdentity ?? data.properties.deliveryConfiguration?.push?.deliveryWithResourceIdentity)?.identity.type;
   const webhook = properties.destination?.properties ?? {};
   const filter = properties.filter ?? properties.filtersConfiguration ?? {};
   const retry = properties.retryPolicy;
@@ -25,7 +25,7 @@ export function Configuration({ id, data }) {
   return html`
     <div class="columns">
       <section class="panel"><h2>Delivery</h2><${Facts} rows=${[
-        ['Destination', properties.destination?.endpointType ?? properties.deliveryConfiguration?.deliveryMode],
+        ['Destination', properties.destination?.endpointType ?? properties.deliveryMode],
         ['Endpoint', (webhook.endpointBaseUrl ?? webhook.resourceId) && html`<code>${webhook.endpointBaseUrl ?? webhook.resourceId}</code>`],
         identity && ['Identity', identity],
         properties.endpointInService && ['In service', html`<code>${properties.endpointInService}</code>`],

@@ -54,8 +54,8 @@ function State() {
       ['Time by which events age', html`<${Time} at=${data.time} exact=${true} />`],
       ['System clock', html`<${Time} at=${data.wallClock} exact=${true} />`],
       ['System clock ahead by', duration(data.wallClockAheadSeconds)],
-      ['Expiry', data.expiryHeld ? html`<${Badge} kind="warn">held until the clock is confirmed<//>` : html`<${Badge} kind="ok">on<//>`],
-    ]} />${data.expiryHeld && may('operate') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}
+      ['Expiry', data.expiryPaused ? html`<${Badge} kind="warn">paused until the clock is confirmed<//>` : html`<${Badge} kind="ok">on<//>`],
+    ]} />${data.expiryPaused && may('operate') && html`<button type="button" class="primary" onClick=${() => run(() => post('/clock'), 'Clock confirmed', 'gridhook clock confirm')}>Confirm the system clock</button>`}
     <${Command} parts=${['clock', 'show']} /></section>`}<//>
   `;
 }

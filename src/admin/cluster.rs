@@ -1,0 +1,235 @@
+//! `/cluster`: the nodes of a cluster and what each owns, as the node that answers sees it.
+//!
+//! An owner checks the tokens of all operators. A standby has not read them: it answers the admin token alone.
+
+use std::sync::Arc;
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::BoxBody,
+    dev::{ServiceRequest, ServiceResponse},
+    guard,
+    middleware::{Next, from_fn},
+    web,
+};
+
+use super::{
+    AdminError, ListenerRole,
+    arm::read_body,
+    auth::{AdminToken, bearer},
+    health::{self, ServerHealth},
+    metrics::{MetricsAccess, standby_exposition},
+    model,
+};
+use crate::{
+    api::cluster::{ClusterNodeView, ClusterView, DrainBody, MoveBody, OwnershipView, ShardOwnershipView},
+    clock::Clock,
+    cluster::{
+        balance::NodeId,
+        member::{ClusterSnapshot, Membership, RequestError},
+        records::ShardPosition,
+    },
+    metrics::{Counter, ListenerCounters},
+    publish::auth::failed_auth::FailedAuthLimiter,
+};
+
+/// What a node knows of its cluster.
+pub struct ClusterPlane {
+    /// The name of the cluster.
+    pub cluster: String,
+    /// The name of the node.
+    pub node: String,
+    /// Its part in the cluster.
+    pub membership: Membership,
+    /// Requests that it forwarded.
+    pub forwarded: Arc<ForwardCounters>,
+}
+
+/// How many requests a standby forwarded.
+#[derive(Debug, Default)]
+pub struct ForwardCounters {
+    /// Those that the owner has answered.
+    pub answered: Counter,
+    /// Those that no owner has taken, or has answered.
+    pub failed: Counter,
+}
+
+impl ClusterPlane {
+    /// How the node sees its cluster.
+    pub(super) fn snapshot(&self) -> ClusterSnapshot {
+        self.membership.snapshot.borrow().clone()
+    }
+
+    fn view(&self) -> ClusterView {
+        let ClusterSnapshot { records, alive, takeovers, read, problem, .. } = self.snapshot();
+        let leaving = records.leaving();
+        let nodes = records.nodes.iter().map(|(name, node)| {
+            let id = &node.value.id;
+            let owns = records.shards.iter().enumerate();
+            let owns = owns.filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id)).map(|(number, _)| number);
+            let positions = |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
+            ClusterNodeView {
+                name: name.clone(),
+                id: id.0.clone(),
+                address: node.value.address.clone(),
+                version: node.value.version.clone(),
+                alive: alive.contains(id),
+                leaving: leaving.contains(id),
+                drained: records.drained.get(name).is_some_and(|(drained, _)| *drained),
+                owns: owns.collect(),
+                applied: positions(|at| at.applied),
+                flushed: positions(|at| at.flushed),
+                last_renewal: node.written.clone(),
+            }
+        });
+        ClusterView {
+            name: self.cluster.clone(),
+            node: self.node.clone(),
+            problem,
+            read_seconds_ago: read.map(|read| read.elapsed().as_secs_f64()),
+            takeovers,
+            nodes: nodes.collect(),
+        }
+    }
+
+    fn ownership(&self) -> OwnershipView {
+        let records = self.snapshot().records;
+        let name = |id: &NodeId| records.node(id).map_or_else(|| id.0.clone(), |node| node.name.clone());
+        let shards = records.shards.iter().filter(|shard| shard.revision > 0).map(|shard| {
+            let record = shard.value.clone();
+            ShardOwnershipView {
+                fully_qualified_namespace: record.fully_qualified_namespace,
+                event_hub_name: record.event_hub_name,
+                consumer_group: record.consumer_group,
+                partition_id: record.partition_id,
+                owner_name: record.owner_id.as_ref().map(name),
+                owner_id: record.owner_id.map(|owner| owner.0),
+                last_modified_time: shard.written.clone(),
+                e_tag: shard.revision.to_string(),
+                wanted_by: record.wanted_by.as_ref().map(name),
+                claims: record.claims,
+            }
+        });
+        OwnershipView { value: shards.collect() }
+    }
+}
+
+/// The plane of a node; an error for a server of its own.
+fn plane(request: &HttpRequest) -> Result<&ClusterPlane, AdminError> {
+    let plane = request.app_data::<web::Data<ClusterPlane>>();
+    let none = "This server is no node of a cluster (cluster.engine is none).";
+    plane.map(|plane| &***plane).ok_or_else(|| AdminError::NotFound(none.to_owned()))
+}
+
+fn of_request(error: RequestError) -> AdminError {
+    match error {
+        RequestError::Shard(..) | RequestError::Node(..) => AdminError::NotFound(format!("{error}.")),
+        RequestError::Leaving(_) | RequestError::Record(_) | RequestError::Stopping => {
+            AdminError::Conflict(format!("{error}."))
+        }
+    }
+}
+
+/// `GET /cluster/status`.
+pub(super) async fn status(request: HttpRequest) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(plane(&request)?.view()))
+}
+
+/// `GET /cluster/ownership`.
+pub(super) async fn ownership(request: HttpRequest) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(plane(&request)?.ownership()))
+}
+
+/// `POST /cluster/move`: asks the owner of a shard to give it up to another node.
+pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+    let plane = plane(&request)?;
+    let MoveBody { shard, node } = model::read(model::parse(&read_body(body).await?)?)?;
+    plane.membership.move_shard(shard, node).await.map_err(of_request)?;
+    Ok(HttpResponse::Accepted().json(plane.ownership()))
+}
+
+/// `POST /cluster/drain`: asks a node to give up what it owns and take nothing, or ends that.
+pub(super) async fn drain(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+    let plane = plane(&request)?;
+    let DrainBody { node, drain } = model::read(model::parse(&read_body(body).await?)?)?;
+    plane.membership.drain(node, drain).await.map_err(of_request)?;
+    Ok(HttpResponse::Accepted().json(plane.view()))
+}
+
+/// What a standby answers itself.
+#[derive(Clone)]
+pub struct StandbyContext {
+    /// The node.
+    pub plane: web::Data<ClusterPlane>,
+    /// Who may read what it answers.
+    pub access: web::Data<StandbyAccess>,
+    /// The access to `/metrics`.
+    pub readers: MetricsAccess,
+    /// Its listeners.
+    pub listeners: Vec<Arc<ListenerCounters>>,
+    /// Its health.
+    pub health: web::Data<ServerHealth>,
+}
+
+/// The access to what a standby answers itself.
+pub struct StandbyAccess {
+    /// The admin token.
+    pub token: AdminToken,
+    /// Delays refusals to an address that tries many tokens.
+    pub failed_auth: FailedAuthLimiter,
+    /// The time of a refusal.
+    pub clock: Clock,
+}
+
+impl StandbyAccess {
+    /// Checks that a request has the admin token.
+    async fn authorize(&self, request: &HttpRequest) -> Result<(), AdminError> {
+        let given = bearer(request).ok_or(AdminError::NoToken)?;
+        if self.token.is(given) {
+            return Ok(());
+        }
+        self.failed_auth.refuse(request, self.clock.now()).await;
+        Err(AdminError::WrongToken)
+    }
+}
+
+/// Adds the paths that a standby answers itself.
+pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext, side: ListenerRole) {
+    cfg.app_data(context.health.clone())
+        .app_data(context.plane.clone())
+        .app_data(context.access.clone())
+        .service(web::resource("/healthz").to(health::healthz))
+        .service(web::resource("/readyz").to(health::readyz));
+    if side == ListenerRole::Publishers {
+        return;
+    }
+    let StandbyContext { readers, listeners, .. } = context.clone();
+    let metrics = move |request: HttpRequest, access: web::Data<StandbyAccess>| {
+        let (readers, listeners) = (readers.clone(), listeners.clone());
+        async move {
+            if !readers.permits(bearer(&request)) {
+                access.authorize(&request).await?;
+            }
+            standby_metrics(&request, &listeners)
+        }
+    };
+    cfg.service(web::resource("/metrics").route(web::get().to(metrics)));
+    // Changes go to the owner, which records them in the audit trail.
+    let own = |path: &'static str| web::resource(path).guard(guard::Get());
+    cfg.service(own("/cluster/status").to(status).wrap(from_fn(admin_only)));
+    cfg.service(own("/cluster/ownership").to(ownership).wrap(from_fn(admin_only)));
+}
+
+async fn admin_only(request: ServiceRequest, next: Next<BoxBody>) -> actix_web::Result<ServiceResponse<BoxBody>> {
+    let access = request.app_data::<web::Data<StandbyAccess>>().cloned();
+    let access = access.ok_or(AdminError::Broken("no access is set up"))?;
+    match access.authorize(request.request()).await {
+        Ok(()) => next.call(request).await,
+        Err(refused) => Ok(request.error_response(refused)),
+    }
+}
+
+fn standby_metrics(request: &HttpRequest, listeners: &[Arc<ListenerCounters>]) -> Result<HttpResponse, AdminError> {
+    let health = request.app_data::<web::Data<ServerHealth>>().ok_or(AdminError::Broken("no health is set up"))?;
+    Ok(standby_exposition(request, plane(request)?, health.readiness().ready, listeners))
+}

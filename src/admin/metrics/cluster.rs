@@ -1,0 +1,64 @@
+//! The metric families of a node of a cluster. Every node has them, the owner and standbys.
+
+use super::server::{counter, gauge, one};
+use crate::{admin::cluster::ClusterPlane, cluster::member::ClusterSnapshot, metrics::text::MetricsText};
+
+/// Writes these families.
+pub(super) fn write_cluster(text: &mut MetricsText, plane: &ClusterPlane) {
+    let ClusterSnapshot { me, records, alive, takeovers, read, problem } = plane.snapshot();
+    one(
+        text,
+        gauge("gridhook_cluster_nodes_alive", "Nodes that renew their records, as this node sees them."),
+        alive.len() as u64,
+    );
+    one(
+        text,
+        gauge("gridhook_cluster_records_readable", "Whether the last read of the records of the cluster succeeded."),
+        problem.is_none(),
+    );
+    if let Some(read) = read {
+        let help = "Seconds since this node last read the records of the cluster.";
+        one(text, gauge("gridhook_cluster_records_age_seconds", help), read.elapsed().as_secs_f64());
+    }
+    one(
+        text,
+        counter(
+            "gridhook_cluster_takeovers_total",
+            "Times that this node became the owner of a shard, since the process started.",
+        ),
+        takeovers,
+    );
+    let shards = || records.shards.iter().enumerate().map(|(number, shard)| (number.to_string(), &shard.value));
+    text.family(gauge("gridhook_cluster_shard_owned", "Whether this node owns the shard."));
+    for (shard, record) in shards() {
+        text.sample(&[("shard", &shard)], record.owner_id.is_some() && record.owner_id == me);
+    }
+    text.family(gauge(
+        "gridhook_cluster_shard_has_owner",
+        "Whether a living node owns the shard, as this node sees it.",
+    ));
+    for (shard, record) in shards() {
+        text.sample(&[("shard", &shard)], record.owner_id.as_ref().is_some_and(|owner| alive.contains(owner)));
+    }
+    let applied = |number: usize| {
+        let of = |node: &crate::cluster::records::NodeRecord| Some(node.positions.get(number)?.applied);
+        let mine = me.as_ref().and_then(|me| of(records.node(me)?));
+        let all = records.nodes.values().filter_map(|node| of(&node.value));
+        Some(all.max()?.saturating_sub(mine?))
+    };
+    text.family(gauge(
+        "gridhook_cluster_shard_lag_records",
+        "Records of the changelog that the most advanced node has applied and this node has not.",
+    ));
+    for number in 0..records.shards.len() {
+        if let Some(lag) = applied(number) {
+            text.sample(&[("shard", &number.to_string())], lag);
+        }
+    }
+    text.family(counter(
+        "gridhook_cluster_forwarded_requests_total",
+        "Requests that this node forwarded to the owner as a standby, by result, since the process started.",
+    ));
+    text.sample(&[("result", "answered")], plane.forwarded.answered.get());
+    text.sample(&[("result", "failed")], plane.forwarded.failed.get());
+}

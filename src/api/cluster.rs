@@ -1,0 +1,114 @@
+//! The nodes of a cluster, and what each owns.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `GET /cluster/status`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ClusterStatus)]
+pub struct ClusterView {
+    /// Name of the cluster.
+    pub name: String,
+    /// Name of the node that answers.
+    pub node: String,
+    /// Why the node cannot read the records of the cluster; absent if it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Seconds since the node last read the records; absent before the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_seconds_ago: Option<f64>,
+    /// Number of times that this node has become the owner of a shard since its start.
+    pub takeovers: u64,
+    /// All nodes with a record.
+    pub nodes: Vec<ClusterNodeView>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ClusterNode)]
+pub struct ClusterNodeView {
+    /// Name of the node.
+    pub name: String,
+    /// Identifier, unique to one start of its process.
+    pub id: String,
+    /// Host and port of its listener for other nodes.
+    pub address: String,
+    /// Version of its program.
+    pub version: String,
+    /// Whether it renews its record.
+    pub alive: bool,
+    /// Whether it takes no shard, because it stops, cannot serve or is drained.
+    pub leaving: bool,
+    /// Whether an operator drains it.
+    pub drained: bool,
+    /// Shards that it owns.
+    pub owns: Vec<usize>,
+    /// Last sequence of the changelog that its store has applied, for each shard.
+    pub applied: Vec<u64>,
+    /// Last sequence of the changelog that its store has synced, for each shard.
+    pub flushed: Vec<u64>,
+    /// Time of its last renewal, by the clock of the engine.
+    pub last_renewal: String,
+}
+
+/// `GET /cluster/ownership`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = Ownership)]
+pub struct OwnershipView {
+    /// A record for each shard.
+    pub value: Vec<ShardOwnershipView>,
+}
+
+/// The ownership record of a shard, with the fields of Azure Event Hubs.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ShardOwnership)]
+pub struct ShardOwnershipView {
+    /// Name of the cluster.
+    pub fully_qualified_namespace: String,
+    /// What is divided into partitions.
+    pub event_hub_name: String,
+    /// Who shares the partitions.
+    pub consumer_group: String,
+    /// Number of the shard.
+    pub partition_id: String,
+    /// Identifier of the owner; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_id: Option<String>,
+    /// Name of the owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_name: Option<String>,
+    /// Time of the last claim or renewal, by the clock of the engine.
+    pub last_modified_time: String,
+    /// Revision of the record.
+    pub e_tag: String,
+    /// Name of the node that asked for the shard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted_by: Option<String>,
+    /// Number of times that the shard was claimed.
+    pub claims: u64,
+}
+
+/// `POST /cluster/move`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = MoveShard)]
+pub struct MoveBody {
+    /// Number of the shard.
+    pub shard: usize,
+    /// Name of its next owner.
+    pub node: String,
+}
+
+/// `POST /cluster/drain`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = DrainNode)]
+pub struct DrainBody {
+    /// Name of the node.
+    pub node: String,
+    /// Whether it gives up what it owns and takes nothing, or takes its share again.
+    pub drain: bool,
+}

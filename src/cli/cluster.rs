@@ -1,0 +1,127 @@
+//! `gridhook cluster`: the nodes of a cluster, and what each owns.
+
+use serde_json::{Value, json};
+
+use super::{
+    client::{ClientArgs, ClientError},
+    format::optional,
+    output::TextTable,
+};
+use crate::api::cluster::{ClusterView, OwnershipView};
+
+/// The flags of `cluster`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Every node answers, as it sees the cluster. A standby accepts the admin token only.
+
+Examples:
+  gridhook cluster status
+  gridhook cluster ownership
+  gridhook cluster move 0 node-b
+  gridhook cluster drain node-a
+  gridhook cluster drain node-a --end")]
+pub struct Cluster {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Verb {
+    /// List the nodes
+    Status {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// List the ownership records of the shards
+    Ownership {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Ask the owner of a shard to give it up to another node
+    Move {
+        #[command(flatten)]
+        client: ClientArgs,
+        /// Number of the shard
+        shard: usize,
+        /// Name of the next owner
+        node: String,
+    },
+    /// Ask a node to give up what it owns and take nothing
+    Drain {
+        #[command(flatten)]
+        client: ClientArgs,
+        /// Name of the node
+        node: String,
+        /// Let the node take its share again
+        #[arg(long)]
+        end: bool,
+    },
+}
+
+impl Cluster {
+    /// Returns the text to print.
+    pub async fn run(self) -> Result<String, ClientError> {
+        match self.command {
+            Verb::Status { client } => {
+                let view: Value = client.control.session()?.get("/cluster/status").await?;
+                client.print(&view, nodes)
+            }
+            Verb::Ownership { client } => {
+                let view: Value = client.control.session()?.get("/cluster/ownership").await?;
+                client.print(&view, records)
+            }
+            Verb::Move { client, shard, node } => {
+                let body = json!({ "shard": shard, "node": node });
+                let view: Value = client.control.session()?.post("/cluster/move", &body).await?;
+                client.print(&view, records)
+            }
+            Verb::Drain { client, node, end } => {
+                let body = json!({ "node": node, "drain": !end });
+                let view: Value = client.control.session()?.post("/cluster/drain", &body).await?;
+                client.print(&view, nodes)
+            }
+        }
+    }
+}
+
+fn nodes(view: &ClusterView) -> String {
+    let mut table =
+        TextTable::new(["node", "state", "owns", "applied", "synced", "last renewal", "address", "version"]);
+    for node in &view.nodes {
+        let state = match (node.alive, node.drained, node.leaving) {
+            (false, ..) => "dead",
+            (true, true, _) => "drained",
+            (true, false, true) => "leaving",
+            (true, false, false) => "alive",
+        };
+        let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
+        table.line([
+            node.name.clone(),
+            state.to_owned(),
+            list(&owns),
+            list(&node.applied),
+            list(&node.flushed),
+            node.last_renewal.clone(),
+            node.address.clone(),
+            node.version.clone(),
+        ]);
+    }
+    let problem = view.problem.as_ref().map(|problem| format!("the records cannot be read: {problem}\n"));
+    format!("cluster {}, as {} sees it\n{}\n{table}", view.name, view.node, problem.unwrap_or_default())
+}
+
+fn records(view: &OwnershipView) -> String {
+    let mut table = TextTable::new(["shard", "owner", "owner id", "wanted by", "claims", "last modified", "etag"]);
+    for record in &view.value {
+        table.line([
+            record.partition_id.clone(),
+            optional(record.owner_name.clone(), |name| name),
+            optional(record.owner_id.clone(), |id| id),
+            optional(record.wanted_by.clone(), |name| name),
+            record.claims.to_string(),
+            record.last_modified_time.clone(),
+            record.e_tag.clone(),
+        ]);
+    }
+    table.to_string()
+}

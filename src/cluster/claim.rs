@@ -1,0 +1,409 @@
+//! What a node makes of the records that it reads: which shards it owns, until when it may act, and what it writes next.
+//!
+//! Pure: records and times are arguments, the times on the node's own monotonic clock. `member` reads, writes and waits.
+//!
+//! Invariants:
+//! - A node owns a shard if the record says so, never because a write of its own had no answer.
+//! - A read counts only if it has the node's own last renewal. A server of the records that fell behind would otherwise
+//!   make every node look silent.
+//! - A step needs a current lease: after a pause, a node renews and reads first.
+//! - A shard that was taken by force is neither served nor given away before the owner before has noticed.
+//! - An owner renews the record of the shard right after its own, so that a claim that rests on an older read fails. Its
+//!   lease counts from when the renewal of its own record was sent.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    NodeAddress,
+    balance::{BalanceStep, ClusterView, NodeId, Strategy, next_steps},
+    lease::{LeaseIntervals, LiveNodes},
+    records::{ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord, Versioned},
+};
+
+/// What a node is called, and the rules of its cluster. All nodes have the same rules.
+#[derive(Clone, Debug)]
+pub struct ClaimSettings {
+    /// Its identifier, unique to one start of its process.
+    pub me: NodeId,
+    /// Its name, which it keeps.
+    pub name: String,
+    /// Host and port of its listener for other nodes.
+    pub address: String,
+    /// The release of its program.
+    pub version: String,
+    /// The number of shards.
+    pub shards: usize,
+    /// The intervals of leases.
+    pub intervals: LeaseIntervals,
+    /// How fast it takes shards.
+    pub strategy: Strategy,
+    /// How long an owner has to give up a shard that is wanted.
+    pub drain_wait: Duration,
+    /// The names in ownership records.
+    pub scope: OwnershipScope,
+}
+
+/// A change of a shard's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnershipChange {
+    /// The shard.
+    pub shard: usize,
+    /// Its new record.
+    pub record: OwnershipRecord,
+    /// The revision that the record must have.
+    pub revision: u64,
+    /// What the record said, if the change may be made again after a mere renewal by the owner.
+    pub insists: Option<OwnershipRecord>,
+}
+
+/// Why a read does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadProblem {
+    /// It is older than the node's own last renewal.
+    Stale,
+    /// Another process has the node's name, and started later.
+    NameTaken,
+}
+
+/// What a node is for a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardRole {
+    /// Another node owns it, or none.
+    Standby(Option<NodeAddress>),
+    /// This node owns it.
+    Owner {
+        /// The number of the claim, which differs from that of every other one.
+        claim: u64,
+        /// Whether the node is asked to give it up.
+        draining: bool,
+    },
+}
+
+/// The claims of a node.
+pub struct Claims {
+    settings: ClaimSettings,
+    records: ClusterRecords,
+    live: LiveNodes,
+    /// The revision of the node's own record.
+    revision: u64,
+    renewals: u64,
+    /// When the last confirmed renewal was sent.
+    confirmed: Option<Duration>,
+    read: Option<Duration>,
+    /// How long each request for a shard was seen, in time in which records could be read.
+    requests: BTreeMap<(usize, NodeId), Duration>,
+    /// The claims and the times from which their leases count.
+    leases: BTreeMap<usize, (u64, Duration)>,
+    /// The shards that are taken by force, and from when on the node may act.
+    forced: BTreeMap<usize, Option<Duration>>,
+    draining: BTreeSet<usize>,
+    /// The claims that the server has given up.
+    given_up: BTreeSet<(usize, u64)>,
+    /// Nodes whose processes have ended, as far as can be seen from here, and the last revisions of their records. A
+    /// renewal proves the opposite.
+    gone: BTreeMap<NodeId, u64>,
+    leaving: bool,
+    /// Whether the node has no complete copy of a shard yet.
+    is_behind: bool,
+    /// Until when the node takes no shard, because it could not serve one.
+    failed_until: Option<Duration>,
+}
+
+impl Claims {
+    /// A node that has read nothing.
+    pub fn new(settings: ClaimSettings) -> Self {
+        let live = LiveNodes::new(settings.intervals);
+        Self {
+            settings,
+            records: ClusterRecords::default(),
+            live,
+            revision: 0,
+            renewals: 0,
+            confirmed: None,
+            read: None,
+            requests: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            forced: BTreeMap::new(),
+            draining: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            gone: BTreeMap::new(),
+            leaving: false,
+            is_behind: false,
+            failed_until: None,
+        }
+    }
+
+    /// What the node is called, and the rules of its cluster.
+    pub fn settings(&self) -> &ClaimSettings {
+        &self.settings
+    }
+
+    /// The records as they were last read.
+    pub fn records(&self) -> &ClusterRecords {
+        &self.records
+    }
+
+    /// The node's next record, and the revision that its record must have.
+    pub fn renewal(&mut self, now: Duration, positions: Vec<ShardPosition>) -> (NodeRecord, u64) {
+        self.renewals += 1;
+        let ClaimSettings { me, name, address, version, .. } = self.settings.clone();
+        let leaving = self.takes_none(now);
+        let renewals = self.renewals;
+        (NodeRecord { id: me, name, address, version, renewals, positions, leaving }, self.revision)
+    }
+
+    /// Takes the answer to a renewal that was sent at `sent`.
+    pub fn renewed(&mut self, sent: Duration, revision: u64) {
+        self.revision = revision;
+        self.confirmed = Some(sent);
+    }
+
+    /// The renewals of the records of what the node owns, to be sent once the renewal of its own record was confirmed.
+    pub fn shard_renewals(&self) -> Vec<OwnershipChange> {
+        let shards = (0..self.settings.shards).filter(|shard| {
+            let claim = self.owned(*shard);
+            claim.is_some_and(|claim| !self.given_up.contains(&(*shard, claim)))
+        });
+        shards.map(|shard| self.change(shard, |_| {})).collect()
+    }
+
+    /// Takes what was read at `now`. After a problem the node has what it read before.
+    ///
+    /// # Errors
+    /// If the read does not count.
+    pub fn read(&mut self, now: Duration, stored: &[StoredRecord]) -> Result<(), ReadProblem> {
+        let records = ClusterRecords::of(stored, self.settings.shards);
+        match records.nodes.get(&self.settings.name) {
+            // A renewal whose answer was lost.
+            Some(own) if own.value.id == self.settings.me && own.revision >= self.revision => {
+                self.revision = own.revision;
+            }
+            Some(own) if own.revision > self.revision && self.confirmed.is_some() => {
+                return Err(ReadProblem::NameTaken);
+            }
+            // The record of an earlier process of the name, which this one replaces.
+            Some(own) if self.confirmed.is_none() => self.revision = own.revision,
+            Some(_) => return Err(ReadProblem::Stale),
+            None => match records.unreadable.get(&self.settings.name) {
+                Some((true, revision)) if *revision > self.revision && self.confirmed.is_some() => {
+                    return Err(ReadProblem::NameTaken);
+                }
+                // A deleted record keeps its revision, and an operator may delete that of a running node.
+                Some((_, revision)) if *revision >= self.revision => self.revision = *revision,
+                None if self.confirmed.is_none() => self.revision = 0,
+                Some(_) | None => return Err(ReadProblem::Stale),
+            },
+        }
+        let readable = 2 * self.settings.intervals.renewal();
+        let passed = self.read.map_or(Duration::ZERO, |read| now.saturating_sub(read).min(readable));
+        self.read = Some(now);
+        self.live.read(now, records.revisions());
+        self.records = records;
+        let before = std::mem::take(&mut self.requests);
+        for (shard, record) in self.records.shards.iter().enumerate() {
+            let Some(by) = &record.value.wanted_by else { continue };
+            let request = (shard, by.clone());
+            let waited = before.get(&request).map_or(Duration::ZERO, |waited| *waited + passed);
+            self.requests.insert(request, waited);
+        }
+        let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
+        self.gone.retain(|node, revision| revisions.get(node) == Some(revision));
+        for shard in 0..self.settings.shards {
+            self.note_owner(shard, now);
+        }
+        Ok(())
+    }
+
+    /// Takes note that a node's process has ended, as far as can be seen from here, if it has not renewed its record
+    /// since the last read.
+    pub fn note_gone(&mut self, node: &NodeId) {
+        if let Some((node, revision)) = self.records.revisions().find(|(id, _)| id == node) {
+            self.gone.insert(node, revision);
+        }
+    }
+
+    /// Takes no shard any more, and gives up what it has.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// Whether the node has no complete copy of a shard yet: it takes none before.
+    pub fn note_behind(&mut self, is_behind: bool) {
+        self.is_behind = is_behind;
+    }
+
+    /// Whether the node may stop: it leaves and owns nothing.
+    pub fn has_left(&self) -> bool {
+        self.leaving && (0..self.settings.shards).all(|shard| self.owned(shard).is_none())
+    }
+
+    /// The server has given a shard up. `pause`: for how long the node takes none, so that others can try.
+    pub fn give_up(&mut self, shard: usize, pause: Option<Duration>, now: Duration) {
+        if let Some(claim) = self.owned(shard) {
+            self.given_up.insert((shard, claim));
+        }
+        if let Some(pause) = pause {
+            self.failed_until = Some(now + pause);
+        }
+    }
+
+    /// What the node writes next: nothing without a current lease.
+    pub fn decide(&mut self, now: Duration) -> Vec<OwnershipChange> {
+        if !self.has_lease(now) {
+            return Vec::new();
+        }
+        let (me, alive) = (self.settings.me.clone(), self.alive());
+        let mut leaving = self.records.leaving();
+        if self.takes_none(now) {
+            leaving.insert(me.clone());
+        }
+        let waited = |shard, by: &NodeId| self.requests.get(&(shard, by.clone())).copied().unwrap_or_default();
+        let shards = self.records.shards.iter().enumerate();
+        let shards: Vec<_> = shards.map(|(number, shard)| shard.value.shard_record(|by| waited(number, by))).collect();
+        let drain_wait = self.settings.drain_wait;
+        let view = ClusterView { me: &me, alive: &alive, leaving: &leaving, shards: &shards, drain_wait };
+        let steps = next_steps(&view, self.settings.strategy);
+        self.draining.clear();
+        let mut changes = Vec::new();
+        for step in steps {
+            match step {
+                BalanceStep::Claim(shard) | BalanceStep::Force(shard) => {
+                    if matches!(step, BalanceStep::Force(_)) {
+                        self.forced.insert(shard, None);
+                    } else {
+                        self.forced.remove(&shard);
+                    }
+                    let change = self.change(shard, |record| {
+                        record.owner_id = Some(me.clone());
+                        record.wanted_by = None;
+                        record.claims += 1;
+                    });
+                    let is_forced = matches!(step, BalanceStep::Force(_));
+                    changes.push(if is_forced { self.insisting(change) } else { change });
+                }
+                BalanceStep::Steal(shard) => {
+                    changes.push(self.request(shard, &me));
+                }
+                BalanceStep::Drain(shard) if self.is_past_force(shard, now) => {
+                    self.draining.insert(shard);
+                }
+                BalanceStep::Drain(_) => {}
+            }
+        }
+        for shard in 0..self.settings.shards {
+            let is_given_up = self.owned(shard).is_some_and(|claim| self.given_up.contains(&(shard, claim)));
+            if is_given_up && self.is_past_force(shard, now) {
+                changes.push(self.change(shard, |record| record.owner_id = None));
+            }
+        }
+        changes
+    }
+
+    /// Takes the answer to a change. One that was sent after the last renewal of the node's record renews the lease.
+    pub fn changed(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
+        let OwnershipChange { shard, record, .. } = change;
+        let written = std::mem::take(&mut self.records.shards[shard].written);
+        self.records.shards[shard] = Versioned { value: record, revision, written };
+        if let (Some(claim), Some(confirmed)) = (self.owned(shard), self.confirmed) {
+            self.leases.insert(shard, (claim, confirmed));
+        }
+        self.note_owner(shard, now);
+    }
+
+    /// What the node is for a shard.
+    pub fn role(&self, shard: usize) -> ShardRole {
+        match self.owned(shard) {
+            Some(claim) if self.given_up.contains(&(shard, claim)) => ShardRole::Standby(None),
+            Some(claim) => ShardRole::Owner { claim, draining: self.draining.contains(&shard) },
+            None => ShardRole::Standby(self.owner(shard)),
+        }
+    }
+
+    /// Until when the node may act for a shard that it owns; [`None`] if it may not.
+    pub fn acts_until(&self, shard: usize, now: Duration) -> Option<Duration> {
+        let (claim, confirmed) = self.leases.get(&shard)?;
+        let is_owned = self.owned(shard) == Some(*claim);
+        (is_owned && self.is_past_force(shard, now)).then_some(*confirmed + self.settings.intervals.act_wait())
+    }
+
+    /// The nodes that are alive.
+    pub fn alive(&self) -> BTreeSet<NodeId> {
+        let mut alive = self.live.alive();
+        alive.retain(|node| !self.gone.contains_key(node));
+        alive
+    }
+
+    /// The change that asks the owner of a shard to give it up to `node`.
+    pub fn request(&self, shard: usize, node: &NodeId) -> OwnershipChange {
+        self.insisting(self.change(shard, |record| record.wanted_by = Some(node.clone())))
+    }
+
+    /// The change again, after the record was changed: if all that changed is its revision.
+    pub fn again(&self, change: OwnershipChange) -> Option<OwnershipChange> {
+        let Versioned { value, revision, .. } = self.records.shards.get(change.shard)?;
+        (change.insists.as_ref() == Some(value)).then_some(OwnershipChange { revision: *revision, ..change })
+    }
+
+    fn insisting(&self, change: OwnershipChange) -> OwnershipChange {
+        let insists = self.records.shards.get(change.shard).map(|shard| shard.value.clone());
+        OwnershipChange { insists, ..change }
+    }
+
+    fn change(&self, shard: usize, edit: impl FnOnce(&mut OwnershipRecord)) -> OwnershipChange {
+        let Versioned { value, revision, .. } = self.records.shards[shard].clone();
+        let OwnershipScope { fully_qualified_namespace, event_hub_name, consumer_group } = self.settings.scope.clone();
+        let partition_id = shard.to_string();
+        let mut record =
+            OwnershipRecord { fully_qualified_namespace, event_hub_name, consumer_group, partition_id, ..value };
+        edit(&mut record);
+        OwnershipChange { shard, record, revision, insists: None }
+    }
+
+    /// Whether the owner before this one has noticed that it lost the shard. Until then this node neither acts nor gives
+    /// the shard to a node that would act at once.
+    fn is_past_force(&self, shard: usize, now: Duration) -> bool {
+        self.forced.get(&shard).is_none_or(|from| from.is_some_and(|from| from <= now))
+    }
+
+    fn has_lease(&self, now: Duration) -> bool {
+        self.confirmed.is_some_and(|confirmed| self.settings.intervals.may_act(confirmed, now))
+    }
+
+    fn takes_none(&self, now: Duration) -> bool {
+        self.leaving || self.is_behind || self.failed_until.is_some_and(|until| now < until)
+    }
+
+    /// The number of this node's claim of a shard.
+    fn owned(&self, shard: usize) -> Option<u64> {
+        let record = &self.records.shards.get(shard)?.value;
+        (record.owner_id.as_ref() == Some(&self.settings.me)).then_some(record.claims)
+    }
+
+    fn owner(&self, shard: usize) -> Option<NodeAddress> {
+        let id = self.records.shards.get(shard)?.value.owner_id.as_ref()?;
+        let record = self.records.node(id).filter(|_| self.alive().contains(id))?;
+        Some(NodeAddress { node: id.clone(), address: record.address.clone() })
+    }
+
+    /// An owner by force may act once the one before it has noticed.
+    fn note_owner(&mut self, shard: usize, now: Duration) {
+        match self.owned(shard) {
+            Some(claim) => {
+                self.given_up.retain(|(of, given)| *of != shard || *given == claim);
+                if let Some(from @ None) = self.forced.get_mut(&shard) {
+                    *from = Some(now + self.settings.intervals.act_wait());
+                }
+            }
+            None => {
+                self.draining.remove(&shard);
+                // One that is still being asked for keeps its mark: the answer may have been lost.
+                if self.forced.get(&shard).is_some_and(Option::is_some) {
+                    self.forced.remove(&shard);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! A node's part in its cluster: it renews its record, reads those of the others, and writes what `claim` decides.
+//!
+//! A turn is one renewal, one read and the changes that follow, each with a limit of time, once in an interval. An event
+//! between two turns (a request, an owner that vanished) reads and decides at once, without another renewal.
+//!
+//! To see at once that the owner was killed, a standby holds a connection to the owner's listener for nodes. If it ends
+//! and the address refuses a new one, the owner counts as dead, unless it renews its record. A wrong guess does no harm:
+//! the fence of the changelog stops the former owner.
+
+use std::{
+    collections::BTreeSet,
+    future::{Future, pending, ready},
+    io,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::{
+    io::AsyncReadExt as _,
+    net::TcpStream,
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    ClaimDriver, GivenUp, Lease, NodeAddress, Role,
+    balance::NodeId,
+    claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
+    records::{ClusterRecords, RecordError, RecordStore, ShardPosition, drained_key, encode, node_key, shard_key},
+};
+
+/// The pause between two attempts to connect to an owner.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often a change is tried while the owner renews its record.
+const CHANGE_TRIES: u32 = 4;
+
+/// For how long a node that could not serve a shard leaves it to others.
+const FAILED_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pause after an owner has not answered a greeting.
+const GREETING_PAUSE: Duration = Duration::from_secs(1);
+
+/// Proves to the owner at an address that the connection is one of its cluster, so that the owner keeps it open.
+pub type Greeting = Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<TcpStream>> + Send + Sync>;
+
+/// How a node sees its cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterSnapshot {
+    /// The node itself.
+    pub me: Option<NodeId>,
+    /// All records.
+    pub records: ClusterRecords,
+    /// The nodes that are alive.
+    pub alive: BTreeSet<NodeId>,
+    /// How often this node has become the owner of a shard.
+    pub takeovers: u64,
+    /// When the records were last read. [`None`] before the first time.
+    pub read: Option<Instant>,
+    /// Why they could not be read since then.
+    pub problem: Option<String>,
+}
+
+/// Why a request of an operator was not met.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// There is no such shard.
+    #[error("there is no shard {0}; the cluster has {1}")]
+    Shard(usize, usize),
+    /// No node of this name is alive.
+    #[error("no node {0} is alive; alive are {1}")]
+    Node(String, String),
+    /// The node takes no shard.
+    #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
+    Leaving(String),
+    /// The records could not be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// This node has left.
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+/// Why a node has left its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MembershipEnd {
+    /// It was asked to.
+    Left,
+    /// Another process has its name, and started later.
+    NameTaken,
+}
+
+enum Command {
+    Leave,
+    Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
+    Drain(String, bool, oneshot::Sender<Result<(), RequestError>>),
+}
+
+/// A handle on a node's part. Clones refer to the same one.
+#[derive(Clone)]
+pub struct Membership {
+    /// How the node sees its cluster.
+    pub snapshot: watch::Receiver<ClusterSnapshot>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Membership {
+    /// Takes no shard any more, gives up what the node has once the server has given it up, and ends.
+    pub fn leave(&self) {
+        // One that has ended has left.
+        self.commands.send(Command::Leave).ok();
+    }
+
+    /// Asks the owner of a shard to give it up to the node of this name.
+    ///
+    /// # Errors
+    /// If there is no such shard or node, or the request was not written.
+    pub async fn move_shard(&self, shard: usize, node: String) -> Result<(), RequestError> {
+        self.ask(|answer| Command::Move(shard, node, answer)).await
+    }
+
+    /// Asks the node of this name to give everything up and take nothing, or ends that.
+    ///
+    /// # Errors
+    /// If no node has this name, or the request was not written.
+    pub async fn drain(&self, node: String, drained: bool) -> Result<(), RequestError> {
+        self.ask(|answer| Command::Drain(node, drained, answer)).await
+    }
+
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
+    ) -> Result<(), RequestError> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).map_err(|_| RequestError::Stopping)?;
+        answered.await.map_err(|_| RequestError::Stopping)?
+    }
+}
+
+/// The driver of a node's claims.
+pub struct Member<S> {
+    store: S,
+    claims: Claims,
+    shards: Vec<ClaimDriver>,
+    greeting: Greeting,
+    /// The numbers of the claims that the roles stand for.
+    served: Vec<Option<u64>>,
+    began: Instant,
+    snapshot: watch::Sender<ClusterSnapshot>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    takeovers: u64,
+    problem: Option<String>,
+}
+
+/// A connection to the owner of the first shard that another node owns.
+type OwnerWatch = Option<(NodeAddress, Pin<Box<dyn Future<Output = ()> + Send>>)>;
+
+impl<S: RecordStore> Member<S> {
+    /// A node with these records, and the handle on it. It does nothing before [`Self::run`].
+    pub fn new(store: S, settings: ClaimSettings, shards: Vec<ClaimDriver>) -> (Self, Membership) {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
+        let served = vec![None; shards.len()];
+        let (claims, began) = (Claims::new(settings), Instant::now());
+        let greeting: Greeting = Arc::new(|connection, _| Box::pin(ready(Ok(connection))));
+        let member =
+            Self { store, claims, shards, greeting, served, began, snapshot, commands, takeovers: 0, problem: None };
+        (member, Membership { snapshot: seen, commands: sender })
+    }
+
+    /// Begins the connections to owners with `greeting`.
+    #[must_use]
+    pub fn with_greeting(self, greeting: Greeting) -> Self {
+        Self { greeting, ..self }
+    }
+
+    /// Runs until the node has left.
+    pub async fn run(mut self) -> MembershipEnd {
+        let interval = self.claims.settings().intervals.renewal();
+        let mut watched: OwnerWatch = None;
+        let mut turn = Instant::now();
+        let mut renews = true;
+        loop {
+            if renews {
+                turn = Instant::now() + interval;
+            }
+            let taken = self.turn(renews).await;
+            self.publish();
+            if let Err(ReadProblem::NameTaken) = taken {
+                tracing::error!(name = self.claims.settings().name, "another process has the name of this node");
+                self.end_leases();
+                return MembershipEnd::NameTaken;
+            }
+            if self.claims.has_left() {
+                return MembershipEnd::Left;
+            }
+            self.watch_owner(&mut watched);
+            let closed = async {
+                match &mut watched {
+                    Some((_, closed)) => closed.await,
+                    None => pending().await,
+                }
+            };
+            renews = tokio::select! {
+                () = sleep_until(turn) => true,
+                () = closed => {
+                    if let Some((owner, _)) = watched.take() {
+                        self.owner_closed(owner).await;
+                    }
+                    false
+                }
+                () = given_up(&mut self.shards, &mut self.claims, self.began) => false,
+                command = self.commands.recv() => {
+                    self.obey(command.unwrap_or(Command::Leave)).await;
+                    true
+                }
+            };
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Renews, reads and writes what follows.
+    async fn turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
+        let has_caught_up = |shard: &ClaimDriver| shard.progress.has_caught_up.load(Ordering::Acquire);
+        self.claims.note_behind(!self.shards.iter().all(has_caught_up));
+        let is_current = if renews { self.renew().await } else { true };
+        if !self.read().await? {
+            return Ok(());
+        }
+        self.problem = None;
+        if !is_current {
+            // The revisions are known now.
+            self.renew().await;
+        }
+        let mut has_lost = false;
+        for change in self.claims.decide(self.now()) {
+            has_lost |= matches!(self.change(change).await, Err(RecordError::Conflict));
+        }
+        if has_lost {
+            self.read().await?;
+        }
+        Ok(())
+    }
+
+    /// Renews the node's record, and then those of its shards. Returns whether the revisions of all are known.
+    async fn renew(&mut self) -> bool {
+        let position = |shard: &ClaimDriver| ShardPosition {
+            applied: shard.progress.applied.load(Ordering::Acquire),
+            flushed: shard.progress.flushed.load(Ordering::Acquire),
+        };
+        let positions = self.shards.iter().map(position).collect();
+        let sent = self.now();
+        let (record, revision) = self.claims.renewal(sent, positions);
+        match self.write(&node_key(&record.name), encode(&record), revision).await {
+            Ok(revision) => {
+                self.claims.renewed(sent, revision);
+                let mut is_current = true;
+                for change in self.claims.shard_renewals() {
+                    is_current &= !matches!(self.change(change).await, Err(RecordError::Conflict));
+                }
+                self.renew_leases();
+                is_current
+            }
+            Err(RecordError::Conflict) => false,
+            Err(RecordError::Unavailable(why)) => {
+                self.note_problem(why);
+                true
+            }
+        }
+    }
+
+    /// Whether a read was made that counts.
+    async fn read(&mut self) -> Result<bool, ReadProblem> {
+        let interval = self.claims.settings().intervals.renewal();
+        let stored = match timeout(interval, self.store.read()).await {
+            Ok(Ok(stored)) => stored,
+            Ok(Err(error)) => {
+                self.note_problem(error.to_string());
+                return Ok(false);
+            }
+            Err(_) => {
+                self.note_problem("no answer came in time".to_owned());
+                return Ok(false);
+            }
+        };
+        match self.claims.read(self.now(), &stored) {
+            Ok(()) => Ok(true),
+            Err(ReadProblem::Stale) => {
+                self.note_problem("the records that were read are old".to_owned());
+                Ok(false)
+            }
+            Err(ReadProblem::NameTaken) => Err(ReadProblem::NameTaken),
+        }
+    }
+
+    async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
+        let interval = self.claims.settings().intervals.renewal();
+        let written = timeout(interval, self.store.write(key, value, revision)).await;
+        written.unwrap_or_else(|_| Err(RecordError::Unavailable("no answer came in time".to_owned())))
+    }
+
+    /// Makes a change, also if the owner renews its record meanwhile and the change may be made nevertheless.
+    async fn change(&mut self, mut change: OwnershipChange) -> Result<(), RecordError> {
+        for _ in 0..CHANGE_TRIES {
+            let written = self.write(&shard_key(change.shard), encode(&change.record), change.revision).await;
+            match written {
+                Ok(revision) => {
+                    self.claims.changed(change, revision, self.began.elapsed());
+                    return Ok(());
+                }
+                Err(RecordError::Conflict) if change.insists.is_some() => {
+                    if self.read().await != Ok(true) {
+                        return Err(RecordError::Conflict);
+                    }
+                    change = self.claims.again(change).ok_or(RecordError::Conflict)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(RecordError::Conflict)
+    }
+
+    fn note_problem(&mut self, why: String) {
+        if self.problem.is_none() {
+            tracing::warn!(error = why, "the records of the cluster cannot be used");
+        }
+        self.problem = Some(why);
+    }
+
+    /// Tells the server what it is for each shard, and everyone how the cluster looks.
+    fn publish(&mut self) {
+        for index in 0..self.shards.len() {
+            let ClaimDriver { shard, role, progress, .. } = &self.shards[index];
+            let shard = *shard;
+            progress.flushed_by_all.store(self.claims.records().flushed_by_all(shard), Ordering::Release);
+            let served = &mut self.served[index];
+            let current = role.borrow().clone();
+            let next = match (self.claims.role(shard), current) {
+                (ShardRole::Owner { claim, draining: false }, Role::Draining(lease)) if *served == Some(claim) => {
+                    Some(Role::Owner(lease))
+                }
+                (ShardRole::Owner { claim, draining: true }, Role::Owner(lease)) if *served == Some(claim) => {
+                    Some(Role::Draining(lease))
+                }
+                (ShardRole::Owner { claim, .. }, _) if *served == Some(claim) => None,
+                (ShardRole::Owner { claim, draining }, before) => {
+                    end_lease(&before);
+                    *served = Some(claim);
+                    self.takeovers += 1;
+                    tracing::info!(shard, claim, "the shard is claimed");
+                    let lease = Lease::begin();
+                    Some(if draining { Role::Draining(lease) } else { Role::Owner(lease) })
+                }
+                (ShardRole::Standby(owner), Role::Standby { owner: before }) => {
+                    (owner != before).then_some(Role::Standby { owner })
+                }
+                (ShardRole::Standby(owner), before) => {
+                    end_lease(&before);
+                    *served = None;
+                    tracing::info!(shard, "the shard is owned no longer");
+                    Some(Role::Standby { owner })
+                }
+            };
+            if let Some(next) = next {
+                role.send_replace(next);
+            }
+        }
+        self.renew_leases();
+        let snapshot = ClusterSnapshot {
+            me: Some(self.claims.settings().me.clone()),
+            records: self.claims.records().clone(),
+            alive: self.claims.alive(),
+            takeovers: self.takeovers,
+            read: if self.problem.is_none() { Some(Instant::now()) } else { self.snapshot.borrow().read },
+            problem: self.problem.clone(),
+        };
+        self.snapshot.send_replace(snapshot);
+    }
+
+    /// Moves the ends of the leases of what the node owns.
+    fn renew_leases(&self) {
+        let now = self.now();
+        for (driver, served) in self.shards.iter().zip(&self.served) {
+            let is_served =
+                matches!(self.claims.role(driver.shard), ShardRole::Owner { claim, .. } if *served == Some(claim));
+            let until = self.claims.acts_until(driver.shard, now).filter(|_| is_served);
+            if let (Some(until), Role::Owner(lease) | Role::Draining(lease)) = (until, &*driver.role.borrow()) {
+                lease.renew(self.began + until);
+            }
+        }
+    }
+
+    fn end_leases(&self) {
+        for driver in &self.shards {
+            end_lease(&driver.role.borrow());
+            driver.role.send_replace(Role::Standby { owner: None });
+        }
+    }
+
+    /// Watches the owner of the first shard that another node owns.
+    fn watch_owner(&self, watched: &mut OwnerWatch) {
+        let owner = self.shards.iter().find_map(|driver| match &*driver.role.borrow() {
+            Role::Standby { owner } => owner.clone(),
+            Role::Owner(_) | Role::Draining(_) => None,
+        });
+        if watched.as_ref().map(|(watched, _)| watched) != owner.as_ref() {
+            *watched = owner.map(|owner| {
+                let address = owner.address.clone();
+                let closed: Pin<Box<dyn Future<Output = ()> + Send>> =
+                    Box::pin(closed(address, Arc::clone(&self.greeting)));
+                (owner, closed)
+            });
+        }
+    }
+
+    /// The connection to an owner has ended.
+    async fn owner_closed(&mut self, owner: NodeAddress) {
+        // Renewals do not wait for an address that does not answer.
+        let interval = self.claims.settings().intervals.renewal();
+        let connected = timeout(interval, TcpStream::connect(&owner.address)).await;
+        let refuses = matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
+        if !refuses {
+            sleep(CONNECT_PAUSE).await;
+        }
+        // A renewal that was under way may have come after the last read.
+        if refuses && self.read().await == Ok(true) {
+            tracing::info!(node = owner.node.0, address = owner.address, "the process of the owner has ended");
+            self.claims.note_gone(&owner.node);
+        }
+    }
+
+    async fn obey(&mut self, command: Command) {
+        match command {
+            Command::Leave => self.claims.leave(),
+            Command::Move(shard, name, answer) => {
+                let moved = self.move_shard(shard, &name).await;
+                answer.send(moved).ok();
+            }
+            Command::Drain(name, drained, answer) => {
+                let done = self.drain(&name, drained).await;
+                answer.send(done).ok();
+            }
+        }
+    }
+
+    async fn move_shard(&mut self, shard: usize, name: &str) -> Result<(), RequestError> {
+        self.read().await.ok();
+        let shards = self.claims.settings().shards;
+        if shard >= shards {
+            return Err(RequestError::Shard(shard, shards));
+        }
+        let records = self.claims.records();
+        let alive = self.claims.alive();
+        let living = records.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
+        let Some(node) = living.clone().find(|node| node.name == name) else {
+            let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
+            return Err(RequestError::Node(name.to_owned(), names.join(", ")));
+        };
+        if records.leaving().contains(&node.id) {
+            return Err(RequestError::Leaving(name.to_owned()));
+        }
+        if records.shards[shard].value.owner_id.as_ref() == Some(&node.id) {
+            return Ok(());
+        }
+        let change = self.claims.request(shard, &node.id.clone());
+        Ok(self.change(change).await?)
+    }
+
+    async fn drain(&mut self, name: &str, drained: bool) -> Result<(), RequestError> {
+        self.read().await.ok();
+        let records = self.claims.records();
+        if !records.nodes.contains_key(name) {
+            let names: Vec<&str> = records.nodes.keys().map(String::as_str).collect();
+            return Err(RequestError::Node(name.to_owned(), names.join(", ")));
+        }
+        let (is_drained, revision) = records.drained.get(name).copied().unwrap_or_default();
+        if is_drained != drained {
+            let value = if drained { Bytes::from_static(b"{}") } else { Bytes::new() };
+            self.write(&drained_key(name), value, revision).await?;
+        }
+        Ok(())
+    }
+}
+
+fn end_lease(role: &Role) {
+    if let Role::Owner(lease) | Role::Draining(lease) = role {
+        lease.end();
+    }
+}
+
+/// Waits until the server gives a shard up.
+async fn given_up(shards: &mut [ClaimDriver], claims: &mut Claims, began: Instant) {
+    let given_up = shards.iter_mut().map(|driver| {
+        let shard = driver.shard;
+        Box::pin(async move {
+            match driver.given_up.recv().await {
+                Some(why) => (shard, why),
+                None => pending().await,
+            }
+        })
+    });
+    let ((shard, why), ..) = futures_util::future::select_all(given_up).await;
+    let pause = (why == GivenUp::Failed).then_some(FAILED_PAUSE);
+    claims.give_up(shard, pause, began.elapsed());
+}
+
+/// Waits until a connection to `address` was made and has ended.
+async fn closed(address: String, greeting: Greeting) {
+    let connection = loop {
+        match TcpStream::connect(&address).await {
+            Ok(connection) => break connection,
+            Err(_) => sleep(CONNECT_PAUSE).await,
+        }
+    };
+    let Ok(mut connection) = greeting(connection, address).await else { return sleep(GREETING_PAUSE).await };
+    let mut unread = [0; 256];
+    while connection.read(&mut unread).await.is_ok_and(|read| read > 0) {}
+}

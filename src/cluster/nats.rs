@@ -1,0 +1,106 @@
+//! The records of a cluster in a bucket of NATS' key-value store. The only file of the cluster that uses async-nats.
+//!
+//! A bucket is a stream with a subject for each key, of which only the last message is kept. All records are read with one
+//! request, from any server that has the bucket, so that a read may be old: `claim` checks that. A write goes to the
+//! leader, which compares the revision.
+
+use async_nats::{
+    StatusCode,
+    header::{NATS_SEQUENCE, NATS_SUBJECT, NATS_TIME_STAMP},
+    jetstream::{
+        context::{Context, PublishErrorKind},
+        message::PublishMessage,
+        stream::{Config, DiscardPolicy},
+    },
+};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+
+use super::records::{RecordError, RecordStore, StoredRecord};
+use crate::journal::changelog::nats::{NatsConnection, NatsError};
+
+/// The most keys that a bucket is expected to have: NATS reads no more at once.
+const KEYS_MAX: usize = 1024;
+
+/// The records in a bucket.
+pub struct NatsRecords {
+    context: Context,
+    /// The stream of the bucket.
+    stream: String,
+    /// What the subject of each key begins with.
+    prefix: String,
+}
+
+impl NatsRecords {
+    /// The records in the bucket of this name, which is made if it is not there, on so many servers. Without it there are
+    /// no claims, and the next one makes a record again.
+    ///
+    /// # Errors
+    /// If the bucket cannot be made.
+    pub async fn open(connection: &NatsConnection, bucket: &str, replicas: usize) -> Result<Self, NatsError> {
+        let (stream, prefix) = (format!("KV_{bucket}"), format!("$KV.{bucket}."));
+        let config = Config {
+            name: stream.clone(),
+            subjects: vec![format!("{prefix}>")],
+            num_replicas: replicas,
+            max_messages_per_subject: 1,
+            discard: DiscardPolicy::New,
+            allow_direct: true,
+            allow_rollup: true,
+            deny_delete: true,
+            ..Config::default()
+        };
+        let context = connection.context().clone();
+        let made = context.get_or_create_stream(config).await;
+        made.map_err(|error| NatsError::Create { stream: stream.clone(), why: error.to_string() })?;
+        Ok(Self { context, stream, prefix })
+    }
+}
+
+fn unavailable(error: impl ToString) -> RecordError {
+    RecordError::Unavailable(error.to_string())
+}
+
+impl RecordStore for NatsRecords {
+    async fn read(&self) -> Result<Vec<StoredRecord>, RecordError> {
+        let client = self.context.client();
+        let inbox = client.new_inbox();
+        let mut answers = client.subscribe(inbox.clone()).await.map_err(unavailable)?;
+        let keys = serde_json::json!({ "multi_last": [format!("{}>", self.prefix)], "batch": KEYS_MAX });
+        let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
+        client.publish_with_reply(subject, inbox, keys.to_string().into()).await.map_err(unavailable)?;
+        let mut records = Vec::new();
+        while let Some(answer) = answers.next().await {
+            match answer.status {
+                // The end of the answer, and an empty bucket.
+                Some(status) if status == StatusCode::from_u16(204).map_err(unavailable)? => return Ok(records),
+                Some(StatusCode::NOT_FOUND) => return Ok(records),
+                Some(status) => return Err(unavailable(format!("{status:?}"))),
+                None => {}
+            }
+            let header = |name| Some(answer.headers.as_ref()?.get_last(name)?.as_str().to_owned());
+            let key = header(NATS_SUBJECT).and_then(|subject| Some(subject.strip_prefix(&self.prefix)?.to_owned()));
+            let revision = header(NATS_SEQUENCE).and_then(|sequence| sequence.parse().ok());
+            let (Some(key), Some(revision)) = (key, revision) else { continue };
+            let written = header(NATS_TIME_STAMP).unwrap_or_default();
+            records.push(StoredRecord { key, value: answer.payload, revision, written });
+        }
+        Err(unavailable("the connection is closed"))
+    }
+
+    async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
+        let message = PublishMessage::build().expected_last_subject_sequence(revision);
+        // As NATS' own tools mark it.
+        let message = if value.is_empty() { message.header("KV-Operation", "DEL") } else { message };
+        let subject = format!("{}{key}", self.prefix);
+        let sent = self.context.send_publish(subject, message.payload(value)).await;
+        let acknowledged = match sent {
+            Ok(acknowledged) => acknowledged.await,
+            Err(error) => Err(error),
+        };
+        acknowledged.map(|acknowledged| acknowledged.sequence).map_err(|error| match error.kind() {
+            PublishErrorKind::WrongLastSequence => RecordError::Conflict,
+            _ => unavailable(error),
+        })
+    }
+}

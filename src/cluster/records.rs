@@ -1,0 +1,226 @@
+//! The records that the nodes of a cluster share: one for each node, one for each shard, and one for each node that is
+//! asked to give everything up.
+//!
+//! A record changes only by a write that names the revision it had, so that one of two writers fails. The revision of a
+//! shard's record is its `ETag`. Records are JSON in a bucket of NATS' key-value store, so that NATS' own tools show them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::balance::{NodeId, ShardRecord};
+
+/// What a node writes about itself at each renewal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    /// Its identifier, unique to one start of its process.
+    pub id: NodeId,
+    /// Its name, which it keeps.
+    pub name: String,
+    /// Host and port of its listener for other nodes.
+    pub address: String,
+    /// The release of its program.
+    pub version: String,
+    /// How often it has renewed this record since its start.
+    pub renewals: u64,
+    /// Its positions in the changelog of each shard.
+    pub positions: Vec<ShardPosition>,
+    /// Whether it takes no shard, because it stops, has not caught up yet or cannot serve.
+    pub leaving: bool,
+}
+
+/// The positions of a node in the changelog of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardPosition {
+    /// The last sequence that its store has applied.
+    pub applied: u64,
+    /// The last sequence that its store has synced.
+    pub flushed: u64,
+}
+
+/// What the record of a shard says: the fields of Azure's ownership records, and what a change of the owner needs. The
+/// time of the last change is the one at which the store took the record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnershipRecord {
+    /// The host name or the name of the cluster.
+    pub fully_qualified_namespace: String,
+    /// What is divided into partitions.
+    pub event_hub_name: String,
+    /// Who divides it.
+    pub consumer_group: String,
+    /// The number of the shard.
+    pub partition_id: String,
+    /// The owner.
+    pub owner_id: Option<NodeId>,
+    /// The node that asked for it.
+    pub wanted_by: Option<NodeId>,
+    /// How often it was claimed.
+    pub claims: u64,
+}
+
+/// The names in an ownership record that are the same for all shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnershipScope {
+    /// The host name or the name of the cluster.
+    pub fully_qualified_namespace: String,
+    /// What is divided into partitions.
+    pub event_hub_name: String,
+    /// Who divides it.
+    pub consumer_group: String,
+}
+
+/// A record as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// Its key.
+    pub key: String,
+    /// Its value; empty once it was deleted.
+    pub value: Bytes,
+    /// Its revision. Those of a bucket only grow.
+    pub revision: u64,
+    /// When it was written, by the clock of the store, in the form of RFC 3339.
+    pub written: String,
+}
+
+/// Why a record was not read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The record has another revision than expected. Nothing was written.
+    #[error("the record was changed meanwhile")]
+    Conflict,
+    /// No answer came. The record may or may not have been written.
+    #[error("the records of the cluster cannot be reached: {0}")]
+    Unavailable(String),
+}
+
+/// Where the records are.
+pub trait RecordStore: Send + Sync + 'static {
+    /// Reads all records at one time. They may be older than what was last written.
+    fn read(&self) -> impl Future<Output = Result<Vec<StoredRecord>, RecordError>> + Send;
+
+    /// Writes a record that has this revision, or none for 0, and returns its new one. An empty value deletes it.
+    fn write(&self, key: &str, value: Bytes, revision: u64) -> impl Future<Output = Result<u64, RecordError>> + Send;
+}
+
+/// A record with its revision and the time of its last change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// What it says.
+    pub value: T,
+    /// Its revision; 0 for one that does not exist.
+    pub revision: u64,
+    /// When it was written.
+    pub written: String,
+}
+
+/// All records, as a node has read them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterRecords {
+    /// Those of nodes, by name. A node that has left keeps its record: the changelog must have what it needs.
+    pub nodes: BTreeMap<String, Versioned<NodeRecord>>,
+    /// The names of nodes whose records say nothing, with their revisions: whether the record cannot be read, as one of a
+    /// newer release, or was deleted.
+    pub unreadable: BTreeMap<String, (bool, u64)>,
+    /// Those of shards, by number.
+    pub shards: Vec<Versioned<OwnershipRecord>>,
+    /// The names of nodes that are asked to give everything up, and the revisions of these requests. A request that was
+    /// withdrawn has a revision, too.
+    pub drained: BTreeMap<String, (bool, u64)>,
+}
+
+const NODE: &str = "node.";
+const SHARD: &str = "shard.";
+const DRAINED: &str = "drained.";
+
+/// The key of a node's record.
+pub fn node_key(name: &str) -> String {
+    format!("{NODE}{name}")
+}
+
+/// The key of a shard's record.
+pub fn shard_key(shard: usize) -> String {
+    format!("{SHARD}{shard}")
+}
+
+/// The key of the request that a node gives everything up.
+pub fn drained_key(name: &str) -> String {
+    format!("{DRAINED}{name}")
+}
+
+/// The bytes of a record.
+pub(super) fn encode(record: &impl Serialize) -> Bytes {
+    serde_json::to_vec(record).expect("a record has no maps with other keys than text").into()
+}
+
+impl ClusterRecords {
+    /// Reads the records of a cluster with so many shards. The record of a shard that cannot be read counts as absent: of a
+    /// newer release, or written by hand.
+    pub fn of(stored: &[StoredRecord], shards: usize) -> Self {
+        let mut records = Self { shards: vec![Versioned::default(); shards], ..Self::default() };
+        for stored in stored {
+            if let Some(name) = stored.key.strip_prefix(NODE) {
+                match decode::<NodeRecord>(stored) {
+                    Some(node) => drop(records.nodes.insert(name.to_owned(), node)),
+                    None => {
+                        let of_node = (!stored.value.is_empty(), stored.revision);
+                        records.unreadable.insert(name.to_owned(), of_node);
+                    }
+                }
+            } else if let Some(name) = stored.key.strip_prefix(DRAINED) {
+                records.drained.insert(name.to_owned(), (!stored.value.is_empty(), stored.revision));
+            } else if let Some(number) = stored.key.strip_prefix(SHARD).and_then(|number| number.parse::<usize>().ok())
+                && let Some(shard) = records.shards.get_mut(number)
+            {
+                shard.revision = stored.revision;
+                *shard = decode(stored).unwrap_or_else(|| std::mem::take(shard));
+            }
+        }
+        records
+    }
+
+    /// The node with this identifier.
+    pub fn node(&self, id: &NodeId) -> Option<&NodeRecord> {
+        self.nodes.values().map(|node| &node.value).find(|node| node.id == *id)
+    }
+
+    /// Each node and the revision of its record.
+    pub fn revisions(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.nodes.values().map(|node| (node.value.id.clone(), node.revision))
+    }
+
+    /// The nodes that take no shard.
+    pub fn leaving(&self) -> BTreeSet<NodeId> {
+        let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);
+        let leaving = self.nodes.iter().filter(|(name, node)| node.value.leaving || is_drained(name));
+        leaving.map(|(_, node)| node.value.id.clone()).collect()
+    }
+
+    /// The lowest position up to which every node with a record has synced a shard, also one that is down or has left. What
+    /// a record that cannot be read says is not known.
+    pub fn flushed_by_all(&self, shard: usize) -> u64 {
+        if self.unreadable.values().any(|(is_there, _)| *is_there) {
+            return 0;
+        }
+        let flushed = |node: &Versioned<NodeRecord>| node.value.positions.get(shard).map_or(0, |at| at.flushed);
+        self.nodes.values().map(flushed).min().unwrap_or_default()
+    }
+}
+
+fn decode<T: DeserializeOwned>(stored: &StoredRecord) -> Option<Versioned<T>> {
+    let value = serde_json::from_slice(&stored.value).ok()?;
+    Some(Versioned { value, revision: stored.revision, written: stored.written.clone() })
+}
+
+impl OwnershipRecord {
+    /// What the balance reads of it, with the time for which the reader has seen the request.
+    pub(super) fn shard_record(&self, waited: impl Fn(&NodeId) -> std::time::Duration) -> ShardRecord {
+        let wanted = self.wanted_by.clone().map(|by| {
+            let waited = waited(&by);
+            (by, waited)
+        });
+        ShardRecord { owner: self.owner_id.clone(), wanted }
+    }
+}

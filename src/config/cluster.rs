@@ -1,0 +1,223 @@
+//! `[cluster]`: several nodes that replicate one store.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+
+use super::{
+    Server,
+    layers::Layers,
+    read::{self, HOUR, TIB},
+};
+
+/// A node of a cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The name of the cluster.
+    pub name: String,
+    /// The name of the node.
+    pub node: String,
+    /// The servers of NATS.
+    pub urls: Vec<String>,
+    /// How the node logs in there.
+    pub login: NatsLogin,
+    /// The login of the system account that shows whether the servers sync every write; [`None`] if that is not checked.
+    pub system_login: Option<NatsLogin>,
+    /// The servers of NATS that keep a record.
+    pub replicas: usize,
+    /// The maximum size of the changelog in bytes; 0 for the limit of the servers.
+    pub stream_bytes: u64,
+    /// The size of applied records that the changelog keeps.
+    pub stream_keep_bytes: u64,
+    /// The address of the listener for other nodes.
+    pub listen: SocketAddr,
+    /// How other nodes reach it; [`None`] for the address of the listener.
+    pub advertise: Option<String>,
+    /// The file of the secret that all nodes share.
+    pub secret_file: PathBuf,
+    /// The interval of renewals.
+    pub renew: Duration,
+    /// The time without a renewal after which a node is dead.
+    pub expiry: Duration,
+}
+
+/// How a client logs in to NATS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NatsLogin {
+    /// Not at all.
+    Anonymous,
+    /// With a credentials file.
+    Credentials(PathBuf),
+    /// With a name, and a password in a file.
+    Password(String, PathBuf),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCluster {
+    #[serde(deserialize_with = "read::filled")]
+    engine: String,
+    #[serde(deserialize_with = "read::filled")]
+    name: String,
+    #[serde(deserialize_with = "read::optional")]
+    node: Option<String>,
+    #[serde(deserialize_with = "read::list")]
+    urls: Vec<String>,
+    #[serde(deserialize_with = "read::optional")]
+    credentials: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    username: Option<String>,
+    #[serde(deserialize_with = "read::optional")]
+    password_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::filled")]
+    durability: String,
+    #[serde(deserialize_with = "read::optional")]
+    system_credentials: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    system_username: Option<String>,
+    #[serde(deserialize_with = "read::optional")]
+    system_password_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::count::<_, _, 1, 5>")]
+    replicas: usize,
+    #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * TIB }>")]
+    stream_bytes: u64,
+    #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * TIB }>")]
+    stream_keep_bytes: u64,
+    #[serde(deserialize_with = "read::optional_address")]
+    node_listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "read::optional")]
+    advertise: Option<String>,
+    #[serde(deserialize_with = "read::optional")]
+    secret_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::wait::<_, 50, HOUR>")]
+    renew: Duration,
+    #[serde(deserialize_with = "read::wait::<_, 150, HOUR>")]
+    expiry: Duration,
+}
+
+/// What the names of a cluster and a node are made of: they are parts of names in NATS.
+const NAME: &str = "1 to 32 letters, digits, - and _";
+
+impl RawCluster {
+    /// The settings of the node; [`None`] for a server of its own.
+    pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Option<Cluster> {
+        match self.engine.as_str() {
+            "none" => return None,
+            "nats" if cfg!(feature = "nats") => {}
+            "nats" => {
+                layers.refuse(
+                    &["cluster.engine"],
+                    "\"none\", because this build of gridhook has no NATS client (feature nats)",
+                );
+                return None;
+            }
+            _ => {
+                layers.refuse(&["cluster.engine"], "\"none\" or \"nats\"");
+                return None;
+            }
+        }
+        let is_name = |text: &str| {
+            (1..=32).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        };
+        if !is_name(&self.name) {
+            layers.refuse(&["cluster.name"], NAME);
+        }
+        let node = self.node.unwrap_or_default();
+        if !is_name(&node) {
+            layers.refuse(&["cluster.node"], format!("a name that no other node has, {NAME}"));
+        }
+        let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
+        if self.urls.is_empty() || !self.urls.iter().all(is_server) {
+            layers.refuse(&["cluster.urls"], "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]");
+        }
+        let login = login(layers, "", self.credentials, self.username, self.password_file);
+        let system_login = login_of_system(
+            layers,
+            &self.durability,
+            (self.system_credentials, self.system_username, self.system_password_file),
+        );
+        if !matches!(self.replicas, 1 | 3 | 5) {
+            layers.refuse(&["cluster.replicas"], "1, 3 or 5");
+        }
+        if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
+            let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
+            layers.refuse(&keys, "0, or at least twice cluster.stream_keep_bytes");
+        }
+        if self.expiry < 3 * self.renew {
+            layers.refuse(&["cluster.expiry", "cluster.renew"], "at least three times cluster.renew");
+        }
+        if server.admin_token.is_none() {
+            let allowed = "a token that all nodes of the cluster share (cluster.engine is \"nats\")";
+            layers.refuse(&["server.admin_token"], allowed);
+        }
+        if self.node_listen.is_none() {
+            layers.refuse(&["cluster.node_listen"], "an address that other nodes reach, such as \"10.0.0.1:8082\"");
+        }
+        if self.advertise.is_none() && self.node_listen.is_some_and(|listen| listen.ip().is_unspecified()) {
+            layers.refuse(&["cluster.advertise"], "the host and port of cluster.node_listen as other nodes reach them");
+        }
+        if self.secret_file.is_none() {
+            layers.refuse(&["cluster.secret_file"], "a file with a secret that all nodes of the cluster share");
+        }
+        Some(Cluster {
+            name: self.name,
+            node,
+            urls: self.urls,
+            login,
+            system_login,
+            replicas: self.replicas,
+            stream_bytes: self.stream_bytes,
+            stream_keep_bytes: self.stream_keep_bytes,
+            listen: self.node_listen?,
+            advertise: self.advertise,
+            secret_file: self.secret_file?,
+            renew: self.renew,
+            expiry: self.expiry,
+        })
+    }
+}
+
+fn login_of_system(
+    layers: &mut Layers,
+    durability: &str,
+    (credentials, username, password): (Option<PathBuf>, Option<String>, Option<PathBuf>),
+) -> Option<NatsLogin> {
+    match durability {
+        "fsync" => match login(layers, "system_", credentials, username, password) {
+            NatsLogin::Anonymous => {
+                let keys = ["cluster.system_credentials", "cluster.system_username"];
+                let allowed = "a login of the system account, which shows whether the NATS servers sync every write; \
+                               cluster.durability = \"unchecked\" needs none";
+                layers.refuse(&keys, allowed);
+                None
+            }
+            login => Some(login),
+        },
+        "unchecked" => None,
+        _ => {
+            layers.refuse(&["cluster.durability"], "\"fsync\" or \"unchecked\"");
+            None
+        }
+    }
+}
+
+fn login(
+    layers: &mut Layers,
+    prefix: &str,
+    credentials: Option<PathBuf>,
+    username: Option<String>,
+    password: Option<PathBuf>,
+) -> NatsLogin {
+    match (credentials, username, password) {
+        (None, None, None) => NatsLogin::Anonymous,
+        (Some(file), None, None) => NatsLogin::Credentials(file),
+        (None, Some(username), Some(password)) => NatsLogin::Password(username, password),
+        _ => {
+            let [credentials, username, password] =
+                ["credentials", "username", "password_file"].map(|key| format!("cluster.{prefix}{key}"));
+            let allowed = format!("{credentials}, or {username} with {password}, or none of them");
+            layers.refuse(&[&credentials, &username, &password], allowed);
+            NatsLogin::Anonymous
+        }
+    }
+}

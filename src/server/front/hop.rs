@@ -1,0 +1,210 @@
+//! Requests that another node forwards.
+//!
+//! A connection between nodes begins with a handshake. The owner sends a nonce; the other node answers with the side that
+//! its client is on, a nonce of its own, and a proof that it knows the secret of the cluster; the owner confirms with a proof
+//! of its own. Only a node that serves as the owner confirms, and nothing of a request was sent before. The secret itself is
+//! never sent. Both proofs contain the address that was called, so that they are worth nothing to who has taken over the
+//! address of a former owner.
+//!
+//! Then the connection has requests of HTTP; or nothing, if the node only watches whether the owner's process runs.
+//!
+//! Each request has a header with the address of its client, which counts as the peer of the request.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use actix_web::{HttpMessage as _, dev::ServiceRequest};
+use data_encoding::HEXLOWER;
+use ring::hmac;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    time::timeout,
+};
+
+use crate::publish::auth::host::LocalAddress;
+
+/// The header with the client of a forwarded request: its address, the address that it called, and http or https.
+pub(in crate::server) const CLIENT_NAME: &str = "gridhook-forwarded-client";
+
+/// The beginning of each handshake.
+const PROTOCOL: &str = "gridhook-node/1";
+
+/// The side of a node that has no client and only watches.
+const WATCH: &str = "watch";
+
+/// The longest line of a handshake.
+const LINE_BYTES: usize = 160;
+
+/// Which listener a client has called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::server) enum ListenerSide {
+    /// The one of publishers, or of both.
+    Publishers,
+    /// The one of operators.
+    Operators,
+}
+
+impl ListenerSide {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Publishers => "publishers",
+            Self::Operators => "operators",
+        }
+    }
+}
+
+/// The secret that the nodes of a cluster share.
+#[derive(Clone)]
+pub(in crate::server) struct NodeSecret(hmac::Key);
+
+/// What both proofs of a handshake are about.
+struct Handshake<'a> {
+    /// The address that the node called.
+    address: &'a str,
+    owner_nonce: &'a str,
+    node_nonce: &'a str,
+    side: &'a str,
+}
+
+/// Who proves to know the secret. Nobody can send back the proof of the other one.
+#[derive(Clone, Copy)]
+enum Prover {
+    Node,
+    Owner,
+}
+
+impl Handshake<'_> {
+    fn text(&self, prover: Prover) -> String {
+        let Self { address, owner_nonce, node_nonce, side } = self;
+        let prover = match prover {
+            Prover::Node => "node",
+            Prover::Owner => "owner",
+        };
+        format!("{PROTOCOL} {prover} {address} {owner_nonce} {node_nonce} {side}")
+    }
+}
+
+impl NodeSecret {
+    #[cfg(feature = "nats")]
+    pub(in crate::server) fn new(secret: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// The owner's part of the handshake, for a node that others call at `address`.
+    pub(in crate::server) fn acceptor(&self, address: &str) -> HopAcceptor {
+        HopAcceptor { secret: self.clone(), address: address.into() }
+    }
+
+    fn proof(&self, prover: Prover, handshake: &Handshake<'_>) -> String {
+        HEXLOWER.encode(hmac::sign(&self.0, handshake.text(prover).as_bytes()).as_ref())
+    }
+
+    fn check(&self, proof: &str, prover: Prover, handshake: &Handshake<'_>) -> io::Result<()> {
+        let proof = HEXLOWER.decode(proof.as_bytes()).unwrap_or_default();
+        hmac::verify(&self.0, handshake.text(prover).as_bytes(), &proof)
+            .map_err(|_| io::Error::other("the other end has another cluster.secret_file, or another address"))
+    }
+}
+
+/// The owner's part of the handshake.
+#[derive(Clone)]
+pub(in crate::server) struct HopAcceptor {
+    secret: NodeSecret,
+    address: Arc<str>,
+}
+
+impl HopAcceptor {
+    /// A connection, and the side of its clients. A node that watches has no side.
+    pub(super) async fn accept<T>(self, mut stream: T, wait: Duration) -> Result<(T, Option<ListenerSide>), ()>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let handshake = async {
+            let nonce = nonce()?;
+            stream.write_all(format!("{PROTOCOL} {nonce}\n").as_bytes()).await?;
+            let line = line(&mut stream).await?;
+            let mut parts = line.splitn(3, ' ');
+            let [side, node_nonce, proof] = [(); 3].map(|()| parts.next().unwrap_or_default());
+            let handshake = Handshake { address: &self.address, owner_nonce: &nonce, node_nonce, side };
+            self.secret.check(proof, Prover::Node, &handshake)?;
+            let known = [ListenerSide::Publishers, ListenerSide::Operators];
+            let known = known.into_iter().find(|known| known.name() == side);
+            if known.is_none() && side != WATCH {
+                return Err(io::Error::other("the node speaks another protocol"));
+            }
+            stream.write_all(format!("{}\n", self.secret.proof(Prover::Owner, &handshake)).as_bytes()).await?;
+            Ok::<_, io::Error>((stream, known))
+        };
+        match timeout(wait, handshake).await {
+            Ok(Ok(accepted)) => Ok(accepted),
+            // A node that looks whether this process runs sends nothing.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(()),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a connection of another node was refused");
+                Err(())
+            }
+            Err(_) => Err(()),
+        }
+    }
+}
+
+impl NodeSecret {
+    /// The other node's part of the handshake with the owner at `address`, for clients on a side, or to watch it.
+    pub(in crate::server) async fn offer<T>(
+        &self,
+        mut stream: T,
+        address: &str,
+        side: Option<ListenerSide>,
+    ) -> io::Result<T>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let greeting = line(&mut stream).await?;
+        let owner_nonce = greeting.strip_prefix(PROTOCOL).map(str::trim_start);
+        let owner_nonce = owner_nonce.ok_or_else(|| io::Error::other("the owner speaks another protocol"))?;
+        let (side, node_nonce) = (side.map_or(WATCH, ListenerSide::name), nonce()?);
+        let handshake = Handshake { address, owner_nonce, node_nonce: &node_nonce, side };
+        let proof = self.proof(Prover::Node, &handshake);
+        stream.write_all(format!("{side} {node_nonce} {proof}\n").as_bytes()).await?;
+        self.check(&line(&mut stream).await?, Prover::Owner, &handshake)?;
+        Ok(stream)
+    }
+}
+
+fn nonce() -> io::Result<String> {
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(HEXLOWER.encode(&nonce))
+}
+
+/// Reads a line. The peer sends nothing behind it before it has an answer.
+async fn line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        if line.len() >= LINE_BYTES {
+            return Err(io::Error::other("a line of the handshake is too long"));
+        }
+        line.push(stream.read_u8().await?);
+    }
+    line.pop();
+    String::from_utf8(line).map_err(io::Error::other)
+}
+
+/// The value of [`CLIENT_NAME`].
+pub(in crate::server) fn client(peer: SocketAddr, local: LocalAddress) -> String {
+    format!("{peer} {} {}", local.address, if local.secure { "https" } else { "http" })
+}
+
+/// Makes the client of a forwarded request its peer.
+pub(super) fn adopt(request: &mut ServiceRequest) {
+    let value = request.headers_mut().remove(CLIENT_NAME).next();
+    let parts = value.as_ref().and_then(|value| value.to_str().ok()).map(|value| value.splitn(3, ' '));
+    let Some((Some(peer), Some(local), Some(scheme))) =
+        parts.map(|mut parts| (parts.next(), parts.next(), parts.next()))
+    else {
+        return;
+    };
+    if let (Ok(peer), Ok(address)) = (peer.parse(), local.parse()) {
+        request.head_mut().peer_addr = Some(peer);
+        request.extensions_mut().insert(LocalAddress { address, secure: scheme == "https" });
+    }
+}

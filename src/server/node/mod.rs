@@ -1,0 +1,449 @@
+//! A node of a cluster: it follows the changelog into its store until its claim is won, and owns the store until it loses
+//! the claim or gives it up. Then it follows again.
+//!
+//! The store stays open all the time. What belongs to one ownership is a [`Tenure`]: its lease and its replicated store. Both
+//! end for good, so whatever still runs on behalf of an ended tenure neither sends nor writes. `serve` stops it all the same.
+
+mod join;
+mod tenure;
+
+use std::{
+    any::Any,
+    net::TcpListener,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use actix_web::web;
+use bytes::Bytes;
+use tokio::sync::watch;
+
+pub(super) use self::{
+    join::join,
+    tenure::{Tenure, TenureEnd, ended},
+};
+use super::{
+    ServerError,
+    forward::Forwarder,
+    front::hop::{HopAcceptor, NodeSecret},
+    io_error,
+    listener::HttpListener,
+    settings,
+    shutdown::StopSignals,
+    startup,
+};
+use crate::{
+    admin::{ClusterPlane, StandbyAccess, StandbyContext, health::ServerHealth},
+    clock::Clock,
+    cluster::{
+        GivenUp, Lease, Role, ShardClaim, ShardProgress,
+        member::{Membership, MembershipEnd},
+    },
+    config::Config,
+    journal::{
+        self,
+        changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
+        replicated::{FollowError, ReplicatedStore, ReplicationOptions, ShardCopy},
+    },
+    store::{
+        Family, Store,
+        keys::{self, MetaKind},
+        rocks::RocksStore,
+    },
+};
+
+/// The interval between two reads of a standby that has applied everything.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The interval between two syncs of the local store, and between two reports of the positions.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest pause between two attempts to reach the changelog. A stop waits for it.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// How often a changelog must be found to be lost, in a row. Servers that start may not know all their streams yet.
+const LOST_LOOKS: u32 = 12;
+
+/// The longest time that an owner waits for requests in flight, so that the next one can begin.
+pub(super) const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// The longest time for the end of an ownership. Nothing is sent or written meanwhile; a process that cannot end its threads
+/// ends itself.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// The part of it after which a write that waits for the changelog ends without an answer.
+const WRITES_WAIT: Duration = Duration::from_secs(10);
+
+/// Why a node of a cluster cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The file of the secret cannot be used, or a login.
+    #[error("{key}: {what}")]
+    Setting {
+        /// The setting.
+        key: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// The servers of NATS cannot be used.
+    #[error("{0}")]
+    Engine(String),
+    /// The local store does not follow the changelog.
+    #[error("the data folder cannot follow the changelog of the cluster: {error}{advice}", advice = advice(.error))]
+    Follow {
+        /// Why not.
+        #[from]
+        error: FollowError,
+    },
+    /// The store is a copy of a cluster's.
+    #[error(
+        "the data folder belongs to a node of a cluster (it has applied records of a changelog), and cluster.engine is \
+         \"none\"; start it as a node, or use another folder"
+    )]
+    Replicated,
+}
+
+/// What an operator does about a store that cannot follow.
+fn advice(error: &FollowError) -> &'static str {
+    match error {
+        FollowError::Foreign => "; gridhook help cluster tells how to bring existing topics into a cluster",
+        FollowError::Trimmed { .. } => "; restore a newer backup of a node of this cluster to this folder",
+        FollowError::Missing { .. } | FollowError::Shorter { .. } | FollowError::Broken { .. } => {
+            "; nothing was changed, and the data folders of all nodes still have what was acknowledged"
+        }
+        FollowError::Log(_) | FollowError::Store(_) => "",
+    }
+}
+
+/// What follows from a wait of a standby.
+pub(super) enum Standing {
+    /// The node owns the store.
+    Owner(Tenure),
+    /// A signal stops the process.
+    Stopped,
+}
+
+/// A node, as long as its process runs.
+pub(super) struct ClusterNode {
+    name: String,
+    claim: ShardClaim,
+    pub(super) membership: Membership,
+    /// What the node shows of its cluster.
+    pub(super) plane: web::Data<ClusterPlane>,
+    secret: NodeSecret,
+    /// How other nodes reach this one.
+    address: String,
+    member: Option<tokio::task::JoinHandle<MembershipEnd>>,
+    log: Arc<StoppableLog>,
+    store: Arc<RocksStore>,
+    keep_bytes: u64,
+    /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
+    listener: TcpListener,
+    /// The connection that the records of the cluster need.
+    _records: Box<dyn Any>,
+}
+
+impl ClusterNode {
+    /// Takes no shard any more, and gives up what it has once the server has.
+    pub(super) fn leave(&self) {
+        self.membership.leave();
+    }
+
+    /// Returns once the node has left: another one may take over at once.
+    pub(super) async fn left(&mut self) {
+        let Some(member) = self.member.take() else { return };
+        if tokio::time::timeout(SYNC_INTERVAL, member).await.is_err() {
+            tracing::warn!("the records of the cluster were not changed in time; they expire");
+        }
+    }
+
+    /// What a standby answers itself, and what forwards the rest. From now on `health` is that of a standby.
+    pub(super) fn standby(
+        &self,
+        config: &Config,
+        listener: &HttpListener,
+        health: &web::Data<ServerHealth>,
+    ) -> Result<(StandbyContext, Forwarder), ServerError> {
+        let role = self.claim.role.clone();
+        let seen = role.clone();
+        health.stand_by(move || !matches!(&*seen.borrow(), Role::Standby { owner: None }));
+        let context = StandbyContext {
+            plane: self.plane.clone(),
+            access: web::Data::new(StandbyAccess {
+                token: startup::admin_token(config)?,
+                failed_auth: settings::failed_auth_limiter(config),
+                clock: Clock::system(),
+            }),
+            readers: settings::readers(config).map_err(io_error("metrics.token"))?,
+            listeners: listener.counters(),
+            health: health.clone(),
+        };
+        let counters = Arc::clone(&self.plane.forwarded);
+        let idle_max = config.limits.idle_wait / 2;
+        Ok((context, Forwarder::new(role, self.address.clone(), self.secret.clone(), idle_max, counters)))
+    }
+
+    /// The listener for other nodes, and this node's part of the handshake there.
+    pub(super) fn listener_of_nodes(&self) -> Result<(TcpListener, HopAcceptor), ServerError> {
+        Ok((self.listener.try_clone().map_err(io_error("cluster.listen"))?, self.secret.acceptor(&self.address)))
+    }
+
+    /// Follows the changelog until the claim is won, and takes the shard.
+    ///
+    /// # Errors
+    /// If the local store cannot follow the changelog.
+    pub(super) async fn stand_by(&mut self, clock: &Clock, signals: &mut StopSignals) -> Result<Standing, ServerError> {
+        loop {
+            let mut follower = self.follow();
+            let mut role = self.claim.role.clone();
+            // One that was just given up may still be shown.
+            let owner = role.wait_for(|role| matches!(role, Role::Owner(lease) if !lease.is_over()));
+            let lease = tokio::select! {
+                () = signals.received() => None,
+                failed = follower.failed() => {
+                    follower.stop().await;
+                    return Err(ClusterError::from(failed).into());
+                }
+                owner = owner => match owner.map(|role| role.clone()) {
+                    Ok(Role::Owner(lease)) => Some(lease),
+                    Ok(_) | Err(_) => {
+                        let ended = ClusterError::Engine("the claims of this node have ended".to_owned());
+                        follower.stop().await;
+                        return Err(ended.into());
+                    }
+                },
+            };
+            self.log.is_stopped.store(lease.is_none(), Ordering::Release);
+            follower.stop().await;
+            let Some(lease) = lease else {
+                self.leave();
+                self.left().await;
+                return Ok(Standing::Stopped);
+            };
+            let mut is_stopped = false;
+            let taken = {
+                let mut take = pin!(self.take(lease.clone(), clock.clone()));
+                tokio::select! {
+                    taken = &mut take => taken,
+                    () = signals.received() => {
+                        is_stopped = true;
+                        self.log.is_stopped.store(true, Ordering::Release);
+                        take.await
+                    }
+                }
+            };
+            if is_stopped {
+                // The next owner fences what may have been appended.
+                taken.iter().for_each(Tenure::fence);
+                lease.end();
+                self.claim.give_up(GivenUp::Released);
+                self.leave();
+                self.left().await;
+                return Ok(Standing::Stopped);
+            }
+            match taken {
+                Ok(tenure) => return Ok(Standing::Owner(tenure)),
+                Err(error) if matches!(error, FollowError::Log(_)) || is_lost(&error) => {
+                    if matches!(error, FollowError::Log(ChangelogError::Full)) {
+                        // Only an owner trims it otherwise.
+                        tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
+                    }
+                    tracing::warn!(%error, "the claimed shard was not taken; another node may try");
+                    lease.end();
+                    self.claim.give_up(GivenUp::Failed);
+                    // The driver answers with the role of a standby.
+                    role.wait_for(|role| matches!(role, Role::Standby { .. })).await.ok();
+                }
+                Err(error) => return Err(ClusterError::from(error).into()),
+            }
+        }
+    }
+
+    /// Appends the fence, and applies what is before it.
+    async fn take(&self, lease: Lease, clock: Clock) -> Result<Tenure, FollowError> {
+        let (store, name) = (Arc::clone(&self.store), self.name.clone());
+        let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
+        let began = clock.now();
+        let read = clock.clone();
+        let opened = tokio::task::spawn_blocking(move || ReplicatedStore::open(store, log, &name, clock, options()));
+        let store = Arc::new(opened.await.expect("opening a store does not panic")?);
+        let took = read.now().since(began);
+        tracing::info!(epoch = store.epoch(), ?took, "this node owns the store");
+        let progress = Arc::clone(&self.claim.progress);
+        let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
+        actix_rt::spawn(tenure::report(progress, Arc::clone(&store), log, self.keep_bytes));
+        Ok(Tenure::begin(lease, store, self.claim.role.clone()))
+    }
+
+    /// Gives the shard up, and returns once the driver knows.
+    pub(super) async fn give_up(&self, tenure: &Tenure, why: GivenUp) {
+        let mut role = self.claim.role.clone();
+        tenure.lease.end();
+        self.claim.give_up(why);
+        let standby = role.wait_for(|role| matches!(role, Role::Standby { .. }));
+        // Otherwise the claim expires.
+        tokio::time::timeout(DRAIN_MAX, standby).await.ok();
+    }
+
+    fn follow(&self) -> Follower {
+        let (sender, failed) = watch::channel(None);
+        let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
+        let store: Arc<dyn Store> = Arc::clone(&self.store) as _;
+        let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
+        let follow = move || {
+            let (mut seen, mut lost) = (String::new(), 0);
+            while let Err(error) = follow(&store, &log, &progress) {
+                if log.is_stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                lost = if is_lost(&error) { lost + 1 } else { 0 };
+                if !matches!(error, FollowError::Log(_)) && (!is_lost(&error) || lost > LOST_LOOKS) {
+                    sender.send_replace(Some(error));
+                    return;
+                }
+                if seen != error.to_string() {
+                    tracing::warn!(%error, "the changelog cannot be read");
+                }
+                seen = error.to_string();
+                std::thread::sleep(PAUSE_MAX);
+            }
+        };
+        let thread = std::thread::Builder::new().name("changelog".to_owned()).spawn(follow);
+        Follower {
+            log: stopped,
+            failed,
+            thread: Some(thread.expect("a process that cannot start a thread cannot start")),
+        }
+    }
+}
+
+/// Whether the records that are missing may be found: a server that has just started, or become the leader, may lack some.
+fn is_lost(error: &FollowError) -> bool {
+    let is_gap = matches!(error, FollowError::Broken { why: BrokenRecord::Gap, .. });
+    is_gap || matches!(error, FollowError::Missing { .. } | FollowError::Shorter { .. })
+}
+
+/// Applies the changelog until it cannot be read, or is stopped.
+fn follow(store: &Arc<dyn Store>, log: &Arc<StoppableLog>, progress: &ShardProgress) -> Result<(), FollowError> {
+    let mut copy = ShardCopy::open(Arc::clone(store), Arc::clone(log) as _, options())?;
+    let rounds = SYNC_INTERVAL.as_millis() / FOLLOW_INTERVAL.as_millis();
+    for round in 0.. {
+        let applied = copy.catch_up()?.sequence;
+        progress.applied.store(applied, Ordering::Release);
+        progress.has_caught_up.store(true, Ordering::Release);
+        if round % rounds == 0 {
+            store.note_watermark()?;
+            progress.flushed.store(applied, Ordering::Release);
+        }
+        std::thread::sleep(FOLLOW_INTERVAL);
+    }
+    Ok(())
+}
+
+fn options() -> ReplicationOptions {
+    ReplicationOptions { pause_max: PAUSE_MAX, ..ReplicationOptions::default() }
+}
+
+/// The thread of a standby that applies the changelog.
+struct Follower {
+    /// Stopped with it, so that a read that takes long ends.
+    log: Arc<StoppableLog>,
+    failed: watch::Receiver<Option<FollowError>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Why it cannot follow.
+    async fn failed(&mut self) -> FollowError {
+        match self.failed.wait_for(Option::is_some).await.map(|error| error.clone()) {
+            Ok(Some(error)) => error,
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Returns once nothing is applied any more.
+    async fn stop(mut self) {
+        self.log.is_stopped.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return };
+        let joined = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
+        if joined.unwrap_or(true) {
+            // The store may lack a part of what the position says.
+            tracing::error!("the thread that applies the changelog panicked");
+            std::process::abort();
+        }
+    }
+}
+
+/// A changelog whose calls fail once the process or the follower stops, so that nothing waits for it any longer.
+struct StoppableLog {
+    log: Arc<dyn Changelog>,
+    is_stopped: AtomicBool,
+}
+
+impl StoppableLog {
+    fn of(log: Arc<dyn Changelog>) -> Self {
+        Self { log, is_stopped: AtomicBool::new(false) }
+    }
+
+    fn running(&self) -> Result<&dyn Changelog, ChangelogError> {
+        let is_running = !self.is_stopped.load(Ordering::Acquire);
+        is_running.then_some(&*self.log).ok_or_else(|| ChangelogError::Refused("the server stops".to_owned()))
+    }
+}
+
+impl Changelog for StoppableLog {
+    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
+        self.running()?.append(record, expected)
+    }
+
+    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
+        self.running()?.bounds()
+    }
+
+    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
+        self.running()?.read(from, most)
+    }
+
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
+        self.running()?.trim(through, keep_bytes)
+    }
+}
+
+/// Ends the writes of an ended tenure that wait for the changelog, and later the process, if its threads cannot be joined in
+/// time.
+pub(super) struct EndGuard {
+    _done: std::sync::mpsc::Sender<()>,
+}
+
+impl EndGuard {
+    pub(super) fn begin(store: Arc<ReplicatedStore>) -> Self {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let watch = move || {
+            let ends_within = |wait| is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+            if ends_within(WRITES_WAIT) {
+                return;
+            }
+            store.stop();
+            if !ends_within(END_MAX - WRITES_WAIT) {
+                tracing::error!(after = ?END_MAX, "a thread of the former owner does not end");
+                std::process::abort();
+            }
+        };
+        std::thread::Builder::new().name("end".to_owned()).spawn(watch).expect("a thread");
+        Self { _done: done }
+    }
+}
+
+/// Refuses the store of a node of a cluster.
+pub(super) fn check_unreplicated(store: &dyn Store) -> Result<(), ServerError> {
+    let applied = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""));
+    match applied.map_err(journal::Error::from)? {
+        Some(_) => Err(ClusterError::Replicated.into()),
+        None => Ok(()),
+    }
+}

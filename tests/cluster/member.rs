@@ -1,0 +1,392 @@
+//! The driver of claims, on records in memory and in NATS: what the server is told, and how much is written.
+
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpListener},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use async_nats::ConnectOptions;
+use gridhook::cluster::{
+    self, GivenUp, Lease, Role, ShardClaim,
+    claim::ClaimSettings,
+    lease::LeaseIntervals,
+    member::{Member, Membership, MembershipEnd, RequestError},
+    nats::NatsRecords,
+    records::{NodeRecord, OwnershipRecord, RecordError, RecordStore, node_key},
+};
+use gridhook::journal::changelog::nats::NatsConnection;
+use tokio::{runtime::Builder, task::JoinHandle, time::timeout};
+
+use super::simulated::settings;
+use crate::{
+    spec::shows,
+    support::{
+        memory_records::MemoryRecords,
+        nats::{NatsCluster, PASSWORD, has_nats},
+    },
+};
+
+/// Far longer than anything takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A node that runs here.
+struct Running {
+    claim: ShardClaim,
+    membership: Membership,
+    task: JoinHandle<MembershipEnd>,
+    listener: Option<TcpListener>,
+}
+
+fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address: SocketAddr = listener.local_addr().expect("an address");
+    let settings = ClaimSettings { address: address.to_string(), intervals, ..settings(number, 1) };
+    let (claim, driver) = cluster::claim(0);
+    claim.progress.has_caught_up.store(true, Ordering::Release);
+    let (member, membership) = Member::new(store, settings, vec![driver]);
+    Running { claim, membership, task: tokio::spawn(member.run()), listener: Some(listener) }
+}
+
+/// Leases that end after half a minute: nothing here waits for that.
+fn long_leases() -> LeaseIntervals {
+    LeaseIntervals::new(Duration::from_millis(40), Duration::from_secs(30)).expect("many renewals")
+}
+
+impl Running {
+    async fn until(&mut self, what: &str, wanted: impl FnMut(&Role) -> bool) -> Role {
+        let role = timeout(LONG, self.claim.role.wait_for(wanted)).await;
+        role.unwrap_or_else(|_| panic!("{what}")).expect("it runs").clone()
+    }
+
+    async fn owner(&mut self) -> Lease {
+        match self.until("it owns the shard", |role| matches!(role, Role::Owner(_))).await {
+            Role::Owner(lease) | Role::Draining(lease) => lease,
+            Role::Standby { .. } => unreachable!("it waited for an owner"),
+        }
+    }
+
+    async fn standby_of(&mut self, address: &str) {
+        let is_behind = |role: &Role| matches!(role, Role::Standby { owner: Some(owner) } if owner.address == address);
+        self.until("it knows the owner", is_behind).await;
+    }
+
+    fn address(&self) -> String {
+        self.listener.as_ref().expect("it listens").local_addr().expect("an address").to_string()
+    }
+
+    /// Leaves, and gives up what it has when it is asked to.
+    async fn leave(self) {
+        let Self { mut claim, membership, task, listener: _listener } = self;
+        membership.leave();
+        let gives_up = tokio::spawn(async move {
+            if claim.role.wait_for(|role| matches!(role, Role::Draining(_))).await.is_ok() {
+                claim.give_up(GivenUp::Released);
+            }
+        });
+        assert_eq!(timeout(LONG, task).await.expect("it ends").expect("no panic"), MembershipEnd::Left);
+        gives_up.await.expect("no panic");
+    }
+
+    /// As after `kill -9`: nothing is renewed, and the address refuses connections.
+    fn kill(&mut self) {
+        self.task.abort();
+        self.listener = None;
+    }
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
+}
+
+#[test]
+fn a_standby_takes_over_at_once_from_an_owner_that_was_killed_and_only_when_told_so_from_a_living_one() {
+    let _rows = shows(&["S004-061"]);
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut owner = start(0, records.for_other(), long_leases());
+        let first = owner.owner().await;
+        assert!(first.may_act());
+        let mut other = start(1, records.for_other(), long_leases());
+        other.standby_of(&owner.address()).await;
+        assert!(!records.all().is_empty());
+        // Long enough for the connection to the owner.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        owner.kill();
+        let lease = other.owner().await;
+        assert!(lease.may_act(), "no lease is waited for");
+        lease.end();
+        other.claim.give_up(GivenUp::Released);
+        let again = other.until("it claims it again", |role| matches!(role, Role::Owner(new) if !new.is_over())).await;
+        let Role::Owner(again) = again else { unreachable!("it waited for an owner") };
+        assert!(lease.is_over(), "a claim has a lease of its own");
+        assert!(!again.is_over());
+    });
+}
+
+#[test]
+fn the_record_of_a_shard_has_the_six_fields_of_azure_and_changes_at_every_renewal() {
+    let _rows = shows(&[
+        "S004-037", "S004-038", "S004-039", "S004-040", "S004-041", "S004-042", "S004-047", "S004-048", "S004-049",
+        "S004-050", "S004-051", "S004-052", "S004-053",
+    ]);
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut owner = start(0, records.for_other(), long_leases());
+        owner.owner().await;
+        let read = || records.all().into_iter().find(|stored| stored.key == "shard.0").expect("a record");
+        let first = read();
+        let json: serde_json::Value = serde_json::from_slice(&first.value).expect("JSON");
+        let expected = serde_json::json!({
+            "fullyQualifiedNamespace": "events.example.com", "eventHubName": "store", "consumerGroup": "gridhook",
+            "partitionId": "0", "ownerId": "n0", "wantedBy": null, "claims": 1,
+        });
+        assert_eq!(json, expected);
+        while read().revision == first.revision {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let renewed = read();
+        assert!(renewed.written > first.written, "the time of the last change");
+        let record: OwnershipRecord = serde_json::from_slice(&renewed.value).expect("a record");
+        assert_eq!(record.claims, 1, "a renewal is no claim");
+    });
+}
+
+#[test]
+fn an_operator_moves_a_shard_drains_a_node_and_is_told_what_is_wrong() {
+    let _rows = shows(&["S004-044"]);
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut one = start(0, records.for_other(), long_leases());
+        one.owner().await;
+        let mut two = start(1, records.for_other(), long_leases());
+        two.standby_of(&one.address()).await;
+        let ask = &one.membership;
+        assert_eq!(ask.move_shard(1, "name1".to_owned()).await, Err(RequestError::Shard(1, 1)));
+        let unknown = RequestError::Node("name7".to_owned(), "name0, name1".to_owned());
+        assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown.clone()));
+        assert_eq!(ask.drain("name7".to_owned(), true).await, Err(unknown));
+        assert_eq!(ask.move_shard(0, "name0".to_owned()).await, Ok(()), "it has it");
+        assert_eq!(two.membership.move_shard(0, "name1".to_owned()).await, Ok(()));
+        let drained = one.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
+        let Role::Draining(lease) = drained else { unreachable!("it waited for that") };
+        assert!(lease.may_act(), "it finishes what is in flight");
+        one.claim.give_up(GivenUp::Released);
+        two.owner().await;
+        assert!(lease.is_over());
+        assert_eq!(one.membership.drain("name1".to_owned(), true).await, Ok(()));
+        let leaving = RequestError::Leaving("name1".to_owned());
+        assert_eq!(one.membership.move_shard(0, "name1".to_owned()).await, Err(leaving));
+        two.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
+        two.claim.give_up(GivenUp::Released);
+        one.owner().await;
+        assert_eq!(one.membership.drain("name1".to_owned(), false).await, Ok(()));
+        assert_eq!(one.membership.move_shard(0, "name1".to_owned()).await, Ok(()));
+        one.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
+        one.membership.leave();
+        one.claim.give_up(GivenUp::Released);
+        two.owner().await;
+        assert_eq!(timeout(LONG, one.task).await.expect("it ends").expect("no panic"), MembershipEnd::Left);
+        let stored = records.all().into_iter().find(|stored| stored.key == "node.name0").expect("a record");
+        let record: NodeRecord = serde_json::from_slice(&stored.value).expect("a node that left keeps its record");
+        assert!(record.leaving);
+    });
+}
+
+#[test]
+fn a_node_claims_nothing_before_it_has_caught_up() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut behind = start(0, records.for_other(), long_leases());
+        behind.claim.progress.has_caught_up.store(false, Ordering::Release);
+        let mut snapshot = behind.membership.snapshot.clone();
+        let first = timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read.is_some())).await.expect("it reads");
+        let later = first.expect("it runs").read.map(|read| read + Duration::from_millis(200));
+        timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read > later)).await.expect("it reads").expect("it runs");
+        assert!(matches!(&*behind.claim.role.borrow(), Role::Standby { owner: None }), "nobody else is there");
+        let mut other = start(1, records.for_other(), long_leases());
+        other.owner().await;
+        behind.standby_of(&other.address()).await;
+        let leaving = RequestError::Leaving("name0".to_owned());
+        assert_eq!(other.membership.move_shard(0, "name0".to_owned()).await, Err(leaving), "it cannot serve");
+        other.leave().await;
+        behind.claim.progress.has_caught_up.store(true, Ordering::Release);
+        behind.owner().await;
+    });
+}
+
+#[test]
+fn nodes_that_have_all_left_or_were_deleted_join_again_under_their_names() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        for round in 0..3 {
+            let mut nodes = [0, 1].map(|number| start(number, records.for_other(), long_leases()));
+            let [one, two] = &mut nodes;
+            let is_owner = |role: &Role| matches!(role, Role::Owner(_));
+            let owner = timeout(LONG, async {
+                tokio::select! {
+                    role = one.claim.role.wait_for(is_owner) => drop(role.expect("it runs")),
+                    role = two.claim.role.wait_for(is_owner) => drop(role.expect("it runs")),
+                }
+            });
+            owner.await.unwrap_or_else(|_| panic!("no owner after {round} restarts of all"));
+            for node in nodes {
+                node.leave().await;
+            }
+            // An operator may delete the record of a node that is gone for good.
+            let own = records.all().into_iter().find(|stored| stored.key == node_key("name1")).expect("a record");
+            records.set(&own.key, "".into(), own.revision).expect("nobody else writes");
+        }
+    });
+}
+
+#[test]
+fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be_read() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut owner = start(0, records.for_other(), long_leases());
+        owner.owner().await;
+        owner.claim.progress.flushed.store(20, Ordering::Release);
+        let other = start(1, records.for_other(), long_leases());
+        other.claim.progress.flushed.store(7, Ordering::Release);
+        let until = async |expected: u64, what: &str| {
+            let seen = &owner.claim.progress.flushed_by_all;
+            let is_seen = async {
+                while seen.load(Ordering::Acquire) != expected {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(LONG, is_seen).await.unwrap_or_else(|_| panic!("{what}"));
+        };
+        until(7, "both run").await;
+        other.leave().await;
+        let problem = "a read after the other one has left";
+        let seen = owner.membership.snapshot.borrow().read;
+        let mut snapshot = owner.membership.snapshot.clone();
+        let later = snapshot.wait_for(|snapshot| snapshot.read > seen.map(|seen| seen + Duration::from_millis(100)));
+        timeout(LONG, later).await.expect(problem).expect(problem);
+        until(7, "one has left").await;
+        let key = node_key("name1");
+        let revision = || records.all().into_iter().find(|stored| stored.key == key).expect("a record").revision;
+        records.set(&key, "{}".into(), revision()).expect("nobody else writes");
+        until(0, "its record cannot be read").await;
+        records.set(&key, "".into(), revision()).expect("nobody else writes");
+        until(20, "an operator deleted it").await;
+    });
+}
+
+#[test]
+fn a_node_writes_its_records_once_in_an_interval_whatever_happens() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let (mine, others) = (records.for_other(), records.for_other());
+        let interval = Duration::from_millis(40);
+        let mut owner = start(0, mine.clone(), long_leases());
+        owner.owner().await;
+        let mut standby = start(1, others.clone(), long_leases());
+        standby.standby_of(&owner.address()).await;
+        let began = tokio::time::Instant::now();
+        let before = [&mine, &others].map(|records| records.faults.writes.load(Ordering::Relaxed));
+        // Connections that end wake the standby.
+        let listener = owner.listener.as_ref().expect("it listens").try_clone().expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        while began.elapsed() < 10 * interval {
+            listener.accept().ok();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let after = [&mine, &others].map(|records| records.faults.writes.load(Ordering::Relaxed));
+        let turns = u64::try_from(began.elapsed().as_nanos() / interval.as_nanos()).expect("few") + 2;
+        assert!(after[0] - before[0] <= 2 * turns, "two records: {} in {turns}", after[0] - before[0]);
+        assert!(after[1] - before[1] <= turns, "one record: {} in {turns}", after[1] - before[1]);
+    });
+}
+
+#[test]
+fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mine = records.for_other();
+        let short = LeaseIntervals::new(Duration::from_millis(30), Duration::from_millis(150)).expect("five renewals");
+        let mut owner = start(0, mine.clone(), short);
+        let lease = owner.owner().await;
+        let until = async |may_act: bool| {
+            while lease.may_act() != may_act {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LONG, until(true)).await.expect("it renews");
+        mine.faults.is_cut.store(true, Ordering::Relaxed);
+        timeout(LONG, until(false)).await.expect("it stops");
+        let problem = || owner.membership.snapshot.borrow().problem.clone();
+        assert!(problem().is_some_and(|problem| problem.contains("cut off")), "{:?}", problem());
+        mine.faults.is_cut.store(false, Ordering::Relaxed);
+        timeout(LONG, until(true)).await.expect("nobody took the shard");
+        assert!(!lease.is_over(), "it is the same claim");
+    });
+}
+
+/// What a store of records does, whichever it is.
+async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
+    assert_eq!(one.read().await, Ok(Vec::new()), "an empty bucket");
+    let first = one.write("node.a", "1".into(), 0).await.expect("it is new");
+    assert_eq!(other.write("node.a", "2".into(), 0).await, Err(RecordError::Conflict), "it exists");
+    let second = other.write("shard.0", "s".into(), 0).await.expect("another key");
+    assert!(second > first);
+    let third = other.write("node.a", "2".into(), first).await.expect("it has that revision");
+    assert_eq!(one.write("node.a", "3".into(), first).await, Err(RecordError::Conflict), "it has another one");
+    let deleted = one.write("shard.0", "".into(), second).await.expect("it has that revision");
+    let stored = one.read().await.expect("records");
+    let seen: BTreeMap<&str, (&[u8], u64)> =
+        stored.iter().map(|stored| (stored.key.as_str(), (&stored.value[..], stored.revision))).collect();
+    assert_eq!(seen, BTreeMap::from([("node.a", (&b"2"[..], third)), ("shard.0", (&b""[..], deleted))]));
+    assert!(
+        stored.iter().all(|stored| stored.written.starts_with("20") && stored.written.ends_with('Z')),
+        "{stored:?}"
+    );
+}
+
+#[test]
+fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
+    let _rows = shows(&["S004-065"]);
+    let memory = MemoryRecords::default();
+    block_on(async { keeps_the_contract(&memory, &memory.for_other()).await });
+    if !has_nats() {
+        return;
+    }
+    let nats = NatsCluster::start(1, "always");
+    let connect = || {
+        let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
+        NatsConnection::open(&nats.urls(), options).expect("it runs")
+    };
+    let connections = [connect(), connect(), connect()];
+    let open = |at: usize, bucket| {
+        let connection: &NatsConnection = &connections[at];
+        connection.runtime().block_on(NatsRecords::open(connection, bucket, 1)).expect("a bucket")
+    };
+    let [one, other] = [0, 1].map(|at| open(at, "contract"));
+    connections[0].runtime().block_on(async {
+        keeps_the_contract(&one, &other).await;
+    });
+    let stores: Vec<NatsRecords> = (0..3).map(|at| open(at, "cluster")).collect();
+    block_on(async {
+        let mut nodes: Vec<Running> =
+            stores.into_iter().enumerate().map(|(at, store)| start(at, store, long_leases())).collect();
+        for killed in 0..2 {
+            let mut owner = None;
+            while owner.is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                owner = nodes.iter().position(|node| matches!(&*node.claim.role.borrow(), Role::Owner(_)));
+            }
+            let mut node = nodes.remove(owner.expect("one"));
+            for standby in &mut nodes {
+                standby.standby_of(&node.address()).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            node.kill();
+            println!("{killed} of 3 were killed");
+        }
+        nodes[0].owner().await;
+        assert_eq!(nodes[0].membership.snapshot.borrow().takeovers, 1);
+    });
+}

@@ -1,0 +1,109 @@
+//! The records of a cluster in memory, with the faults of a store that is far away.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use gridhook::cluster::records::{RecordError, RecordStore, StoredRecord};
+
+/// The records. Clones share them, and each has faults of its own.
+#[derive(Clone, Default)]
+pub(crate) struct MemoryRecords {
+    shared: Arc<Mutex<Shared>>,
+    pub(crate) faults: Arc<Faults>,
+}
+
+/// What goes wrong for one node.
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// It reaches nothing.
+    pub(crate) is_cut: AtomicBool,
+    /// It reads from a server that fell behind.
+    pub(crate) is_behind: AtomicBool,
+    /// Its writes are made, and their answers are lost.
+    pub(crate) loses_answers: AtomicBool,
+    /// The writes that were made.
+    pub(crate) writes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shared {
+    records: BTreeMap<String, (Bytes, u64)>,
+    /// What a server that fell behind still shows.
+    old: Option<BTreeMap<String, (Bytes, u64)>>,
+    revision: u64,
+}
+
+impl MemoryRecords {
+    /// The same records for another node.
+    pub(crate) fn for_other(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), faults: Arc::default() }
+    }
+
+    /// From now on a server that fell behind shows what is there now.
+    pub(crate) fn fall_behind(&self) {
+        let mut shared = self.shared.lock().expect("no panic");
+        shared.old = Some(shared.records.clone());
+    }
+
+    /// All records, as a node without faults reads them.
+    pub(crate) fn all(&self) -> Vec<StoredRecord> {
+        shown(&self.shared.lock().expect("no panic").records)
+    }
+
+    /// What this node reads now.
+    pub(crate) fn get(&self) -> Result<Vec<StoredRecord>, RecordError> {
+        if self.faults.is_cut.load(Ordering::Relaxed) {
+            return Err(RecordError::Unavailable("cut off".to_owned()));
+        }
+        let shared = self.shared.lock().expect("no panic");
+        let old = shared.old.as_ref().filter(|_| self.faults.is_behind.load(Ordering::Relaxed));
+        Ok(shown(old.unwrap_or(&shared.records)))
+    }
+
+    /// Writes a record now.
+    pub(crate) fn set(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
+        if self.faults.is_cut.load(Ordering::Relaxed) {
+            return Err(RecordError::Unavailable("cut off".to_owned()));
+        }
+        let mut shared = self.shared.lock().expect("no panic");
+        if shared.records.get(key).map_or(0, |(_, revision)| *revision) != revision {
+            return Err(RecordError::Conflict);
+        }
+        shared.revision += 1;
+        let revision = shared.revision;
+        shared.records.insert(key.to_owned(), (value, revision));
+        self.faults.writes.fetch_add(1, Ordering::Relaxed);
+        if self.faults.loses_answers.load(Ordering::Relaxed) {
+            return Err(RecordError::Unavailable("the answer was lost".to_owned()));
+        }
+        Ok(revision)
+    }
+}
+
+fn shown(records: &BTreeMap<String, (Bytes, u64)>) -> Vec<StoredRecord> {
+    let stored = |(key, (value, revision)): (&String, &(Bytes, u64))| StoredRecord {
+        key: key.clone(),
+        value: value.clone(),
+        revision: *revision,
+        written: format!("2026-01-01T00:00:00.{revision:09}Z"),
+    };
+    records.iter().map(stored).collect()
+}
+
+impl RecordStore for MemoryRecords {
+    async fn read(&self) -> Result<Vec<StoredRecord>, RecordError> {
+        tokio::task::yield_now().await;
+        self.get()
+    }
+
+    async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
+        tokio::task::yield_now().await;
+        self.set(key, value, revision)
+    }
+}
