@@ -245,7 +245,7 @@ pub struct ClockRecord {
     /// The boot in which it ran.
     pub machine: MachineBoot,
     /// Why expiry was paused, if it was.
-    #[serde(rename = "held")]
+    #[serde(alias = "held")]
     pub unconfirmed: Option<UnconfirmedJump>,
 }
 

@@ -653,7 +653,7 @@ fn stores_of_dead_letters_are_tables_with_names() {
     assert_eq!(secrets, [("access_key_id", "key"), ("secret_access_key", "very secret")]);
     assert_eq!(stores["blob"].credentials[0].1.expose(), "c2VjcmV0");
     assert!(!format!("{config:?}").contains("very secret"));
-    let place = config.dead_letter.places.find("MyStorageAccount", "a").expect("a place");
+    let place = config.dead_letter.named_stores.find("MyStorageAccount", "a").expect("a place");
     assert_eq!((place.store.as_str(), place.folder.as_str()), ("archive", "a"));
 }
 

@@ -75,7 +75,7 @@ fn nothing_is_recorded_unless_a_collector_is_named() {
     let tracer = Tracer::default();
     assert!(
         !tracer.is_on()
-            && tracer.place(SpanContext::parse(PARENT, None).as_ref()).is_none()
+            && tracer.new_context(SpanContext::parse(PARENT, None).as_ref()).is_none()
             && tracer.counts().is_none()
     );
 }
@@ -101,7 +101,7 @@ fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
     let settings = settings(&[("OTLP_ENDPOINT", &url), ("QUEUE_SPANS", "3"), ("BATCH_WAIT", "1h")]);
     let (tracer, exporter) =
         trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named");
-    let place = tracer.place(None).expect("all are recorded");
+    let place = tracer.new_context(None).expect("all are recorded");
     for _ in 0..2_000 {
         tracer.record(span(place.clone()));
     }
@@ -120,16 +120,16 @@ fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they
         let settings = settings(&[("OTLP_ENDPOINT", &url), ("SAMPLE_SHARE", share)]);
         trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named")
     };
-    let ours = |tracer: &Tracer| (0..10_000).filter(|_| tracer.place(None).is_some()).count();
+    let ours = |tracer: &Tracer| (0..10_000).filter(|_| tracer.new_context(None).is_some()).count();
     let parent = SpanContext::parse(PARENT, None).expect("a place");
     let silent = SpanContext { is_sampled: false, ..parent.clone() };
     for (share, between) in [("0", 0..=0), ("0.2", 1_700..=2_300), ("1", 10_000..=10_000)] {
         let (tracer, exporter) = start(share);
         let count = ours(&tracer);
         assert!(between.contains(&count), "{count} of 10,000 at {share}");
-        let below = tracer.place(Some(&parent)).expect("the parent is sampled");
+        let below = tracer.new_context(Some(&parent)).expect("the parent is sampled");
         assert!(below.trace == parent.trace && below.span != parent.span);
-        assert_eq!(tracer.place(Some(&silent)), None);
+        assert_eq!(tracer.new_context(Some(&silent)), None);
         exporter.close();
     }
 }

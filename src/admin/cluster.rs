@@ -15,8 +15,9 @@ use actix_web::{
 
 use super::{
     AdminError, ListenerRole,
+    admin_token::AdminToken,
     arm::read_body,
-    auth::{AdminToken, bearer},
+    auth::bearer,
     health::{self, ServerHealth},
     metrics::{MetricsAccess, standby_exposition},
     model,
@@ -26,7 +27,7 @@ use crate::{
     clock::Clock,
     cluster::{
         balance::NodeId,
-        member::{ClusterSnapshot, Membership, RequestError},
+        membership::{ClusterSnapshot, Membership, RequestError},
         records::ShardPosition,
     },
     metrics::{Counter, ListenerCounters},

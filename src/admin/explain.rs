@@ -120,8 +120,8 @@ pub(super) async fn explain(
     let now = control.clock.now();
     let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
-        ExplainAnswer::Found(account) => {
-            let EventReport { seq, id, appended, explanation, cursor: _ } = *account;
+        ExplainAnswer::Found(report) => {
+            let EventReport { seq, id, appended, explanation, cursor: _ } = *report;
             let Explanation { state, obstacles, forecast } = explanation;
             Ok(HttpResponse::Ok().json(ExplainView {
                 topic: topic.record().name.to_string(),

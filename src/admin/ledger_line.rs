@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::model::InvalidRequest;
 use crate::{
     api::ledger::{FilterView, LineView, ResponseView},
-    event::{Lane, Seq},
+    event::Lane,
     policy::{
         filter::FilterResult,
         outcome::{Outcome, Reason},
-        record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, lease::LeaseStep},
+        record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, SeqRun, lease::LeaseStep},
     },
 };
 
@@ -23,7 +23,7 @@ pub(super) struct LineContext<'a> {
 impl LineView {
     pub(super) fn new(line: &LedgerLine, context: LineContext<'_>) -> Self {
         let LedgerLine { lane, attempt, entry } = line;
-        let LedgerEntry { at, covers, what: event } = entry;
+        let LedgerEntry { at, runs, what: event } = entry;
         let excerpt = line.excerpt_key().and_then(|key| context.excerpts?.get(&key));
         let mut view = Self {
             at: at.to_string(),
@@ -42,9 +42,9 @@ impl LineView {
                 by_endpoint: *answered,
                 text: String::from_utf8_lossy(text).into_owned(),
             }),
-            events: covers.iter().map(|(_, count)| u64::from(*count)).sum(),
-            first_sequence: covers.first().map_or(0, |(first, _)| first.0),
-            last_sequence: covers.last().map_or(0, |(first, count)| first.0 + u64::from(*count) - 1),
+            events: entry.events(),
+            first_sequence: runs.first().map_or(0, |run| run.first.0),
+            last_sequence: runs.last().map_or(0, |run| run.end().0 - 1),
         };
         match event {
             LedgerEvent::Filtered { version } => {
@@ -69,7 +69,7 @@ impl LineView {
             | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
         }
         view.text = match event {
-            LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(covers),
+            LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(entry),
             _ => view.sentence(event),
         };
         view
@@ -111,12 +111,11 @@ impl LineView {
 const RANGES_MAX: usize = 20;
 
 /// The ranges of lost events.
-fn lost(covers: &[(Seq, u32)]) -> String {
-    let events: u64 = covers.iter().map(|(_, count)| u64::from(*count)).sum();
-    let range = |(first, count): &(Seq, u32)| format!("{} to {}", first.0, first.0 + u64::from(*count) - 1);
-    let ranges: Vec<String> = covers.iter().take(RANGES_MAX).map(range).collect();
-    let more = if covers.len() > RANGES_MAX { ", and more" } else { "" };
-    format!("lost to damage of the store: {events} events, sequences {}{more}", ranges.join(", "))
+fn lost(entry: &LedgerEntry) -> String {
+    let range = |run: &SeqRun| format!("{} to {}", run.first.0, run.end().0 - 1);
+    let ranges: Vec<String> = entry.runs.iter().take(RANGES_MAX).map(range).collect();
+    let more = if entry.runs.len() > RANGES_MAX { ", and more" } else { "" };
+    format!("lost to damage of the store: {} events, sequences {}{more}", entry.events(), ranges.join(", "))
 }
 
 fn lease_sentence(attempt: &str, step: LeaseStep) -> String {

@@ -28,6 +28,7 @@
 //! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
 //! appears only in the response of the operation that returns it, and never in the log.
 
+pub mod admin_token;
 pub mod arm;
 mod audit;
 pub mod auth;
@@ -84,7 +85,8 @@ use actix_web::{
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use self::{
-    auth::{AdminCaller, AdminToken},
+    admin_token::AdminToken,
+    auth::AdminCaller,
     chaos::injector::FaultInjector,
     health::ServerHealth,
     metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},

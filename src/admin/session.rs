@@ -5,6 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{
     AdminError, Control,
+    admin_token::random_text,
     auth::{self, AdminCaller, Role},
     permissions::Permissions,
 };
@@ -31,7 +32,7 @@ pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> 
         let why = "A session cannot start another session; send the token of an operator.";
         return Err(AdminError::Refused(why.to_owned()));
     }
-    let secret = format!("{PREFIX}{}", auth::secret(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
+    let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let expires = sessions.start(&secret, auth::bearer(&request).ok_or(AdminError::NoToken)?, control.clock.now());
     tracing::info!(operator = permissions.caller.identity().0, "signed in to the dashboard");
     Ok(view(&permissions, Some(secret), Some(expires)))

@@ -8,9 +8,10 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
+    admin_token::random_text,
     arm::read_body,
     audit,
-    auth::{self, AdminCaller},
+    auth::AdminCaller,
     model::{self, InvalidRequest},
 };
 use crate::{
@@ -62,7 +63,7 @@ pub(super) async fn create(
     if is_portal {
         check_portal(&roles, &scopes, expires.map(|expires| expires.since(now)))?;
     }
-    let secret = format!("{PREFIX}{}", auth::secret(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
+    let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let record = TokenRecord {
         name,
         digest: tokens::digest(&secret),

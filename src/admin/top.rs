@@ -68,18 +68,19 @@ struct SubscriptionRates {
 }
 
 impl RateSample {
-    /// The figures of a subscription, which is at `place` unless others were created or deleted since. Then an index is
+    /// The figures of a subscription, which is at `position` unless others were created or deleted since. Then an index is
     /// made, once.
     fn find(
         &self,
-        place: usize,
+        position: usize,
         key: SubscriptionKey,
         index: &mut Option<HashMap<SubscriptionKey, usize>>,
     ) -> Option<&SubscriptionRates> {
         let is_it = |one: &&SubscriptionRates| one.key == key;
-        self.subscriptions.get(place).filter(is_it).or_else(|| {
-            let places = || self.subscriptions.iter().enumerate().map(|(place, one)| (one.key, place)).collect();
-            index.get_or_insert_with(places).get(&key).and_then(|place| self.subscriptions.get(*place))
+        self.subscriptions.get(position).filter(is_it).or_else(|| {
+            let positions =
+                || self.subscriptions.iter().enumerate().map(|(position, one)| (one.key, position)).collect();
+            index.get_or_insert_with(positions).get(&key).and_then(|position| self.subscriptions.get(*position))
         })
     }
 }
@@ -222,13 +223,13 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.retain(|one| one.is_wanted(&query));
     report.matching = all.len();
-    for place in page(&all, query.by, skip, top) {
-        report.top.push(all[place].to_line(now).await?);
+    for position in page(&all, query.by, skip, top) {
+        report.top.push(all[position].to_line(now).await?);
     }
     Ok(HttpResponse::Ok().json(report))
 }
 
-/// The places of a page in an order: `top` after the first `skip`. Ranks are computed once for each, and only the page is
+/// The positions of a page in an order: `top` after the first `skip`. Ranks are computed once for each, and only the page is
 /// sorted: there are thousands.
 fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) -> Vec<usize> {
     if skip >= all.len() {
@@ -251,34 +252,34 @@ fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) 
         ranks.truncate(top);
     }
     ranks.sort_unstable_by(order);
-    ranks.into_iter().map(|(_, place)| place).collect()
+    ranks.into_iter().map(|(_, position)| position).collect()
 }
 
-/// The places of a page by name. Those of a topic are in this order already, except for a domain, whose keys begin with a topic.
+/// The positions of a page by name. Those of a topic are in this order already, except for a domain, whose keys begin with a topic.
 /// They are merged from the nearer end.
 fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<usize> {
-    let name = |place: usize| all[place].figures.name();
+    let name = |position: usize| all[position].figures.name();
     let (mut runs, mut end) = (Vec::new(), 0);
     for run in all.chunk_by(|a, b| std::ptr::eq(a.topic, b.topic)) {
-        let mut places: Vec<usize> = (end..end + run.len()).collect();
+        let mut positions: Vec<usize> = (end..end + run.len()).collect();
         end += run.len();
         if run[0].topic.record().kind() == TopicKind::Domain {
-            places.sort_by(|a, b| name(*a).cmp(name(*b)));
+            positions.sort_by(|a, b| name(*a).cmp(name(*b)));
         }
-        runs.push(places.into_iter());
+        runs.push(positions.into_iter());
     }
     let is_from_end = skip > end / 2;
     let count = if is_from_end { end - skip } else { (skip + top).min(end) };
     let (all_runs, mut found) = (0..runs.len(), Vec::with_capacity(count));
     let mut next = |run: usize| {
-        let place = if is_from_end { runs[run].next_back() } else { runs[run].next() }?;
-        Some((name(place), place, run))
+        let position = if is_from_end { runs[run].next_back() } else { runs[run].next() }?;
+        Some((name(position), position, run))
     };
     let mut heads: BTreeSet<(&str, usize, usize)> = all_runs.filter_map(&mut next).collect();
     while found.len() < count {
         let head = if is_from_end { heads.pop_last() } else { heads.pop_first() };
-        let Some((_, place, run)) = head else { break };
-        found.push(place);
+        let Some((_, position, run)) = head else { break };
+        found.push(position);
         heads.extend(next(run));
     }
     if is_from_end {
@@ -373,9 +374,9 @@ impl RateSamples {
         let (is_due, is_known) = (since >= WINDOW_MIN, since <= STALE);
         let mut subscriptions = Vec::with_capacity(if is_due { all.len() } else { 0 });
         let mut index = None;
-        for (place, one) in all.iter_mut().enumerate() {
+        for (position, one) in all.iter_mut().enumerate() {
             let (key, counters) = (one.key(), one.figures.counters);
-            one.rates = match last.find(place, key, &mut index) {
+            one.rates = match last.find(position, key, &mut index) {
                 Some(before) if !is_due => before.rates,
                 Some(before) if is_known => Some(TopRates::between(&before.counters, &counters, since)),
                 Some(_) | None => None,

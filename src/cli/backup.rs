@@ -18,7 +18,7 @@ use super::{
     control_records::control_records,
     destination::destination,
     format::list,
-    fsck::{accounts, store_options},
+    fsck::{decoders, store_options},
     output::{CommandOutcome, OutputArgs, TextTable, read},
     spinner::Spinner,
     stream::{self, follow},
@@ -232,7 +232,7 @@ impl Rehearse {
             spinner.set_message(progress.to_string());
             ControlFlow::Continue(())
         };
-        let rehearsed = backup::rehearse((&repository, &stored), &scratch, &options, accounts(), &mut watch)?;
+        let rehearsed = backup::rehearse((&repository, &stored), &scratch, &options, decoders(), &mut watch)?;
         drop(spinner);
         let backup::RestoreReport { manifest, report, .. } = rehearsed;
         // The server may run: its watermark is read without a lock, and is a few seconds old.
@@ -279,7 +279,7 @@ impl Restore {
         if self.accept_loss {
             let now = Clock::system().now();
             let salvage = |from: &path::Path, watch: &mut backup::BackupObserver<'_>| {
-                salvage::accept_loss(from, &data_dir, &options, accounts(), control_records(), now, watch)
+                salvage::accept_loss(from, &data_dir, &options, decoders(), control_records(), now, watch)
             };
             let salvaged = match stored {
                 Some(stored) => backup::with_readable_copy(stored, &data_dir, &mut watch, salvage)?,
@@ -289,8 +289,8 @@ impl Restore {
             return Ok(self.salvaged(&salvaged, &data_dir));
         }
         let restored = match stored {
-            Some(stored) => backup::restore_stored(stored, &data_dir, &options, accounts(), &mut watch)?,
-            None => backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?,
+            Some(stored) => backup::restore_stored(stored, &data_dir, &options, decoders(), &mut watch)?,
+            None => backup::restore(&self.backup, &data_dir, &options, decoders(), &mut watch)?,
         };
         drop(spinner);
         let backup::RestoreReport { manifest, report, tokens } = restored;

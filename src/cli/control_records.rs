@@ -41,9 +41,9 @@ pub fn control_records() -> ControlRecords {
             };
             ("numbers", serde_json::to_vec(&numbers).expect("numbers serialize to JSON"))
         },
-        account: |record, dealt_with| {
+        dead_letter_totals: |record, handled| {
             let known = record.and_then(|record| DeadLetterTotals::decode(record).ok()).unwrap_or_default();
-            known.accept_loss(dealt_with).encode()
+            known.accept_loss(handled).encode()
         },
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     config::{self, Config},
     control::registry::check_record,
     dead_letter::{DeadLetterTotals, redrive},
-    repair::fsck::{self, CheckProgress, CheckReport, DeadLetterAccounts},
+    repair::fsck::{self, CheckProgress, CheckReport, RecordDecoders},
     store::{
         Store, StoreError,
         keys::MetaKind,
@@ -102,19 +102,19 @@ impl Fsck {
             ControlFlow::Continue(())
         };
         if !self.repair {
-            return Ok(fsck::check(&ReadOnlyStore::open(&folder, &options)?, accounts(), &mut watch)?);
+            return Ok(fsck::check(&ReadOnlyStore::open(&folder, &options)?, decoders(), &mut watch)?);
         }
         let store = RocksStore::open(&folder, &options)?;
-        let report = fsck::repair(&store, accounts(), &mut watch);
+        let report = fsck::repair(&store, decoders(), &mut watch);
         store.close()?;
         Ok(report?)
     }
 }
 
 /// How the dead-letter actor's totals are read.
-pub fn accounts() -> DeadLetterAccounts {
-    let dealt_with = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.dealt_with());
-    DeadLetterAccounts { name: DeadLetterTotals::name, dealt_with, readable }
+pub fn decoders() -> RecordDecoders {
+    let handled = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.handled());
+    RecordDecoders { name: DeadLetterTotals::name, handled, readable }
 }
 
 /// Checks that a record of this kind can be read.

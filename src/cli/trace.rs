@@ -115,8 +115,8 @@ impl Trace {
 
 impl fmt::Display for TraceView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, event) in self.events.iter().enumerate() {
-            let between = if place > 0 { "\n\n" } else { "" };
+        for (index, event) in self.events.iter().enumerate() {
+            let between = if index > 0 { "\n\n" } else { "" };
             write!(f, "{between}{}", event.format_trace(&self.topic))?;
         }
         Ok(())

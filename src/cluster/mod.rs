@@ -12,6 +12,7 @@ pub mod balance;
 pub mod claim;
 pub mod lease;
 pub mod member;
+pub mod membership;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod records;

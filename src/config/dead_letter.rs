@@ -26,7 +26,7 @@ pub struct DeadLetter {
     /// All stores, by name. The local folder is [`FOLDER`].
     pub stores: BTreeMap<String, ObjectStoreConfig>,
     /// The store, and the folder in it, of each destination.
-    pub places: NamedStores,
+    pub named_stores: NamedStores,
 }
 
 /// The values as written, not yet checked against each other.
@@ -41,7 +41,7 @@ pub(super) struct RawDeadLetter {
 
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
-        let mut resolved = DeadLetter { stores: BTreeMap::new(), places: NamedStores::default() };
+        let mut resolved = DeadLetter { stores: BTreeMap::new(), named_stores: NamedStores::default() };
         let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {
@@ -79,7 +79,7 @@ impl RawDeadLetter {
                 ObjectStoreConfig { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() };
             resolved.stores.insert(FOLDER.to_owned(), store);
         }
-        resolved.places = NamedStores::new(known);
+        resolved.named_stores = NamedStores::new(known);
         resolved
     }
 }

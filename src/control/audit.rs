@@ -67,9 +67,9 @@ struct IndexEntry {
 }
 
 impl AuditIndex {
-    /// Removes the entry at `place`, and returns the deletion of its record.
-    fn remove(&mut self, place: usize) -> Option<MetaChange> {
-        let entry = self.entries.remove(place)?;
+    /// Removes the entry at `index`, and returns the deletion of its record.
+    fn remove(&mut self, index: usize) -> Option<MetaChange> {
+        let entry = self.entries.remove(index)?;
         self.refusals -= usize::from(entry.is_refusal);
         Some(MetaChange::Delete(MetaKind::Audit, name(entry.number)))
     }

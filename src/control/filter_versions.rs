@@ -48,7 +48,7 @@ pub(crate) async fn change(
     let needed = journal.reads().oldest_filter(subscription_key).await?;
     let needed = needed.and_then(|version| known.range(..=version).next_back()).map_or(0, |(version, _)| *version);
     let most = known.len().saturating_sub(KEPT_MAX - 1);
-    let stale = known.keys().enumerate().filter(|(place, version)| *place < most || **version < needed);
+    let stale = known.keys().enumerate().filter(|(index, version)| *index < most || **version < needed);
     let mut changes: Vec<MetaChange> = stale
         .map(|(_, version)| MetaChange::Delete(MetaKind::Filter, keys::filter_name(subscription_key, *version)))
         .collect();

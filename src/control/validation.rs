@@ -256,7 +256,7 @@ impl EndpointValidator {
         if plan.webhook().is_none() {
             return;
         }
-        let Ok(place) = Arc::clone(&self.deletion_notices).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.deletion_notices).try_acquire_owned() else {
             tracing::debug!(topic, subscription = %name, "too many deletion notices; endpoint not notified");
             return;
         };
@@ -283,7 +283,7 @@ impl EndpointValidator {
             let (waits, _place) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
             let answer = client.post(destination, outgoing, &waits, now).await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion notice sent");
-            drop(place);
+            drop(permit);
         });
     }
 

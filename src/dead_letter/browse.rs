@@ -19,7 +19,7 @@ use self::{
     walk::{FILE_BYTES_MAX, before},
 };
 use crate::{
-    dead_letter::{DeadLetters, Owner, event::DeadLetterEvent, marker::RedriveMarker, sink},
+    dead_letter::{DeadLetters, Owner, event::DeadLetterEvent, marker::FileMarker, sink},
     event::{SubscriptionKey, Timestamp},
     journal,
 };
@@ -75,7 +75,7 @@ pub enum DeadLetterStage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterQuery {
     /// In this stage.
-    pub place: Option<DeadLetterStage>,
+    pub stage: Option<DeadLetterStage>,
     /// Last attempted (or else published) at this time or later.
     pub from: Option<Timestamp>,
     /// Before this time.
@@ -100,9 +100,9 @@ impl DeadLetterQuery {
             })
     }
 
-    fn includes(&self, place: DeadLetterStage) -> bool {
-        let is_here = |key: &DeadLetterId| key.place() == place;
-        self.place.is_none_or(|wanted| wanted == place)
+    fn includes(&self, stage: DeadLetterStage) -> bool {
+        let is_here = |key: &DeadLetterId| key.stage() == stage;
+        self.stage.is_none_or(|wanted| wanted == stage)
             && self.keys.as_ref().is_none_or(|keys| keys.iter().any(is_here))
     }
 
@@ -198,10 +198,10 @@ impl DeadLetters {
     }
 
     /// The marker of a file, or why it cannot be read.
-    pub(super) async fn marker(&self, file: &str) -> Result<Result<RedriveMarker, String>, sink::SinkError> {
-        match self.0.sink.get(&RedriveMarker::name(file), FILE_BYTES_MAX).await {
+    pub(super) async fn marker(&self, file: &str) -> Result<Result<FileMarker, String>, sink::SinkError> {
+        match self.0.sink.get(&FileMarker::name(file), FILE_BYTES_MAX).await {
             Ok(text) => Ok(serde_json::from_slice(&text).map_err(|error| error.to_string())),
-            Err(error) if error.is_not_found() => Ok(Ok(RedriveMarker::default())),
+            Err(error) if error.is_not_found() => Ok(Ok(FileMarker::default())),
             Err(error) => Err(error),
         }
     }

@@ -7,12 +7,12 @@
 use serde::{Deserialize, Serialize};
 
 /// The suffix that a marker's name adds to that of its file.
-pub const SUFFIX: &str = ".redriven";
+pub const SUFFIX: &str = ".handled";
 
 /// The dead letters of a file that were handled, by index: ascending runs of first and count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RedriveMarker {
+pub struct FileMarker {
     /// Sent again.
     #[serde(default)]
     pub redriven: Vec<(u32, u32)>,
@@ -21,7 +21,7 @@ pub struct RedriveMarker {
     pub purged: Vec<(u32, u32)>,
 }
 
-impl RedriveMarker {
+impl FileMarker {
     /// The name of a file's marker.
     pub fn name(file: &str) -> String {
         format!("{file}{SUFFIX}")
@@ -47,9 +47,9 @@ impl RedriveMarker {
 }
 
 /// Adds indexes to a list of runs.
-pub fn add(runs: &mut Vec<(u32, u32)>, places: impl IntoIterator<Item = u32>) {
+pub fn add(runs: &mut Vec<(u32, u32)>, indexes: impl IntoIterator<Item = u32>) {
     let known = runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count));
-    let mut all: Vec<u32> = known.chain(places).collect();
+    let mut all: Vec<u32> = known.chain(indexes).collect();
     all.sort_unstable();
     all.dedup();
     runs.clear();

@@ -14,12 +14,12 @@ use super::{
         BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, FoundDeadLetter,
         InvalidDeadLetterId, PROBLEMS_MAX, Step, Walk,
     },
-    marker::{self, RedriveMarker},
+    marker::{self, FileMarker},
     writer::notes_of,
 };
 use crate::{
     event::Timestamp,
-    journal::{DeadKey, DeadLetterWrite},
+    journal::{DeadLetterKey, DeadLetterWrite},
     policy::record::LedgerEvent,
 };
 
@@ -39,7 +39,7 @@ impl PurgeCursor {
     pub const START: Self = Self { at: BrowseCursor::START, until: Timestamp::NEVER };
 }
 
-/// Parts of a file's name are not empty, so that this separates the time from the place.
+/// Parts of a file's name are not empty, so that this separates the time from the position.
 const TIME_END: &str = "~~";
 
 impl fmt::Display for PurgeCursor {
@@ -149,7 +149,7 @@ impl DeadLetters {
     }
 
     async fn purge_waiting(&self, location: &DeadLetterLocation, found: &[FoundDeadLetter]) -> Result<(), BrowseError> {
-        let done: Vec<DeadKey> = found
+        let done: Vec<DeadLetterKey> = found
             .iter()
             .filter_map(|found| match found.key {
                 DeadLetterId::Waiting(key) => Some(key),
@@ -174,7 +174,7 @@ impl DeadLetters {
         &self,
         file: &str,
         dead_letters: u32,
-        list: impl FnOnce(&mut RedriveMarker) -> &mut Vec<(u32, u32)>,
+        list: impl FnOnce(&mut FileMarker) -> &mut Vec<(u32, u32)>,
         indexes: Vec<u32>,
         keep: bool,
     ) -> Result<(), BrowseError> {
@@ -184,10 +184,10 @@ impl DeadLetters {
         marker::add(list(&mut marker), indexes);
         if !keep && marker.has_all(dead_letters) {
             sink.delete(file).await?;
-            return Ok(sink.delete(&RedriveMarker::name(file)).await?);
+            return Ok(sink.delete(&FileMarker::name(file)).await?);
         }
         let text = serde_json::to_vec(&marker).expect("numbers are JSON");
-        Ok(sink.put(&RedriveMarker::name(file), text.into()).await?)
+        Ok(sink.put(&FileMarker::name(file), text.into()).await?)
     }
 }
 

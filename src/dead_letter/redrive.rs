@@ -114,10 +114,11 @@ impl Redrives {
     pub fn location(&self, subscription_key: SubscriptionKey) -> Option<(&DeadLetters, DeadLetterLocation)> {
         let (custom, (dead_letters, target)) =
             (self.directory.is_custom(subscription_key)?, self.stores.of(subscription_key)?);
-        let place = |target: &DeadLetterTarget| (target.store.clone(), file::folder(target));
-        let own = target.as_ref().map(place);
+        let destination = |target: &DeadLetterTarget| (target.store.clone(), file::folder(target));
+        let own = target.as_ref().map(destination);
         let namesakes = self.directory.namesakes(subscription_key).into_iter();
-        let others = namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(place(other)) == own);
+        let others =
+            namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(destination(other)) == own);
         let others = others.map(|other| other.owner()).collect();
         let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(DeadLetterTarget::owner));
         Some((dead_letters, DeadLetterLocation { subscription_key, folder, custom, owner, others }))
@@ -274,7 +275,7 @@ impl Redrives {
             lane: job.lane,
             dead_letters: Vec::new(),
             progress: Bytes::new(),
-            account: None,
+            totals: None,
             drained: true,
         };
         progress.page = None;
@@ -325,7 +326,7 @@ impl Redrives {
         if !page.dead_letters.is_empty() {
             let mut totals = self.dead_letters(location.subscription_key)?.totals(location.subscription_key).await?;
             totals.redriven += page.dead_letters.len() as u64;
-            page.account = Some((DeadLetterTotals::name(location.subscription_key), totals.encode().into()));
+            page.totals = Some((DeadLetterTotals::name(location.subscription_key), totals.encode().into()));
         }
         Ok(())
     }
@@ -387,9 +388,9 @@ enum RedriveStep {
 
 /// How many dead letters come before a sequence repeats: a job can have each sequence pending only once.
 fn distinct(found: &[FoundDeadLetter]) -> usize {
-    let mut places = HashSet::new();
+    let mut waiting = HashSet::new();
     let is_new = |found: &&FoundDeadLetter| match found.key {
-        DeadLetterId::Waiting(key) => places.insert(key.seq),
+        DeadLetterId::Waiting(key) => waiting.insert(key.seq),
         DeadLetterId::Written { .. } => true,
     };
     found.iter().take_while(is_new).count()

@@ -79,7 +79,7 @@ pub struct Staging {
 #[derive(Debug)]
 struct SubscriptionQueue {
     target: Arc<DeadLetterTarget>,
-    place: QueuePosition,
+    position: QueuePosition,
     /// Consecutive failures.
     failures: u32,
     /// Whether it is removed after its turn, because its dead letters go to another store.
@@ -106,7 +106,7 @@ impl Staging {
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             let queue = SubscriptionQueue {
                 target: Arc::new(target),
-                place: QueuePosition::Queued(due),
+                position: QueuePosition::Queued(due),
                 failures: 0,
                 leaves: false,
             };
@@ -118,15 +118,15 @@ impl Staging {
         if *queue.target != target {
             queue.target = Arc::new(target);
         }
-        match queue.place {
+        match queue.position {
             QueuePosition::Queued(at) if due < at && queue.failures == 0 => {
                 self.queue.remove(&(at, subscription_key));
                 self.queue.insert((due, subscription_key));
-                queue.place = QueuePosition::Queued(due);
+                queue.position = QueuePosition::Queued(due);
             }
             QueuePosition::Queued(_) => {}
             QueuePosition::Running { notified } => {
-                queue.place = QueuePosition::Running { notified: earliest(notified, Some(due)) }
+                queue.position = QueuePosition::Running { notified: earliest(notified, Some(due)) }
             }
         }
     }
@@ -134,7 +134,7 @@ impl Staging {
     /// Removes a subscription whose dead letters go to another store.
     pub fn forget(&mut self, subscription_key: SubscriptionKey) {
         let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
-        match queue.place {
+        match queue.position {
             QueuePosition::Queued(at) => {
                 self.queue.remove(&(at, subscription_key));
                 self.queues.remove(&subscription_key);
@@ -149,8 +149,8 @@ impl Staging {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             let Some((_, subscription_key)) = self.queue.pop_first() else { break };
             let queue = self.queues.get_mut(&subscription_key).expect("every queued subscription has an entry");
-            debug_assert_eq!(queue.place, QueuePosition::Queued(due));
-            queue.place = QueuePosition::Running { notified: None };
+            debug_assert_eq!(queue.position, QueuePosition::Queued(due));
+            queue.position = QueuePosition::Running { notified: None };
             self.running_turns += 1;
             jobs.push(WriteTurn { subscription_key, target: Arc::clone(&queue.target) });
         }
@@ -160,7 +160,7 @@ impl Staging {
     /// Ends a turn. Ignored if no turn of the subscription runs.
     pub fn finished(&mut self, subscription_key: SubscriptionKey, report: TurnReport, now: Timestamp) {
         let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
-        let notified = match queue.place {
+        let notified = match queue.position {
             QueuePosition::Queued(_) => return,
             QueuePosition::Running { notified } => notified,
         };
@@ -181,7 +181,7 @@ impl Staging {
         };
         match next.filter(|_| !queue.leaves) {
             Some(at) => {
-                queue.place = QueuePosition::Queued(at);
+                queue.position = QueuePosition::Queued(at);
                 self.queue.insert((at, subscription_key));
             }
             None => {

@@ -3,7 +3,7 @@
 //! ```text
 //! version 3 | written | lost | files | bytes | redriven | purged
 //!     | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
-//!     | outage 1 [ since 8 | length | place ]
+//!     | outage 1 [ since 8 | length | destination ]
 //! ```
 //!
 //! Counts and lengths are varints. Damaged records are rejected by decoding.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::DeadKey,
+    journal::DeadLetterKey,
     store::{
         codec::{RecordReader, put_varint},
         keys,
@@ -57,7 +57,7 @@ pub struct Outage {
     /// When it began.
     pub since: Timestamp,
     /// The store and the folder, with `:` between them. A change of either ends the outage.
-    pub place: String,
+    pub destination: String,
 }
 
 impl Outage {
@@ -73,7 +73,7 @@ pub struct FileInProgress {
     /// The store and the path, with `:` between them; only the path for the folder beside the data.
     pub name: String,
     /// The last dead letter in it. The first is the first one that waits.
-    pub last: DeadKey,
+    pub last: DeadLetterKey,
 }
 
 impl FileInProgress {
@@ -85,7 +85,7 @@ impl FileInProgress {
 
 impl DeadLetterTotals {
     /// Dead letters that no longer wait; [`None`] on overflow, which means damage.
-    pub fn dealt_with(&self) -> Option<u64> {
+    pub fn handled(&self) -> Option<u64> {
         [self.lost, self.redriven, self.purged].into_iter().try_fold(self.written, u64::checked_add)
     }
 
@@ -94,11 +94,11 @@ impl DeadLetterTotals {
         keys::dead_letters_name(subscription_key)
     }
 
-    /// At least `dealt_with` dead letters are handled: the missing ones are counted as lost. Removes the file in
+    /// At least `handled` dead letters are handled: the missing ones are counted as lost. Removes the file in
     /// progress, which would be overwritten with what is left of it.
     #[must_use]
-    pub fn accept_loss(self, dealt_with: u64) -> Self {
-        let missing = dealt_with.saturating_sub(self.dealt_with().unwrap_or(u64::MAX));
+    pub fn accept_loss(self, handled: u64) -> Self {
+        let missing = handled.saturating_sub(self.handled().unwrap_or(u64::MAX));
         Self { lost: self.lost.saturating_add(missing), in_progress: None, ..self }
     }
 
@@ -118,10 +118,10 @@ impl DeadLetterTotals {
             out.extend_from_slice(&last.lane.0.to_be_bytes());
         }
         out.push(self.outage.is_some().into());
-        if let Some(Outage { since, place }) = &self.outage {
+        if let Some(Outage { since, destination }) = &self.outage {
             out.extend_from_slice(&since.0.to_be_bytes());
-            put_varint(&mut out, place.len() as u64);
-            out.extend_from_slice(place.as_bytes());
+            put_varint(&mut out, destination.len() as u64);
+            out.extend_from_slice(destination.as_bytes());
         }
         out
     }
@@ -142,13 +142,13 @@ impl DeadLetterTotals {
             1 => {
                 let name = take_text(reader)?;
                 let (due, seq, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
-                Some(FileInProgress { name, last: DeadKey { due, seq, lane } })
+                Some(FileInProgress { name, last: DeadLetterKey { due, seq, lane } })
             }
             _ => return None,
         };
         let outage = match if version < 3 { 0 } else { reader.u8()? } {
             0 => None,
-            1 => Some(Outage { since: Timestamp(reader.u64()?), place: take_text(reader)? }),
+            1 => Some(Outage { since: Timestamp(reader.u64()?), destination: take_text(reader)? }),
             _ => return None,
         };
         Some(Self { written, lost, files, bytes, redriven, purged, in_progress, outage })

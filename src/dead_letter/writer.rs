@@ -17,11 +17,10 @@ use crate::{
         totals::{DeadLetterTotals, FileInProgress, Outage},
     },
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{self, DeadKey, DeadLetterWrite, WaitingDeadLetter},
+    journal::{self, DeadLetterKey, DeadLetterWrite, WaitingDeadLetter},
     policy::{
         dead_letter_store::{FOLDER, check_part},
-        record::{LedgerEntry, LedgerEvent, LedgerLine},
-        runs::SeqRuns,
+        record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRuns},
     },
 };
 
@@ -73,8 +72,8 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
         // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
         totals.in_progress = None;
     }
-    let place = label(target, &folder(target));
-    totals.outage.take_if(|outage| outage.place != place);
+    let destination = label(target, &folder(target));
+    totals.outage.take_if(|outage| outage.destination != destination);
     let slice = read(&dead_letters.0, *subscription_key, totals.in_progress.as_ref()).await?;
     if slice.is_empty() && totals.in_progress.is_none() {
         if totals.outage.take().is_some() {
@@ -91,7 +90,7 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
         tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "cannot store dead-letter file");
         let now = dead_letters.0.clock.now();
         if totals.outage.is_none() {
-            totals.outage = Some(Outage { since: now, place });
+            totals.outage = Some(Outage { since: now, destination });
             write_result(&dead_letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
         }
         let gone = error.is_not_found() && target.drop_where_not_found;
@@ -199,11 +198,11 @@ async fn lose(
     subscription_key: SubscriptionKey,
     lost_by: Option<Timestamp>,
     mut totals: DeadLetterTotals,
-    keys: &[DeadKey],
+    keys: &[DeadLetterKey],
     error: &sink::SinkError,
 ) -> Result<TurnReport, WriteError> {
     let Some(by) = lost_by else { return Ok(TurnReport::Unreachable) };
-    let lost: Vec<DeadKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
+    let lost: Vec<DeadLetterKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
     if lost.is_empty() {
         return Ok(TurnReport::Unreachable);
     }
@@ -222,7 +221,7 @@ async fn write_result(
     shared: &DeadLettersShared,
     subscription_key: SubscriptionKey,
     totals: &DeadLetterTotals,
-    done: Vec<DeadKey>,
+    done: Vec<DeadLetterKey>,
     notes: Vec<LedgerLine>,
 ) -> Result<(), journal::Error> {
     let totals = Some((DeadLetterTotals::name(subscription_key), totals.encode().into()));
@@ -231,7 +230,7 @@ async fn write_result(
 
 /// Ledger lines for these dead letters, one for each lane.
 pub(super) fn notes_of<'a>(
-    keys: impl Iterator<Item = &'a DeadKey>,
+    keys: impl Iterator<Item = &'a DeadLetterKey>,
     what: &LedgerEvent,
     now: Timestamp,
 ) -> Vec<LedgerLine> {
@@ -240,8 +239,8 @@ pub(super) fn notes_of<'a>(
         lanes.entry(key.lane).or_default().insert(key.seq);
     }
     let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
-        let covers = seqs.into_iter().collect::<SeqRuns>().into_runs();
-        LedgerLine { lane, attempt: 0, entry: LedgerEntry { at: now, covers, what: what.clone() } }
+        let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
+        LedgerLine { lane, attempt: 0, entry: LedgerEntry { at: now, runs, what: what.clone() } }
     };
     lanes.into_iter().map(note).collect()
 }
@@ -269,9 +268,9 @@ struct WrittenPage {
     /// Number of events in it.
     count: u64,
     /// Dead letters that could not be added.
-    damaged: Vec<DeadKey>,
+    damaged: Vec<DeadLetterKey>,
     /// Dead letters that are handled once the file is stored.
-    keys: Vec<DeadKey>,
+    keys: Vec<DeadLetterKey>,
 }
 
 impl WrittenPage {

@@ -22,7 +22,7 @@ const CALL_BYTES: usize = 64;
 pub(super) struct ExpressionScope<'a> {
     pub(super) parameters: BTreeMap<String, Value>,
     pub(super) variables: BTreeMap<String, Value>,
-    pub(super) place: &'a ResourceGroup,
+    pub(super) group: &'a ResourceGroup,
     /// The size that the results may still have.
     room: Cell<usize>,
 }
@@ -31,9 +31,9 @@ impl<'a> ExpressionScope<'a> {
     pub(super) fn new(
         parameters: BTreeMap<String, Value>,
         variables: BTreeMap<String, Value>,
-        place: &'a ResourceGroup,
+        group: &'a ResourceGroup,
     ) -> Self {
-        Self { parameters, variables, place, room: Cell::new(RESULTS_BYTES_MAX) }
+        Self { parameters, variables, group, room: Cell::new(RESULTS_BYTES_MAX) }
     }
 
     /// Counts the result of a call.
@@ -150,7 +150,7 @@ impl ExpressionParser<'_> {
     fn resource_id(&self, texts: &[String]) -> Result<Value, String> {
         let kind = texts.iter().position(|text| text.contains('/')).filter(|at| *at <= 2);
         let kind = kind.ok_or("resourceId has no type such as Microsoft.EventGrid/topics")?;
-        let ResourceGroup { subscription, resource_group } = self.scope.place;
+        let ResourceGroup { subscription, resource_group } = self.scope.group;
         let (subscription, group) = match &texts[..kind] {
             [] => (subscription, resource_group),
             [group] => (subscription, group),

@@ -66,7 +66,7 @@ pub struct DeclaredResource {
     /// Its kind.
     pub kind: ResourceKind,
     /// Its resource group.
-    pub place: ResourceGroup,
+    pub group: ResourceGroup,
     /// Alternating types and names: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
     /// The body of its PUT request.
@@ -74,7 +74,7 @@ pub struct DeclaredResource {
 }
 
 impl DeclaredResource {
-    fn new(place: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
+    fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
         let types: Vec<String> = names.iter().step_by(2).map(|word| word.to_ascii_lowercase()).collect();
         let types: Vec<&str> = types.iter().map(String::as_str).collect();
         let (kind, types): (_, &[&str]) = match types[..] {
@@ -95,17 +95,17 @@ impl DeclaredResource {
         };
         let names = types.iter().zip(names.iter().skip(1).step_by(2));
         let names = names.flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()]).collect();
-        Ok(Self { kind, place: place.clone(), names, body })
+        Ok(Self { kind, group: group.clone(), names, body })
     }
 
     /// Its path in the control plane.
     pub fn path(&self) -> String {
-        path(&self.place, &self.names)
+        path(&self.group, &self.names)
     }
 
     /// The path of its parent: the domain of a domain topic, the topic of an event subscription.
     pub fn parent(&self) -> Option<String> {
-        (self.names.len() > 2).then(|| path(&self.place, &self.names[..self.names.len() - 2]))
+        (self.names.len() > 2).then(|| path(&self.group, &self.names[..self.names.len() - 2]))
     }
 
     /// Its kind and name, for people.
@@ -132,9 +132,9 @@ const TYPES: &str =
 /// The characters to escape in a segment; the operator chose the names.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-fn path(place: &ResourceGroup, names: &[String]) -> String {
+fn path(group: &ResourceGroup, names: &[String]) -> String {
     let segment = |name: &String| format!("/{}", utf8_percent_encode(name, SEGMENT));
-    let [subscription, group] = [&place.subscription, &place.resource_group].map(segment);
+    let [subscription, group] = [&group.subscription, &group.resource_group].map(segment);
     let names: String = names.iter().map(segment).collect();
     format!("/subscriptions{subscription}/resourceGroups{group}/providers/Microsoft.EventGrid{names}")
 }
@@ -145,16 +145,16 @@ pub struct Declared {
     /// The resources, parents first.
     pub resources: Vec<DeclaredResource>,
     /// The resource groups of the resources, or the file's default if there are no resources.
-    pub places: BTreeSet<ResourceGroup>,
+    pub groups: BTreeSet<ResourceGroup>,
 }
 
-/// Reads a file. `place` is the default resource group; `parameters` are those of a template.
+/// Reads a file. `group` is the default resource group; `parameters` are those of a template.
 ///
 /// # Errors
 /// If the file cannot be read or parsed: with the file, the position and the allowed values.
 pub fn load(
     path: &Path,
-    place: &ResourceGroup,
+    group: &ResourceGroup,
     parameters: &BTreeMap<String, String>,
 ) -> Result<Declared, DeclaredError> {
     let error = |what: String| DeclaredError { file: path.display().to_string(), what };
@@ -164,7 +164,7 @@ pub fn load(
     }
     let text = fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    read(&text, is_json, place, parameters).map_err(error)
+    read(&text, is_json, group, parameters).map_err(error)
 }
 
 /// Reads JSON. A number that would be rounded is an error, because the result would differ from the file.
@@ -183,7 +183,7 @@ fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
 pub fn read(
     text: &str,
     is_json: bool,
-    place: &ResourceGroup,
+    group: &ResourceGroup,
     parameters: &BTreeMap<String, String>,
 ) -> Result<Declared, String> {
     let value = if is_json {
@@ -192,10 +192,10 @@ pub fn read(
         own::read_toml(text)?
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
-    let (mut resources, place) = if is_template {
-        (template::read(value, place, parameters)?, place.clone())
+    let (mut resources, group) = if is_template {
+        (template::read(value, group, parameters)?, group.clone())
     } else if parameters.is_empty() {
-        own::read(value, place)?
+        own::read(value, group)?
     } else {
         return Err("only an ARM template has parameters".to_owned());
     };
@@ -204,9 +204,9 @@ pub fn read(
     if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
         return Err(format!("the {} is declared twice", twice.display_name()));
     }
-    let mut places: BTreeSet<ResourceGroup> = resources.iter().map(|resource| resource.place.clone()).collect();
-    if places.is_empty() {
-        places.insert(place);
+    let mut groups: BTreeSet<ResourceGroup> = resources.iter().map(|resource| resource.group.clone()).collect();
+    if groups.is_empty() {
+        groups.insert(group);
     }
-    Ok(Declared { resources, places })
+    Ok(Declared { resources, groups })
 }

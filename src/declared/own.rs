@@ -62,7 +62,7 @@ fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
             .err()
             .map(|_| format!("{at} is {integer}; allowed are integers from {} to {}", i64::MIN, i64::MAX)),
         DeValue::Array(list) => {
-            list.iter().enumerate().find_map(|(place, value)| inexact(&format!("{at}[{place}]"), value.get_ref()))
+            list.iter().enumerate().find_map(|(index, value)| inexact(&format!("{at}[{index}]"), value.get_ref()))
         }
         DeValue::Table(table) => {
             table.iter().find_map(|(key, value)| inexact(&format!("{at}.{}", key.get_ref()), value.get_ref()))
@@ -85,10 +85,10 @@ fn json_of(value: toml::Value) -> Value {
 }
 
 /// The resources of a file, and its default resource group.
-pub(super) fn read(value: Value, place: &ResourceGroup) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
+pub(super) fn read(value: Value, group: &ResourceGroup) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
     let mut file = table("the file", value)?;
-    let mut place = place.clone();
-    for (key, into) in [("subscription", &mut place.subscription), ("resourceGroup", &mut place.resource_group)] {
+    let mut group = group.clone();
+    for (key, into) in [("subscription", &mut group.subscription), ("resourceGroup", &mut group.resource_group)] {
         match file.remove(key) {
             Some(Value::String(name)) if !name.is_empty() => *into = name,
             Some(_) => return Err(format!("{key} is not a string; allowed is a name")),
@@ -97,50 +97,50 @@ pub(super) fn read(value: Value, place: &ResourceGroup) -> Result<(Vec<DeclaredR
     }
     let mut all = Vec::new();
     for (name, topic) in tables(&mut file, "topics")? {
-        add(&mut all, &place, &["topics", &name], topic)?;
+        add(&mut all, &group, &["topics", &name], topic)?;
     }
     for (name, mut domain) in tables(&mut file, "domains")? {
         for (topic_name, mut topic) in tables(&mut domain, "topics")? {
             let names = ["domains", &name, "topics", &topic_name];
-            add_subscriptions(&mut all, &place, &names, &mut topic)?;
-            all.push(DeclaredResource::new(&place, &names, body(topic))?);
+            add_subscriptions(&mut all, &group, &names, &mut topic)?;
+            all.push(DeclaredResource::new(&group, &names, body(topic))?);
         }
-        add(&mut all, &place, &["domains", &name], domain)?;
+        add(&mut all, &group, &["domains", &name], domain)?;
     }
     for (name, mut namespace) in tables(&mut file, "namespaces")? {
         for (topic_name, topic) in tables(&mut namespace, "topics")? {
-            add(&mut all, &place, &["namespaces", &name, "topics", &topic_name], topic)?;
+            add(&mut all, &group, &["namespaces", &name, "topics", &topic_name], topic)?;
         }
-        all.push(DeclaredResource::new(&place, &["namespaces", &name], body(namespace))?);
+        all.push(DeclaredResource::new(&group, &["namespaces", &name], body(namespace))?);
     }
     let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
         Some(key) => Err(format!("unknown key {key}; allowed are {allowed}")),
-        None => Ok((all, place)),
+        None => Ok((all, group)),
     }
 }
 
-fn add(all: &mut Vec<DeclaredResource>, place: &ResourceGroup, names: &[&str], mut topic: Table) -> Result<(), String> {
-    add_subscriptions(all, place, names, &mut topic)?;
-    all.push(DeclaredResource::new(place, names, body(topic))?);
+fn add(all: &mut Vec<DeclaredResource>, group: &ResourceGroup, names: &[&str], mut topic: Table) -> Result<(), String> {
+    add_subscriptions(all, group, names, &mut topic)?;
+    all.push(DeclaredResource::new(group, names, body(topic))?);
     Ok(())
 }
 
 fn add_subscriptions(
     all: &mut Vec<DeclaredResource>,
-    place: &ResourceGroup,
+    group: &ResourceGroup,
     of: &[&str],
     topic: &mut Table,
 ) -> Result<(), String> {
     for (name, subscription) in tables(topic, "eventSubscriptions")? {
         let names = [of, &["eventSubscriptions", &name]].concat();
         let body = subscription_body(subscription).map_err(|what| format!("{}: {what}", names.join(".")))?;
-        all.push(DeclaredResource::new(place, &names, body)?);
+        all.push(DeclaredResource::new(group, &names, body)?);
     }
     Ok(())
 }
 
-/// Moves the webhook's properties to their place in ARM.
+/// Moves the webhook's properties to where ARM has them.
 fn subscription_body(mut subscription: Table) -> Result<Value, String> {
     let webhook: Table =
         WEBHOOK.iter().filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?))).collect();

@@ -19,7 +19,7 @@ type Object = Map<String, Value>;
 
 pub(super) fn read(
     template: Value,
-    place: &ResourceGroup,
+    group: &ResourceGroup,
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<DeclaredResource>, String> {
     let mut template = object("the template", template)?;
@@ -34,7 +34,7 @@ pub(super) fn read(
             return Err(format!("unknown key {key} of a template; allowed are parameters, variables and resources"));
         }
     }
-    let scope = ExpressionScope::new(parameters, variables.into_iter().collect(), place);
+    let scope = ExpressionScope::new(parameters, variables.into_iter().collect(), group);
     let mut all = Vec::new();
     add_all(&mut all, &scope, resources, &[], 0)?;
     Ok(all)
@@ -79,8 +79,8 @@ fn add_all(
     if level == LEVELS_MAX {
         return Err(format!("resources are nested deeper than {LEVELS_MAX} levels"));
     }
-    for (place, resource) in resources.into_iter().enumerate() {
-        let what = format!("resource {}", place + 1);
+    for (index, resource) in resources.into_iter().enumerate() {
+        let what = format!("resource {}", index + 1);
         let resource = object(&what, resource)?;
         let name = resource.get("name").and_then(Value::as_str).unwrap_or(&what).to_owned();
         add(all, scope, resource, above, level).map_err(|error| format!("{name}: {error}"))?;
@@ -103,7 +103,7 @@ fn add(
     let kind = text("type")?.ok_or("it has no type")?;
     let name = text("name")?.ok_or("it has no name")?;
     let hung = text("scope")?;
-    let (place, names) = names(scope.place, above, &kind, &name, hung.as_deref())?;
+    let (group, names) = names(scope.group, above, &kind, &name, hung.as_deref())?;
     let below = resource.remove("resources");
     if resource.remove("condition").is_some_and(|condition| condition != Value::Bool(true)) {
         return Err("condition is not supported; remove it".to_owned());
@@ -117,7 +117,7 @@ fn add(
         }
     }
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    all.push(DeclaredResource::new(&place, &words, Value::Object(body))?);
+    all.push(DeclaredResource::new(&group, &words, Value::Object(body))?);
     below.map_or(Ok(()), |below| add_all(all, scope, below, &names, level + 1))
 }
 
@@ -125,7 +125,7 @@ const PROVIDER: &str = "Microsoft.EventGrid";
 
 /// Alternating types and names, with those of the parent.
 fn names(
-    place: &ResourceGroup,
+    group: &ResourceGroup,
     above: &[String],
     kind: &str,
     name: &str,
@@ -144,31 +144,31 @@ fn names(
         return Err(format!("its type {kind} has {} levels and its name {}", types.len(), parts.len()));
     }
     let own = types.iter().zip(&parts).flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()]);
-    let (place, hung) = match scope {
-        Some(scope) => of_id(place, scope)?,
-        None => (place.clone(), above.to_vec()),
+    let (group, hung) = match scope {
+        Some(scope) => of_id(group, scope)?,
+        None => (group.clone(), above.to_vec()),
     };
     let mut names: Vec<String> = hung.into_iter().chain(own).collect();
     // `topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/billing` has the same meaning.
     let is_provider =
         |pair: &[String]| pair[0].eq_ignore_ascii_case("providers") && pair[1].eq_ignore_ascii_case(PROVIDER);
     names = names.chunks(2).filter(|pair| pair.len() < 2 || !is_provider(pair)).flatten().cloned().collect();
-    Ok((place, names))
+    Ok((group, names))
 }
 
 /// The parent that a resource id names. The id may begin at its provider.
-fn of_id(place: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
+fn of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
     let segments: Vec<&str> = id.split('/').filter(|segment| !segment.is_empty()).collect();
     let is = |at: usize, word: &str| segments.get(at).is_some_and(|segment| segment.eq_ignore_ascii_case(word));
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     if is(0, PROVIDER) && segments.len() % 2 == 1 {
-        return Ok((place.clone(), owned(&segments[1..])));
+        return Ok((group.clone(), owned(&segments[1..])));
     }
     let is_whole = is(0, "subscriptions") && is(2, "resourceGroups") && is(4, "providers") && is(5, PROVIDER);
     match segments.len() {
         count if is_whole && count % 2 == 0 && count > 6 => {
-            let place = ResourceGroup { subscription: segments[1].to_owned(), resource_group: segments[3].to_owned() };
-            Ok((place, owned(&segments[6..])))
+            let group = ResourceGroup { subscription: segments[1].to_owned(), resource_group: segments[3].to_owned() };
+            Ok((group, owned(&segments[6..])))
         }
         _ => Err(format!("its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic")),
     }

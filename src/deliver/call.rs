@@ -23,7 +23,7 @@ use super::{
     failure::{failure, timeout_detail},
     request::{Destination, OutgoingRequest},
     socket::{RequestAttempt, RequestPhase},
-    webhook::{LateSlot, RepeatRequest, WebhookClient},
+    webhook::{LatePermit, RepeatRequest, WebhookClient},
 };
 use crate::{
     event::Timestamp,
@@ -46,7 +46,7 @@ pub struct LateRequest<'a> {
     start: Instant,
     /// The endpoint has the whole request and has not responded.
     attempts: Attempts<'a>,
-    _place: LateSlot,
+    _permit: LatePermit,
 }
 
 impl<'a> RequestInFlight<'a> {
@@ -92,16 +92,16 @@ impl<'a> RequestInFlight<'a> {
                 let unreached = matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
                 let answer = RequestResult { latency: began.elapsed(), phases, unreached, ..answer };
                 current.late.set(true);
-                (answer, self.late_slot(phase, start))
+                (answer, self.late_permit(phase, start))
             }
         }
     }
 
-    fn late_slot(self, phase: RequestPhase, start: Instant) -> Option<LateRequest<'a>> {
+    fn late_permit(self, phase: RequestPhase, start: Instant) -> Option<LateRequest<'a>> {
         self.again.take();
         match phase {
             RequestPhase::Waiting => {
-                Some(LateRequest { start, _place: self.client.late_slot()?, attempts: self.attempts })
+                Some(LateRequest { start, _permit: self.client.late_permit()?, attempts: self.attempts })
             }
             RequestPhase::Beginning
             | RequestPhase::Resolving

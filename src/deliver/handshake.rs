@@ -21,8 +21,9 @@ use tokio::time::timeout;
 use super::{
     failure::{failed, failure, timeout_detail},
     request::{Destination, ORIGIN, OutgoingRequest, header_value, properties},
+    response::{BODY_BYTES_MAX, read_body},
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
-    webhook::{BODY_BYTES_MAX, WebhookClient, body, head, read_body},
+    webhook::{WebhookClient, body, head},
 };
 use crate::{
     event::{Schema, Timestamp},

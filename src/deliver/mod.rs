@@ -38,6 +38,7 @@ pub mod proxy;
 pub mod request;
 pub mod resolver;
 pub mod resource;
+pub mod response;
 pub mod sender;
 pub mod signature;
 pub mod socket;

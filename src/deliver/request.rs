@@ -315,8 +315,8 @@ pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Ve
 /// A JSON array of the events.
 fn array(forms: &[Bytes]) -> Bytes {
     let mut body = BytesMut::with_capacity(forms.iter().map(|form| form.len() + 1).sum::<usize>() + 1);
-    for (place, form) in forms.iter().enumerate() {
-        body.put_u8(if place == 0 { b'[' } else { b',' });
+    for (index, form) in forms.iter().enumerate() {
+        body.put_u8(if index == 0 { b'[' } else { b',' });
         body.put_slice(form);
     }
     body.put_u8(b']');

@@ -242,7 +242,7 @@ impl ResolverShared {
             }
         }
         let _place = match self.slow.try_acquire() {
-            Ok(place) => place,
+            Ok(permit) => permit,
             Err(_) => {
                 // Releases its sockets while it waits.
                 lookup = None;

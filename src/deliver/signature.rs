@@ -72,7 +72,7 @@ impl Signer {
         }
         secrets
             .enumerate()
-            .map(|(place, secret)| key(secret).ok_or(SigningKeyError::Secret(place)))
+            .map(|(index, secret)| key(secret).ok_or(SigningKeyError::Secret(index)))
             .collect::<Result<_, _>>()
             .map(Self)
     }

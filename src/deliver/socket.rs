@@ -183,7 +183,7 @@ pub(super) struct SocketControl {
     /// The endpoint rejected the request before it had everything. The rest was not sent.
     refused: Cell<bool>,
     sockets: Sockets,
-    /// Its place among the idle connections.
+    /// Its permit among the idle connections.
     kept: RefCell<Option<KeptConnection>>,
 }
 

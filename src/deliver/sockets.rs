@@ -1,12 +1,12 @@
 //! The budget of file descriptors for deliveries, shared by all threads.
 //!
-//! A connection in use belongs to a request in flight, and a request takes a place before it is sent. An idle
-//! connection takes a place of another kind; if none is free, it is closed instead of kept. So deliveries never use the
+//! A connection in use belongs to a request in flight, and a request takes a permit before it is sent. An idle
+//! connection takes a permit of another kind; if none is free, it is closed instead of kept. So deliveries never use the
 //! descriptors that the store and the publishers need.
 //!
 //! A request never waits once it has left the subscription, because its attempt would be counted and its time would
-//! run. Instead the subscription checks [`Sockets::free`] before it sends, and is woken when a place is free. Two
-//! threads may see the same free place, so [`Sockets::take`] always succeeds; the budget has a margin for that.
+//! run. Instead the subscription checks [`Sockets::free`] before it sends, and is woken when a permit is free. Two
+//! threads may see the same free permit, so [`Sockets::take`] always succeeds; the budget has a margin for that.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-/// Called once, when a place is free.
+/// Called once, when a permit is free.
 type Wake = Box<dyn FnOnce() + Send>;
 
 /// The budget. Clones share it.
@@ -24,19 +24,19 @@ type Wake = Box<dyn FnOnce() + Send>;
 pub struct Sockets(Arc<SocketsShared>);
 
 struct SocketsShared {
-    /// Free places for requests. Negative if threads took the same place.
+    /// Free permits for requests. Negative if threads took the same permit.
     free: AtomicIsize,
-    /// Free places for idle connections.
+    /// Free permits for idle connections.
     idle: AtomicIsize,
     waiting: Mutex<VecDeque<Wake>>,
     /// The length of `waiting`, readable without the lock.
     waiters: AtomicUsize,
 }
 
-/// The place of a request in flight, until it is dropped.
+/// The permit of a request in flight, until it is dropped.
 pub struct Taken(Arc<SocketsShared>);
 
-/// The place of an idle connection, until it is dropped.
+/// The permit of an idle connection, until it is dropped.
 pub(super) struct KeptConnection(Arc<SocketsShared>);
 
 impl Default for Sockets {
@@ -49,9 +49,9 @@ impl Default for Sockets {
 impl Sockets {
     /// A budget for this many requests in flight and idle connections.
     pub fn new(requests: usize, idle: usize) -> Self {
-        let places = |count| AtomicIsize::new(isize::try_from(count).unwrap_or(isize::MAX / 2));
+        let permits = |count| AtomicIsize::new(isize::try_from(count).unwrap_or(isize::MAX / 2));
         let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
-        Self(Arc::new(SocketsShared { free: places(requests), idle: places(idle), waiting, waiters }))
+        Self(Arc::new(SocketsShared { free: permits(requests), idle: permits(idle), waiting, waiters }))
     }
 
     /// How many more requests may be sent now.
@@ -59,33 +59,33 @@ impl Sockets {
         usize::try_from(self.0.free.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// How many subscriptions wait for a place.
+    /// How many subscriptions wait for a permit.
     pub fn waiting(&self) -> usize {
         self.0.waiters.load(Ordering::Acquire)
     }
 
-    /// Takes the place of a request.
+    /// Takes the permit of a request.
     pub fn take(&self) -> Taken {
         self.0.free.fetch_sub(1, Ordering::AcqRel);
         Taken(Arc::clone(&self.0))
     }
 
-    /// Calls `wake` once a place is free, in the order of the calls.
+    /// Calls `wake` once a permit is free, in the order of the calls.
     pub fn wait(&self, wake: impl FnOnce() + Send + 'static) {
         let mut waiting = self.0.lock();
         waiting.push_back(Box::new(wake));
         self.0.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
-        // A place may have become free since the caller checked.
+        // A permit may have become free since the caller checked.
         self.pass_on();
     }
 
-    /// Wakes the next waiting subscription if a place is free. Call it also after a wake if no place is needed.
+    /// Wakes the next waiting subscription if a permit is free. Call it also after a wake if no permit is needed.
     pub fn pass_on(&self) {
         self.0.pass_on();
     }
 
-    /// Takes a place for an idle connection; [`None`] if the connection must be closed.
+    /// Takes a permit for an idle connection; [`None`] if the connection must be closed.
     pub(super) fn keep(&self) -> Option<KeptConnection> {
         if self.0.idle.fetch_sub(1, Ordering::AcqRel) > 0 {
             return Some(KeptConnection(Arc::clone(&self.0)));

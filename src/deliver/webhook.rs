@@ -7,13 +7,9 @@
 //!   The caller limits requests per subscription.
 //! - *Timers*: awc's own cover parts of a request and are off or out of reach. One timer covers name, connection, TLS,
 //!   request and head.
-//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_WAIT`]. If it
-//!   ends within both, the connection is reused; otherwise it is closed, because an endpoint could keep it open without
-//!   end.
 //! - *Interim responses* (1xx) are final responses for awc. [`socket`](super::socket) removes them from what awc reads.
 //!   What it leaves (101, or too many of them) fails the request, and its connection is closed. A response of HTTP/1.1
 //!   without any length is similar: awc assumes that it has no body.
-//! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
 //! - *Reused connections*: awc does not report them; [`socket`](super::socket) does. If one breaks before the first
 //!   byte of a response, the endpoint closed it while it was idle. The request is sent again at once on a new
 //!   connection, within the same time limit, once. The endpoint may receive it twice, which is allowed; it is never
@@ -26,44 +22,38 @@
 //! - *TLS* is started by [`dial`](super::dial), and awc sees http. Its pool distinguishes connections by host and port
 //!   only, so https has a pool of its own.
 //!
-//! The status decides. A delivery has succeeded when a head with 200 to 204 has arrived: the endpoint accepted the
-//! events, whether its body then ends, breaks off, or stalls. The body is only shown to operators.
-//!
-//! [`RequestInFlight`] has the time limits.
+//! [`response`] reads what comes back. [`RequestInFlight`] has the time limits.
 
 use std::{
     borrow::Cow,
     cell::{Cell, RefCell},
     rc::{Rc, Weak},
     sync::{Arc, OnceLock},
-    time::{Duration, UNIX_EPOCH},
+    time::Duration,
 };
 
 use awc::{
-    ClientResponse,
     body::SizedStream,
     error::SendRequestError,
     http::{
-        Method, StatusCode, Version,
+        Method,
         header::{self, HeaderName, HeaderValue},
     },
 };
-use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt as _, stream};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout, timeout_at},
-};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     address::AddressRules,
     call::RequestInFlight,
     dial::{ConnectionCounts, Connector},
-    failure::{bounded, failed, unanswered},
+    failure::{failed, unanswered},
     proxy::EgressProxy,
     request::{Destination, OutgoingRequest, header_value},
     resolver::{NameResolver, Resolver},
     resource::{Connections, LocalTopics},
+    response,
     socket::{ATTEMPT, RequestAttempt, RequestPhase},
     sockets::Sockets,
     trust::{ClientCertificates, TlsTrust},
@@ -73,15 +63,6 @@ use crate::{
     event::Timestamp,
     policy::outcome::{Outcome, RequestResult},
 };
-
-/// 4 KiB of a response body are kept for operators.
-pub const BODY_BYTES_MAX: usize = 4_096;
-
-/// 64 KiB of a response body are read so that its connection can be reused: a new one costs more.
-pub const DRAINED_BYTES_MAX: usize = 65_536;
-
-/// How long a response body is read, within the request's own time limit.
-pub const BODY_WAIT: Duration = Duration::from_secs(2);
 
 /// awc gets 16 KiB of a body at a time: it copies what it gets, and a large body for a slow endpoint should not be in
 /// memory twice.
@@ -198,10 +179,10 @@ impl AwcClients {
     }
 }
 
-/// The place of a late request.
-pub(super) struct LateSlot(Rc<ClientInner>);
+/// The permit of a late request.
+pub(super) struct LatePermit(Rc<ClientInner>);
 
-impl Drop for LateSlot {
+impl Drop for LatePermit {
     fn drop(&mut self) {
         self.0.late_requests.set(self.0.late_requests.get() - 1);
     }
@@ -274,13 +255,13 @@ impl WebhookClient {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
         let mut reaching = Box::pin(self.0.connector.reach(host, port));
         {
-            let Ok(_place) = PROMPT_REACHES.try_acquire() else { return false };
+            let Ok(_permit) = PROMPT_REACHES.try_acquire() else { return false };
             if let Ok(reached) = timeout(REACH_PROMPT, &mut reaching).await {
                 return reached.is_ok();
             }
         }
-        // Checks without any reply must not take the places of those that are refused at once.
-        let Ok(_place) = SLOW_REACHES.try_acquire() else { return false };
+        // Checks without any reply must not take the permits of those that are refused at once.
+        let Ok(_permit) = SLOW_REACHES.try_acquire() else { return false };
         timeout(REACH_WAIT, reaching).await.is_ok_and(|reached| reached.is_ok())
     }
 
@@ -294,13 +275,13 @@ impl WebhookClient {
         RequestInFlight::new(self, destination, outgoing, now)
     }
 
-    /// A place for a late request. [`None`] if all are taken: the new one is aborted, because older ones may belong to
+    /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because older ones may belong to
     /// other subscriptions.
-    pub(super) fn late_slot(&self) -> Option<LateSlot> {
+    pub(super) fn late_permit(&self) -> Option<LatePermit> {
         let taken = self.0.late_requests.get();
         (taken < self.0.options.late_requests_max).then(|| {
             self.0.late_requests.set(taken + 1);
-            LateSlot(Rc::clone(&self.0))
+            LatePermit(Rc::clone(&self.0))
         })
     }
 
@@ -348,7 +329,7 @@ impl WebhookClient {
                 drop(outgoing);
                 let response = request.send_body(body).await?;
                 request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
-                let answer = read(response, request_attempt, now).await;
+                let answer = response::read(response, request_attempt, now).await;
                 request_attempt.read();
                 Ok(answer)
             })
@@ -370,7 +351,7 @@ impl WebhookClient {
             let mut response = request.send_body(body(outgoing.body.clone(), attempt.clone(), None)).await?;
             let status = response.status().as_u16();
             attempt.enter(RequestPhase::Reading(status));
-            let body = response.body().limit(DRAINED_BYTES_MAX).await;
+            let body = response.body().limit(response::DRAINED_BYTES_MAX).await;
             attempt.discard_connection();
             Ok::<_, SendRequestError>(body.map(|body| (status, body)).map_err(|error| error.to_string()))
         };
@@ -470,78 +451,4 @@ pub(super) fn body(
         Ok(body.slice(start..end))
     });
     SizedStream::new(len as u64, stream::iter(slices))
-}
-
-/// Reads what is kept of a response, and decides whether its connection may be reused.
-async fn read(mut response: ClientResponse, request_attempt: &RequestAttempt, now: Timestamp) -> RequestResult {
-    let status = response.status();
-    let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
-    answer.status = Some(status.as_u16());
-    answer.retry_after = retry_after(&response, now);
-    if status.is_informational() {
-        request_attempt.discard_connection();
-        answer.detail = match status {
-            StatusCode::SWITCHING_PROTOCOLS => "101 switches the protocol, which was not requested".to_owned(),
-            status => format!("{} is an interim response, and no final one followed", status.as_u16()),
-        };
-        return answer;
-    }
-    if request_attempt.late.get() {
-        // The body of a late response is not needed, and may never end.
-        request_attempt.discard_connection();
-        return answer;
-    }
-    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if !bodiless {
-        let until = Instant::now() + BODY_WAIT;
-        let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
-        let mut kept = BytesMut::new();
-        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {
-            Ok(detail) => detail,
-            Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
-        };
-        answer.body = kept.freeze();
-    }
-    if response.version() == Version::HTTP_11 && (bodiless || has_length(&response)) {
-        // If the body was not read to its end, dropping the response closes the connection.
-        drop(response);
-        request_attempt.finish();
-    } else {
-        request_attempt.discard_connection();
-    }
-    answer
-}
-
-/// Reads at most `most` bytes of the body and keeps the first ones. Returns a text about the rest.
-pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut, most: usize) -> String {
-    let mut read = 0;
-    loop {
-        match response.next().await {
-            None => return String::new(),
-            Some(Ok(chunk)) => {
-                read += chunk.len();
-                kept.extend_from_slice(&chunk[..chunk.len().min(BODY_BYTES_MAX - kept.len())]);
-                if read > most {
-                    return format!("the response body is longer than {most} bytes; the connection was closed");
-                }
-            }
-            Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
-        }
-    }
-}
-
-fn has_length(response: &ClientResponse) -> bool {
-    let headers = response.headers();
-    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
-}
-
-/// `Retry-After`, in seconds or as a date. Unreadable values are ignored.
-fn retry_after(response: &ClientResponse, now: Timestamp) -> Option<Duration> {
-    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Larger numbers are clamped.
-        return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
-    }
-    let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(date.saturating_sub(now.since(Timestamp(0))))
 }

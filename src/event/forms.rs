@@ -33,12 +33,12 @@ impl EventForms {
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
         let rows = self.rows.get_or_init(|| (0..self.count).map(|_| EventForm::default()).collect());
-        let place = match schema {
+        let column = match schema {
             Schema::EventGrid => 0,
             Schema::CloudEvents => 1,
             Schema::Custom => 2,
         };
-        let Some(cell) = rows.get(index).map(|row| &row[place]) else { return make() };
+        let Some(cell) = rows.get(index).map(|row| &row[column]) else { return make() };
         if let Some(made) = cell.get() {
             return Ok(made.clone());
         }

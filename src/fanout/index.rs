@@ -63,8 +63,8 @@ impl TopicIndex {
         let view = self.filters.view(event);
         let candidates = self.filters.candidates(&view);
         let cost = event.wire_len() + CANDIDATE * (1 + candidates.len());
-        let passes = |place: &usize| self.plans[*place].filter().passes(&view);
-        let matched: Vec<u32> = candidates.into_iter().filter(passes).map(|place| place as u32).collect();
+        let passes = |position: &usize| self.plans[*position].filter().passes(&view);
+        let matched: Vec<u32> = candidates.into_iter().filter(passes).map(|position| position as u32).collect();
         matching.unmatched += u64::from(matched.is_empty());
         matching.matches.push(matched);
         matching.done += 1;
@@ -75,7 +75,7 @@ impl TopicIndex {
     /// subscription.
     pub fn end(&self, matching: Matching) -> (MatchedChunk, Vec<SubscriptionId>, u64) {
         let Matching { first, events, bytes, matches, unmatched, .. } = matching;
-        let readers = matches.readers().map(|place| self.plans[place as usize].record.number).collect();
+        let readers = matches.readers().map(|position| self.plans[position as usize].record.number).collect();
         (MatchedChunk { first, events, bytes, matched_for: Arc::clone(&self.positions), matches }, readers, unmatched)
     }
 }

@@ -67,22 +67,22 @@ impl RecentBudget {
 #[derive(Debug, Default)]
 pub struct SubscriptionPositions {
     all: Vec<SubscriptionId>,
-    places: HashMap<SubscriptionId, (u32, u32)>,
+    by_subscription: HashMap<SubscriptionId, (u32, u32)>,
 }
 
 impl SubscriptionPositions {
     /// Assigns positions in this order, from 0.
     pub fn new(all: impl IntoIterator<Item = (SubscriptionId, u32)>) -> Self {
         let mut positions = Self::default();
-        for ((subscription, version), place) in all.into_iter().zip(0..) {
+        for ((subscription, version), position) in all.into_iter().zip(0..) {
             positions.all.push(subscription);
-            positions.places.insert(subscription, (place, version));
+            positions.by_subscription.insert(subscription, (position, version));
         }
         positions
     }
 
-    fn place(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
-        self.places.get(&subscription).filter(|(_, known)| *known == version).map(|(place, _)| *place)
+    fn position(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
+        self.by_subscription.get(&subscription).filter(|(_, known)| *known == version).map(|(position, _)| *position)
     }
 }
 
@@ -112,7 +112,7 @@ impl MatchedChunk {
     }
 
     fn readers(&self) -> impl Iterator<Item = SubscriptionId> {
-        self.matches.readers().map(|place| self.matched_for.all[place as usize])
+        self.matches.readers().map(|position| self.matched_for.all[position as usize])
     }
 }
 
@@ -320,7 +320,7 @@ impl RecentEvents {
         let mut found = RecentSlice { upto: from, total: 0, events: Vec::new() };
         let mut bytes = 0;
         while let Some(stretch) = stretches.get_mut(at) {
-            let Some(place) = stretch.matched_for().place(subscription, version) else { break };
+            let Some(position) = stretch.matched_for().position(subscription, version) else { break };
             let upto = end.map_or(stretch.end(), |end| end.min(stretch.end()));
             let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
             if stretch.first() > found.upto || found.upto >= upto || is_enough {
@@ -331,9 +331,9 @@ impl RecentEvents {
                 LogStretch::Gone(gone) if gone.parts.get(&subscription).is_some_and(|part| found.upto < *part) => break,
                 LogStretch::Gone(_) => {}
                 LogStretch::Unread(chunk, readers) => {
-                    if chunk.matches.has(place) {
+                    if chunk.matches.has(position) {
                         let within = |seq: Seq| (seq.0 - chunk.first.0) as usize;
-                        for index in chunk.matches.of(place, within(found.upto)..within(upto)) {
+                        for index in chunk.matches.of(position, within(found.upto)..within(upto)) {
                             bytes += chunk.events[index].wire_len();
                             found.events.push(chunk.events[index].clone());
                         }

@@ -112,9 +112,9 @@ impl EventFeed {
     pub fn subscribe(&self) -> Option<FeedSubscriber> {
         let room = |count: usize| (count < SUBSCRIBERS_MAX).then_some(count + 1);
         self.subscribers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok()?;
-        let place = FeedPosition(Arc::clone(&self.subscribers));
+        let count = SubscriberCount(Arc::clone(&self.subscribers));
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let subscriber = FeedSubscriber { receiver: self.sender.subscribe(), next: *published, _place: place };
+        let subscriber = FeedSubscriber { receiver: self.sender.subscribe(), next: *published, _count: count };
         drop(published);
         (!self.is_over.load(Ordering::Acquire)).then_some(subscriber)
     }
@@ -132,13 +132,13 @@ pub struct FeedSubscriber {
     receiver: broadcast::Receiver<FeedItem>,
     /// The count of the next expected item.
     next: u64,
-    _place: FeedPosition,
+    _count: SubscriberCount,
 }
 
 #[derive(Debug)]
-struct FeedPosition(Arc<AtomicUsize>);
+struct SubscriberCount(Arc<AtomicUsize>);
 
-impl Drop for FeedPosition {
+impl Drop for SubscriberCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -77,7 +77,7 @@ pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<Subscrip
     let TraceQuery { subscription_key, shared, versions, seq, event, end, now } = query;
     let account = match shared {
         Some(shared) => match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
-            Ok(ExplainAnswer::Found(account)) => Some(account),
+            Ok(ExplainAnswer::Found(report)) => Some(report),
             // It was deleted meanwhile.
             Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
             Err(error) => return Err(error),

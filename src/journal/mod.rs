@@ -153,10 +153,10 @@ pub struct OpenedSubscription {
 
 /// Keeps the log from a position on, as long as it exists.
 #[derive(Debug)]
-pub struct LogHold {
+pub struct LogGuard {
     /// The first sequence that is kept.
     pub from: Seq,
-    _held: writer::HoldToken,
+    _token: writer::GuardToken,
 }
 
 /// The right to change a subscription's records, until a later incarnation is opened.
@@ -192,14 +192,14 @@ pub struct DeadLetterWrite {
     /// The name and value of its totals.
     pub totals: Option<(String, Bytes)>,
     /// Dead letters that are done. Their records are deleted, and their events too if nothing else needs them.
-    pub done: Vec<DeadKey>,
+    pub done: Vec<DeadLetterKey>,
     /// Ledger lines about them.
     pub notes: Vec<LedgerLine>,
 }
 
 /// The key of a waiting dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeadKey {
+pub struct DeadLetterKey {
     /// The due time of its file.
     pub due: Timestamp,
     /// The event.
@@ -244,10 +244,10 @@ enum WriterEntry {
         dead_letter_writes: DeadLetterWrite,
         reply: oneshot::Sender<Result<(), Error>>,
     },
-    Hold {
+    Keep {
         partition: PartitionId,
         from: Seq,
-        reply: oneshot::Sender<Result<LogHold, Error>>,
+        reply: oneshot::Sender<Result<LogGuard, Error>>,
     },
     Close,
 }
@@ -261,7 +261,7 @@ impl WriterEntry {
             | Self::Open { .. }
             | Self::Meta { .. }
             | Self::WriteDeadLetters { .. }
-            | Self::Hold { .. }
+            | Self::Keep { .. }
             | Self::Close => true,
         }
     }
@@ -400,10 +400,10 @@ impl Journal {
         })
     }
 
-    /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until the hold is dropped:
+    /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until the guard is dropped:
     /// for a reader that has not stored a position yet.
-    pub fn hold(&self, partition: PartitionId, from: Seq) -> PendingResult<LogHold> {
-        self.enqueue(partition, |reply| WriterEntry::Hold { partition, from, reply })
+    pub fn keep(&self, partition: PartitionId, from: Seq) -> PendingResult<LogGuard> {
+        self.enqueue(partition, |reply| WriterEntry::Keep { partition, from, reply })
     }
 
     /// The reading threads.

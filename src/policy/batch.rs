@@ -98,17 +98,17 @@ pub fn pick_in_turn(
     mut turn: impl FnMut(&ReadyEvent) -> Turn,
 ) -> (Vec<usize>, Vec<usize>) {
     let events_max = limits.events_max.max(1) as usize;
-    let (mut places, mut aside): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut indexes, mut aside): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut first: Option<&ReadyEvent> = None;
     let mut left_out: Vec<OrderHash> = Vec::new();
     // The brackets of the array. Each event counts a comma; the last comma stands for the second bracket.
     let mut bytes = 1;
-    for (place, ready) in queue.iter().enumerate().take(LOOK_AHEAD.max(events_max)) {
+    for (index, ready) in queue.iter().enumerate().take(LOOK_AHEAD.max(events_max)) {
         match turn(ready) {
             Turn::Go => {}
             Turn::Wait => continue,
             Turn::SetAside => {
-                aside.push(place);
+                aside.push(index);
                 continue;
             }
         }
@@ -124,24 +124,24 @@ pub fn pick_in_turn(
         // Without a limit no event is converted to measure it.
         if limits.bytes_preferred != u64::MAX && events_max > 1 {
             bytes += ready.event.delivered_len(limits.schema) as u64 + 1;
-            if bytes > limits.bytes_preferred && !places.is_empty() {
+            if bytes > limits.bytes_preferred && !indexes.is_empty() {
                 break;
             }
         }
-        places.push(place);
-        if places.len() == events_max {
+        indexes.push(index);
+        if indexes.len() == events_max {
             break;
         }
     }
-    (places, aside)
+    (indexes, aside)
 }
 
 /// Removes the events at these ascending indexes.
-pub fn remove(queue: &mut VecDeque<ReadyEvent>, places: &[usize]) -> Vec<ReadyEvent> {
-    let Some(last) = places.last() else { return Vec::new() };
-    let (mut taken, mut left) = (Vec::with_capacity(places.len()), Vec::new());
-    for (place, ready) in queue.drain(..=*last).enumerate() {
-        let list = if places.get(taken.len()) == Some(&place) { &mut taken } else { &mut left };
+pub fn remove(queue: &mut VecDeque<ReadyEvent>, indexes: &[usize]) -> Vec<ReadyEvent> {
+    let Some(last) = indexes.last() else { return Vec::new() };
+    let (mut taken, mut left) = (Vec::with_capacity(indexes.len()), Vec::new());
+    for (index, ready) in queue.drain(..=*last).enumerate() {
+        let list = if indexes.get(taken.len()) == Some(&index) { &mut taken } else { &mut left };
         list.push(ready);
     }
     for ready in left.into_iter().rev() {
@@ -152,6 +152,6 @@ pub fn remove(queue: &mut VecDeque<ReadyEvent>, places: &[usize]) -> Vec<ReadyEv
 
 /// Takes the next batch.
 pub fn take(queue: &mut VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<ReadyEvent> {
-    let places = pick(queue, limits);
-    remove(queue, &places)
+    let indexes = pick(queue, limits);
+    remove(queue, &indexes)
 }

@@ -18,8 +18,7 @@ use crate::{
         order::OrderSettings,
         outcome::Reason,
         property::PropertyGroup,
-        record::LaneCursor,
-        runs::{SeqRuns, SeqSet},
+        record::{LaneCursor, SeqRuns, SeqSet},
     },
 };
 
@@ -240,9 +239,9 @@ impl LaneReader {
         limits: BatchLimits,
         turn: impl FnMut(&ReadyEvent) -> Turn,
     ) -> (Vec<ReadyEvent>, Vec<ReadyEvent>) {
-        let (places, aside) = batch::pick_in_turn(&self.ready, limits, turn);
-        self.stalled = places.is_empty() && aside.is_empty();
-        let mut all: Vec<usize> = places.iter().chain(&aside).copied().collect();
+        let (indexes, aside) = batch::pick_in_turn(&self.ready, limits, turn);
+        self.stalled = indexes.is_empty() && aside.is_empty();
+        let mut all: Vec<usize> = indexes.iter().chain(&aside).copied().collect();
         all.sort_unstable();
         self.leave_skipped(&all);
         let taken = batch::remove(&mut self.ready, &all);
@@ -253,23 +252,23 @@ impl LaneReader {
         if aside.is_empty() {
             return (taken, Vec::new());
         }
-        let of_batch = |(place, _): &(usize, ReadyEvent)| places.binary_search(place).is_ok();
+        let of_batch = |(index, _): &(usize, ReadyEvent)| indexes.binary_search(index).is_ok();
         let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
-        let without_place = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
-        (without_place(batch), without_place(aside))
+        let without_index = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
+        (without_index(batch), without_index(aside))
     }
 
     /// An event taken from behind others leaves its filtered events to the next ready one, so that events are passed in
     /// order.
-    fn leave_skipped(&mut self, places: &[usize]) {
-        let in_order = places.iter().zip(0..).take_while(|(place, index)| **place == *index).count();
-        for place in places[in_order..].iter().rev() {
-            let Some(mut left) = self.skipped.remove(*place) else { continue };
-            let next = self.skipped.get_mut(*place).unwrap_or(&mut self.recent);
+    fn leave_skipped(&mut self, indexes: &[usize]) {
+        let in_order = indexes.iter().zip(0..).take_while(|(index, expected)| **index == *expected).count();
+        for index in indexes[in_order..].iter().rev() {
+            let Some(mut left) = self.skipped.remove(*index) else { continue };
+            let next = self.skipped.get_mut(*index).unwrap_or(&mut self.recent);
             left.append(std::mem::take(next));
             *next = left;
         }
-        for _ in in_order..places.len() {
+        for _ in in_order..indexes.len() {
             self.skipped.push_front(SeqRuns::default());
         }
     }

@@ -30,7 +30,6 @@ pub mod property;
 pub mod record;
 pub mod retry;
 pub mod retry_window;
-pub mod runs;
 mod subscription;
 mod token_bucket;
 pub mod transform;

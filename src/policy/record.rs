@@ -14,6 +14,7 @@ pub mod job;
 pub mod lease;
 mod ledger;
 mod pending;
+mod runs;
 
 pub use self::{
     change::{RecordChange, RedrivePage, RedrivenEvent},
@@ -25,4 +26,5 @@ pub use self::{
     pending::{
         ASKED, BLOCKING, DeadLetterRecord, DueKey, FetchedPending, HELD_BACK, PendingDelivery, Traffic, is_exempt,
     },
+    runs::{SeqRun, SeqRuns, SeqSet},
 };

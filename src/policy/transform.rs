@@ -158,7 +158,7 @@ impl Program {
             }
             let mut context = jmespath::Context::new(expression.as_str(), &jmespath::DEFAULT_RUNTIME);
             let result = jmespath::interpret(&input, expression.as_ast(), &mut context);
-            let result = result.map_err(|error| failed(at, place(&error)))?;
+            let result = result.map_err(|error| failed(at, with_position(&error)))?;
             match at.as_str() {
                 BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
                 PATH_SUFFIX => made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?),
@@ -194,10 +194,10 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
     if operators > OPERATORS_MAX {
         return Err(format!("has {operators} brackets and operators; allowed are {OPERATORS_MAX}"));
     }
-    let expression = jmespath::compile(text).map_err(|error| place(&error))?;
+    let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
     let size = bound::size(expression.as_ast()).map_err(|(offset, problem)| {
         let reason = jmespath::ErrorReason::Parse(problem);
-        place(&JmespathError::new(text, offset, reason))
+        with_position(&JmespathError::new(text, offset, reason))
     })?;
     let bound = size.of(USUAL_EVENT_BYTES);
     if bound > BOUND_BYTES_MAX {
@@ -207,8 +207,8 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
     Ok((expression, size))
 }
 
-/// The error with its place.
-fn place(error: &JmespathError) -> String {
+/// The error with its position.
+fn with_position(error: &JmespathError) -> String {
     let reason = error.reason.to_string();
     let reason = reason.trim_start_matches("Parse error: ").trim_start_matches("Runtime error: ");
     // Without the expression, which a parser repeats in further lines.

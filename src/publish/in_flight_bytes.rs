@@ -32,7 +32,7 @@ const INNER_SHARE: usize = 3;
 pub struct InFlightBytes {
     bytes: usize,
     request_bytes: usize,
-    held: Mutex<InFlightBytesState>,
+    state: Mutex<InFlightBytesState>,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ pub struct Full;
 impl InFlightBytes {
     /// A limit of `bytes`, for requests of at most `request_bytes` each.
     pub fn new(bytes: usize, request_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { bytes, request_bytes, held: Mutex::default() })
+        Arc::new(Self { bytes, request_bytes, state: Mutex::default() })
     }
 
     /// The bytes in flight.
@@ -103,7 +103,7 @@ impl InFlightBytes {
     }
 
     fn lock(&self) -> MutexGuard<'_, InFlightBytesState> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,9 +127,9 @@ impl InFlightBytesState {
     fn change(&mut self, request: &Request, from: usize, to: usize) {
         self.total = self.total - from + to;
         for holder in &request.0 {
-            let held = self.by.entry(holder.clone()).or_default();
-            *held = *held - from + to;
-            if *held == 0 {
+            let in_flight = self.by.entry(holder.clone()).or_default();
+            *in_flight = *in_flight - from + to;
+            if *in_flight == 0 {
                 self.by.remove(holder);
             }
         }
@@ -151,12 +151,12 @@ impl Permit {
     /// If there is no room.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), Full> {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else { return Ok(()) };
-        let mut held = self.room.lock();
-        if !held.fits(&self.room, &self.request, more) {
+        let mut state = self.room.lock();
+        if !state.fits(&self.room, &self.request, more) {
             return Err(Full);
         }
-        held.change(&self.request, self.bytes, bytes);
-        drop(held);
+        state.change(&self.request, self.bytes, bytes);
+        drop(state);
         self.bytes = bytes;
         Ok(())
     }

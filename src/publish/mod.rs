@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 pub mod auth;
+mod body;
 mod encoding;
 pub mod http;
 pub mod in_flight_bytes;

@@ -18,17 +18,18 @@ use std::{
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
+    http::header::{CONTENT_TYPE, HeaderMap},
     web,
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use uuid::Uuid;
 
 use super::{
     PublishLimits, Refusal,
     auth::{Authenticator, KeyScope, RejectionCounts, RequestAuthority},
+    body::{BodyDeadline, announced},
     encoding::BodyEncoding,
     http::find_topic,
     in_flight_bytes::{self, InFlightBytes, Permit},
@@ -217,7 +218,7 @@ impl Publisher {
         // A token expires by the issuer's clock, so the wall clock applies.
         let checked = self.gate.check(request, scope, role, self.clock.wall());
         if let Err(refusal) = &checked {
-            self.gate.hold(request, refusal, self.clock.now()).await;
+            self.gate.delay_refusal(request, refusal, self.clock.now()).await;
         }
         checked
     }
@@ -458,55 +459,4 @@ fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
             .collect(),
     };
     RequestContent { content_type, attributes }
-}
-
-/// The announced length of the body, or else the limit. A wrong length is detected while reading.
-fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
-    let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(bytes_max) };
-    match length.to_str().ok().and_then(|length| length.parse::<usize>().ok()) {
-        Some(length) if length <= bytes_max => Ok(length),
-        Some(_) => Err(Refusal::TooLarge { bytes_max }),
-        None => Err(Refusal::Broken),
-    }
-}
-
-/// The deadline of a body: for its end, and for the bytes due in the current window.
-struct BodyDeadline {
-    end: Instant,
-    due: Instant,
-    /// The bytes that must have been received at `due`.
-    least: usize,
-}
-
-impl BodyDeadline {
-    fn begin(limits: &PublishLimits, received: usize) -> Self {
-        let now = Instant::now();
-        let mut wait = Self { end: now + limits.body_wait, due: now, least: 0 };
-        wait.set(limits, received);
-        wait
-    }
-
-    fn set(&mut self, limits: &PublishLimits, received: usize) {
-        let bytes = u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
-        self.due += limits.body_window;
-        self.least = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
-    }
-
-    /// The next time to check.
-    fn until(&self) -> Instant {
-        self.end.min(self.due)
-    }
-
-    /// Checks the deadlines and begins the next window.
-    fn go_on(&mut self, limits: &PublishLimits, received: usize) -> Result<(), Refusal> {
-        if Instant::now() >= self.end {
-            return Err(Refusal::Slow { seconds: limits.body_wait.as_secs() });
-        }
-        if received < self.least {
-            let PublishLimits { body_bytes_per_second: bytes_per_second, body_window, .. } = limits;
-            return Err(Refusal::Stalled { bytes_per_second: *bytes_per_second, seconds: body_window.as_secs() });
-        }
-        self.set(limits, received);
-        Ok(())
-    }
 }

@@ -15,7 +15,7 @@ use crate::{
 /// A traced request.
 pub(super) struct TracedRequest {
     tracer: Tracer,
-    place: SpanContext,
+    context: SpanContext,
     parent: Option<SpanId>,
     began: Timestamp,
 }
@@ -52,24 +52,24 @@ impl TracedRequest {
             Schema::CloudEvents => of_events(content, body),
             Schema::EventGrid | Schema::Custom => None,
         });
-        let place = tracer.place(parent.as_ref())?;
-        Some(Self { tracer: tracer.clone(), place, parent: parent.map(|parent| parent.span), began })
+        let context = tracer.new_context(parent.as_ref())?;
+        Some(Self { tracer: tracer.clone(), context, parent: parent.map(|parent| parent.span), began })
     }
 
     /// The context that is stored beside the events.
     pub(super) fn stored(&self) -> String {
-        self.place.stored()
+        self.context.stored()
     }
 
     /// Records the spans of the request.
     pub(super) fn end(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
         let TracedPublish { topic, events, bytes, asked, answered } = *published;
-        let Self { tracer, place, parent, began } = self;
+        let Self { tracer, context, parent, began } = self;
         let error = result.as_ref().err().map(ToString::to_string);
-        if let Some(context) = tracer.place(Some(&place)) {
+        if let Some(journal_context) = tracer.new_context(Some(&context)) {
             tracer.record(Span {
-                context,
-                parent: Some(place.span),
+                context: journal_context,
+                parent: Some(context.span),
                 name: format!("journal {topic}"),
                 kind: SpanKind::Internal,
                 began: asked,
@@ -81,7 +81,7 @@ impl TracedRequest {
         }
         let status = result.as_ref().map_or_else(|refusal| refusal.status().0.as_u16(), |()| 200);
         tracer.record(Span {
-            context: place,
+            context,
             parent,
             name: format!("publish {topic}"),
             kind: SpanKind::Server,

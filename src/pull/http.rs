@@ -207,8 +207,8 @@ async fn settle_all(
         // The result is unknown if the actor ends meanwhile.
         answer.await.unwrap_or_default()
     };
-    for (place, (_, token)) in good.into_iter().enumerate() {
-        settled.add(token, verdicts.get(place).copied());
+    for (index, (_, token)) in good.into_iter().enumerate() {
+        settled.add(token, verdicts.get(index).copied());
     }
     for (_, token) in bad {
         settled.add_bad(token);

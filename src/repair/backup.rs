@@ -58,7 +58,7 @@ use self::{folders::TemporaryFolder, pace::CopyPace};
 use crate::{
     clock::Clock,
     event::Timestamp,
-    repair::fsck::{self, CheckReport, DeadLetterAccounts},
+    repair::fsck::{self, CheckReport, RecordDecoders},
     store::{
         rocks::{FROZEN, OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
         watermark::Watermark,
@@ -169,7 +169,7 @@ pub struct Backups {
     store: Weak<RocksStore>,
     data_dir: PathBuf,
     options: RocksOptions,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     clock: Clock,
     busy: Arc<AtomicBool>,
     destination: Option<BackupDestination>,
@@ -208,14 +208,14 @@ impl Backups {
         store: Weak<RocksStore>,
         data_dir: PathBuf,
         options: RocksOptions,
-        accounts: DeadLetterAccounts,
+        decoders: RecordDecoders,
         clock: Clock,
     ) -> Self {
         Self {
             store,
             data_dir,
             options,
-            accounts,
+            decoders,
             clock,
             busy: Arc::default(),
             destination: None,
@@ -430,7 +430,7 @@ impl Backups {
             pace.pause();
             self.watched(watch, BackupProgress::Checking(progress))
         };
-        Ok(fsck::check(frozen, self.accounts, &mut watch)?)
+        Ok(fsck::check(frozen, self.decoders, &mut watch)?)
     }
 }
 

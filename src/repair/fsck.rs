@@ -62,11 +62,11 @@ const REPAIRS_MAX: usize = 8192;
 
 /// How to read records of other modules, which the store keeps as bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct DeadLetterAccounts {
+pub struct RecordDecoders {
     /// The name of a subscription's dead-letter totals.
     pub name: fn(SubscriptionKey) -> String,
     /// The number of dead letters that the totals count as written or lost; [`None`] if they cannot be decoded.
-    pub dealt_with: fn(&[u8]) -> Option<u64>,
+    pub handled: fn(&[u8]) -> Option<u64>,
     /// Checks that a record of [`Family::Meta`] can be decoded.
     pub readable: fn(MetaKind, &[u8]) -> Result<(), String>,
 }
@@ -119,10 +119,10 @@ pub enum CheckStop {
 /// Checks the whole store.
 pub fn check(
     store: &dyn Store,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
-    check_all(store, accounts, watch).map(|(report, _)| report)
+    check_all(store, decoders, watch).map(|(report, _)| report)
 }
 
 /// A section of the check.
@@ -148,12 +148,12 @@ const SECTIONS: [(&str, CheckSection); 13] = [
 /// Checks the whole store. Returns the report and the writes that repair it.
 fn check_all(
     store: &dyn Store,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut CheckObserver<'_>,
 ) -> Result<(CheckReport, Batch), CheckStop> {
     let mut check = StoreCheck {
         store,
-        accounts,
+        decoders,
         watch,
         at: "",
         records: 0,
@@ -218,7 +218,7 @@ struct CheckedSubscription {
 
 struct StoreCheck<'a> {
     store: &'a dyn Store,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &'a mut CheckObserver<'a>,
     at: &'static str,
     records: u64,

@@ -53,7 +53,7 @@ use crate::{
     policy::record::Cursor,
     repair::{
         backup::{self, BackupError, BackupObserver, BackupProgress},
-        fsck::{self, CheckReport, CheckStop, DeadLetterAccounts},
+        fsck::{self, CheckReport, CheckStop, RecordDecoders},
     },
     store::{
         Batch, Family, Store, StoreError, keys,
@@ -78,15 +78,15 @@ pub fn accept_loss(
     from: &Path,
     data_dir: &Path,
     options: &RocksOptions,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     control: ControlRecords,
     now: Timestamp,
     watch: &mut BackupObserver<'_>,
 ) -> Result<SalvageResult, BackupError> {
     let mut copy = backup::copy_damaged(from, data_dir, watch)?;
     let (store, recovered) = RocksStore::open_damaged(copy.scratch(), options)?;
-    let places = tables::damaged(&store)?;
-    let store = if places.is_empty() {
+    let damaged = tables::damaged(&store)?;
+    let store = if damaged.is_empty() {
         store
     } else {
         copy.check_room()?;
@@ -98,7 +98,7 @@ pub fn accept_loss(
         RocksStore::open_damaged(copy.scratch(), options)?.0
     };
     let mut watch = |progress| watch(BackupProgress::Checking(progress));
-    let salvaged = salvage(&store, accounts, control, now, &mut watch);
+    let salvaged = salvage(&store, decoders, control, now, &mut watch);
     // RocksDB must be closed before its folder is moved.
     let closed = store.close();
     let sequence = store.sequence();
@@ -106,9 +106,9 @@ pub fn accept_loss(
     let (mut loss, report) = salvaged?;
     closed.map_err(CheckStop::from)?;
     (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
-    for (family, places) in places {
+    for (family, ranges) in damaged {
         let name = family.name();
-        loss.record(format!("missing: the records in {places} damaged ranges of the family {name}"));
+        loss.record(format!("missing: the records in {ranges} damaged ranges of the family {name}"));
     }
     if !report.is_sound() {
         return Err(BackupError::Backup {
@@ -123,14 +123,14 @@ pub fn accept_loss(
 /// Makes `store` consistent.
 pub fn salvage(
     store: &dyn Store,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     control: ControlRecords,
     now: Timestamp,
     watch: &mut fsck::CheckObserver<'_>,
 ) -> Result<(LossReport, CheckReport), CheckStop> {
     let mut salvage = Salvage {
         store,
-        accounts,
+        decoders,
         control,
         now,
         batch: Batch::default(),
@@ -149,7 +149,7 @@ pub fn salvage(
         step(&mut salvage)?;
         salvage.flush()?;
     }
-    let report = fsck::repair(store, accounts, watch)?;
+    let report = fsck::repair(store, decoders, watch)?;
     Ok((salvage.loss, report))
 }
 
@@ -173,7 +173,7 @@ const STEPS: [SalvageStep; 12] = [
 
 struct Salvage<'a> {
     store: &'a dyn Store,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     control: ControlRecords,
     now: Timestamp,
     batch: Batch,

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct DeadLetterRouting {
     pub(super) registry: Arc<Registry>,
-    pub(super) places: NamedStores,
+    pub(super) named_stores: NamedStores,
 }
 
 impl DeadLetterRouting {
@@ -38,7 +38,7 @@ impl DeadLetterRouting {
     fn target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
         let (plan, topic) = (shared.plan(), self.registry.owner(shared.subscription_key.partition)?);
         let destination = plan.record.dead_letter.as_ref()?;
-        let found = match self.places.find(&destination.resource_id, &destination.container) {
+        let found = match self.named_stores.find(&destination.resource_id, &destination.container) {
             Ok(found) => found,
             Err(error) => {
                 let subscription = plan.record.name.as_str();

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::{
-    admin::auth::AdminToken,
+    admin::admin_token::AdminToken,
     config::{Config, IssuerConfig, KeySource},
     control::{
         record::token::{Grant, TokenRole},

@@ -21,7 +21,7 @@ use super::{
     io_error, tls, workers,
 };
 use crate::{
-    admin::{self, ChaosMode, ClusterPlane, Control, ListenerRole, StandbyContext, auth, health},
+    admin::{self, ChaosMode, ClusterPlane, Control, ListenerRole, StandbyContext, admin_token, health},
     config::Config,
     dashboard,
     metrics::ListenerCounters,
@@ -38,7 +38,7 @@ pub(super) struct ListenerContext {
     pub(super) publisher: web::Data<Publisher>,
     pub(super) tokens: web::Data<pull::LockTokenSealer>,
     pub(super) health: web::Data<health::ServerHealth>,
-    pub(super) token: auth::AdminToken,
+    pub(super) token: admin_token::AdminToken,
     pub(super) cluster: Option<web::Data<ClusterPlane>>,
 }
 
@@ -249,7 +249,7 @@ impl HttpListener {
             println!("the control plane is at {url}");
         }
         announce(&own_url);
-        if shared.token.origin() == auth::TokenOrigin::Generated
+        if shared.token.origin() == admin_token::TokenOrigin::Generated
             && config.server.dashboard
             && operators_address.ip().is_loopback()
         {
@@ -271,7 +271,7 @@ struct ListenerShared {
     health: web::Data<health::ServerHealth>,
     control: web::Data<Control>,
     cluster: Option<web::Data<ClusterPlane>>,
-    token: web::Data<auth::AdminToken>,
+    token: web::Data<admin_token::AdminToken>,
     chaos: ChaosMode,
     dashboard: bool,
 }

@@ -9,6 +9,7 @@ mod backup_schedule;
 mod chaos;
 mod dead_letter_routing;
 pub mod descriptors;
+mod error;
 mod file_modes;
 mod forward;
 mod front;
@@ -33,9 +34,9 @@ use std::{collections::BTreeMap, io, net::TcpListener, path::PathBuf, rc::Rc, sy
 use actix::{Arbiter, ArbiterHandle};
 use actix_web::web;
 
-pub use self::settings::editions;
 use self::{
     descriptors::DescriptorBudget,
+    error::io_error,
     listener::{HttpListener, ListenerContext},
     node::{ClusterNode, EndGuard, Standing, TenureEnd},
     reload::ReloadSignals,
@@ -43,17 +44,17 @@ use self::{
     startup::{Core, DeadLetterService},
     startup_responder::StartupResponder,
 };
+pub use self::{error::ServerError, settings::editions};
 use crate::{
     admin::{self, ChaosTargets, health},
     cli::destination,
     cluster::GivenUp,
     config::{self, Config},
-    control::registry::{self, Registry},
-    dead_letter,
+    control::registry::Registry,
     declared::{self, Declared},
     deliver,
     fanout::CHECK_INTERVAL,
-    journal::{self, FatalHandler},
+    journal::FatalHandler,
     pull::LockTokenSealer,
     store::{Store, rocks::RocksStore},
     subscription::SubscriptionContext,
@@ -66,92 +67,6 @@ const CLOSE_POLL: Duration = Duration::from_millis(1);
 
 /// The number of these checks.
 const CLOSE_POLLS: u32 = 5000;
-
-/// The server failed to start or to stop cleanly.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// An I/O error of the data folder or a socket.
-    #[error("{what}: {source}")]
-    Io {
-        /// The operation that failed.
-        what: String,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The store cannot be opened.
-    #[error(transparent)]
-    Store(#[from] crate::store::rocks::OpenError),
-    /// The journal cannot be recovered.
-    #[error("{0}{advice}", advice = remedy(.0))]
-    Journal(#[from] journal::Error),
-    /// The records of the control plane cannot be recovered.
-    #[error("{0}{advice}", advice = remedy_of(.0))]
-    Registry(#[from] registry::Error),
-    /// A dead-letter store cannot be opened.
-    #[error("dead_letter.stores.{0}: {1}")]
-    Sink(String, dead_letter::sink::SinkError),
-    /// The signing keys of the token issuer cannot be read.
-    #[error("{0}")]
-    Issuer(String),
-    /// The configuration file of `server.apply` cannot be read.
-    #[error("server.apply: {0}")]
-    Declared(#[from] crate::declared::DeclaredError),
-    /// A resource of that file cannot be created.
-    #[error("server.apply: {0}")]
-    Undone(#[from] admin::ApplyError),
-    /// The limit of open files is too low.
-    #[error(
-        "the limit of open files is {limit}, and the server needs at least {least}; raise the hard limit (ulimit -Hn, or \
-         LimitNOFILE= of a systemd unit)"
-    )]
-    Descriptors {
-        /// The limit.
-        limit: usize,
-        /// The minimum.
-        least: usize,
-    },
-    /// The memory limit of the control group is too low.
-    #[error(
-        "the memory limit of the control group is {limit}, and these settings need at least {least}; raise the limit \
-         (MemoryMax= of a systemd unit, resources.limits.memory of a container), or lower publish.request_bytes and \
-         publish.event_bytes"
-    )]
-    Memory {
-        /// The limit.
-        limit: bytesize::ByteSize,
-        /// The minimum.
-        least: bytesize::ByteSize,
-    },
-    /// The key of backups cannot be used.
-    #[error("{0}")]
-    Backup(String),
-    /// The node of a cluster cannot run.
-    #[error("cluster: {0}")]
-    Cluster(#[from] node::ClusterError),
-    /// The certificates cannot be loaded.
-    #[error(transparent)]
-    Trust(#[from] crate::deliver::trust::TrustError),
-}
-
-/// Advice for the operator of a store that cannot be served.
-fn remedy(error: &journal::Error) -> &'static str {
-    match error {
-        journal::Error::Damaged(_) => "; restore a backup, or accept the loss with gridhook restore --accept-loss",
-        _ => "",
-    }
-}
-
-fn remedy_of(error: &registry::Error) -> &'static str {
-    match error {
-        registry::Error::Journal(error) => remedy(error),
-        _ => "",
-    }
-}
-
-fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServerError {
-    let what = what.into();
-    |source| ServerError::Io { what, source }
-}
 
 /// Runs the server until a signal stops it.
 ///

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{issuer, settings, tls::ServerCertificate};
 use crate::{
-    admin::{Control, auth},
+    admin::{Control, admin_token},
     config::{self, Config, Secret, SettingSources},
     deliver::{ClientCertificates, TlsTrust},
     telemetry::LogFilter,
@@ -38,7 +38,7 @@ impl ReloadSignals {
 pub(super) struct Reload {
     pub(super) sources: SettingSources,
     pub(super) log: LogFilter,
-    pub(super) token: auth::AdminToken,
+    pub(super) token: admin_token::AdminToken,
     pub(super) control: web::Data<Control>,
     pub(super) certificate: Option<Arc<ServerCertificate>>,
     pub(super) identities: ClientCertificates,
@@ -90,7 +90,7 @@ impl Reload {
             Err(error) => error.to_string(),
         };
         let configured = fresh.server.admin_token.as_ref().map(Secret::expose);
-        let admin_token = match auth::admin_token(configured, &config.server.data_dir) {
+        let admin_token = match admin_token::load(configured, &config.server.data_dir) {
             Ok(token) => {
                 super::startup::share_token(&token);
                 if self.token.replace(&token) { "new" } else { "unchanged" }.to_owned()

@@ -6,7 +6,7 @@ use super::descriptors::DescriptorBudget;
 use crate::{
     admin::{
         EditionTables,
-        auth::AdminToken,
+        admin_token::AdminToken,
         metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits, Spans},
         model,
     },
@@ -60,13 +60,13 @@ pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[Soc
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = DeliveryContext {
         addresses: addresses(config, own),
-        response_timeout: config.delivery.response_wait,
-        late_timeout: config.delivery.late_wait,
+        response_wait: config.delivery.response_wait,
+        late_wait: config.delivery.late_wait,
         reconnect_interval: config.delivery.reconnect_wait,
         hold_after_failing: config.delivery.hold_after_failing,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: client.identities.clone(),
-        places: config.dead_letter.places.clone(),
+        named_stores: config.dead_letter.named_stores.clone(),
         leases_max: config.limits.leases_per_subscription,
         ordered_events_max: config.limits.ordered_events_per_subscription,
         waits: Arc::default(),

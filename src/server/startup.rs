@@ -23,10 +23,10 @@ use super::{
     timekeeping::{self, Timekeeper},
 };
 use crate::{
-    admin::{self, ChaosTargets, Control, DeadLetterHandle, auth, health, metrics::MetricSources},
+    admin::{self, ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources},
     cli::{
         destination::destination,
-        fsck::{accounts, store_options},
+        fsck::{decoders, store_options},
     },
     clock::Clock,
     config::{Config, Secret},
@@ -94,12 +94,12 @@ pub(super) fn start_clock(config: &Config, targets: &ChaosTargets) -> (Clock, Rc
 }
 
 /// Reads or creates the admin token, and prints where a new one is.
-pub(super) fn admin_token(config: &Config) -> Result<auth::AdminToken, ServerError> {
+pub(super) fn admin_token(config: &Config) -> Result<admin_token::AdminToken, ServerError> {
     let data_dir = &config.server.data_dir;
     let configured = config.server.admin_token.as_ref().map(Secret::expose);
-    let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
-    if let auth::TokenOrigin::Generated = token.origin() {
-        println!("the admin token is in {}", auth::token_path(data_dir).display());
+    let token = admin_token::load(configured, data_dir).map_err(io_error("the admin token"))?;
+    if let admin_token::TokenOrigin::Generated = token.origin() {
+        println!("the admin token is in {}", admin_token::token_path(data_dir).display());
     }
     share_token(&token);
     Ok(token)
@@ -107,9 +107,9 @@ pub(super) fn admin_token(config: &Config) -> Result<auth::AdminToken, ServerErr
 
 /// Writes the admin token to the runtime folder of the service manager, where there is one. The commands of the operators'
 /// group read it there.
-pub(super) fn share_token(token: &auth::AdminToken) {
+pub(super) fn share_token(token: &admin_token::AdminToken) {
     let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty()) else { return };
-    if let Err(error) = auth::share(token, std::path::Path::new(&folder)) {
+    if let Err(error) = admin_token::share(token, std::path::Path::new(&folder)) {
         tracing::warn!(%error, "the admin token was not shared with the operators' group");
     }
 }
@@ -124,7 +124,7 @@ pub(super) fn backups(
     let data_dir = config.server.data_dir.clone();
     let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
     let backups =
-        Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), accounts(), clock.clone());
+        Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), decoders(), clock.clone());
     Ok(Arc::new(backups.with_destination(destination)))
 }
 
@@ -195,7 +195,8 @@ pub(super) fn start_dead_letters(
     let Core { config, clock, journal, registry } = core;
     let notifier = system_topic.map(SystemTopic::notifier);
     let sinks = settings::sinks(config)?;
-    let routing = DeadLetterRouting { registry: Arc::clone(registry), places: config.dead_letter.places.clone() };
+    let routing =
+        DeadLetterRouting { registry: Arc::clone(registry), named_stores: config.dead_letter.named_stores.clone() };
     let options = dead_letter::WriterOptions::default();
     let stores = DeadLetterStores::new(journal, clock, sinks, (routing.target_lookup(), notifier), options);
     let lifeline = Lifeline::new();

@@ -89,13 +89,13 @@ impl EndpointModel {
     /// The given value, and what is allowed.
     pub fn parse(text: &str, rate: f64) -> Result<Self, String> {
         let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
-        let place = KINDS.iter().position(|(kind, _)| *kind == name).ok_or_else(|| {
+        let index = KINDS.iter().position(|(kind, _)| *kind == name).ok_or_else(|| {
             let names = KINDS.map(|(kind, _)| kind).join(", ");
             format!("there is no endpoint model {name:?}; allowed are {names}")
         })?;
-        let (default, _) = Self::mix(rate)[place];
+        let (default, _) = Self::mix(rate)[index];
         let Some(number) = number else { return Ok(default) };
-        default.with(number).ok_or_else(|| match KINDS[place].1 {
+        default.with(number).ok_or_else(|| match KINDS[index].1 {
             "" => format!("{name} has {number:?} behind it; allowed is the word alone"),
             allowed => format!("{name} has {number:?} behind it; allowed is {allowed}"),
         })

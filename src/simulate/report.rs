@@ -120,10 +120,10 @@ impl SimulationReport {
         models: &[usize],
         series: Vec<AttemptSeries>,
     ) -> Self {
-        let row = |(place, series): (usize, AttemptSeries)| {
-            let those = subscribers.iter().zip(models).filter(|(_, model)| **model == place);
+        let row = |(model_index, series): (usize, AttemptSeries)| {
+            let those = subscribers.iter().zip(models).filter(|(_, model)| **model == model_index);
             let those: Vec<&Subscriber> = those.map(|(subscriber, _)| subscriber).collect();
-            ReportRow::new(plan, place, &those, log, series)
+            ReportRow::new(plan, model_index, &those, log, series)
         };
         Self {
             subscriptions: plan.subscriptions,
@@ -138,12 +138,12 @@ impl SimulationReport {
 impl ReportRow {
     fn new(
         plan: &SimulationPlan,
-        place: usize,
+        model_index: usize,
         those: &[&Subscriber],
         log: &SimulatedLog,
         series: AttemptSeries,
     ) -> Self {
-        let (model, _) = plan.shares[place];
+        let (model, _) = plan.shares[model_index];
         let sum = |of: &dyn Fn(&Subscriber) -> u64| those.iter().map(|subscriber| of(subscriber)).sum::<u64>();
         let count = |of: fn(&Counters) -> u64| sum(&|subscriber| of(&subscriber.disk.cursor.counters));
         let mut given_up = BTreeMap::new();

@@ -273,7 +273,7 @@ impl Subscriber {
 impl SubscriberCounts {
     /// Counts the attempts of a ledger entry.
     fn note(&mut self, entry: &LedgerEntry) {
-        let events = entry.covers.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
+        let events = entry.events();
         match entry.what {
             LedgerEvent::Attempted { outcome, .. } => {
                 self.answered += events;

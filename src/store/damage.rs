@@ -357,12 +357,12 @@ pub(crate) fn next_readable(
 /// `number + 2^bit`, both big-endian; [`None`] on overflow.
 fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
     let mut sum = number.to_vec();
-    let mut place = number.len().checked_sub(1 + bit / 8)?;
-    let (first, mut carry) = sum[place].overflowing_add(1 << (bit % 8));
-    sum[place] = first;
+    let mut index = number.len().checked_sub(1 + bit / 8)?;
+    let (first, mut carry) = sum[index].overflowing_add(1 << (bit % 8));
+    sum[index] = first;
     while carry {
-        place = place.checked_sub(1)?;
-        (sum[place], carry) = sum[place].overflowing_add(1);
+        index = index.checked_sub(1)?;
+        (sum[index], carry) = sum[index].overflowing_add(1);
     }
     Some(sum)
 }
@@ -371,9 +371,9 @@ fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
 fn middle(low: &[u8], high: &[u8]) -> Vec<u8> {
     let mut sum = vec![0; low.len()];
     let mut carry = 0;
-    for place in (0..low.len()).rev() {
-        let digit = u16::from(low[place]) + u16::from(high[place]) + carry;
-        sum[place] = digit as u8;
+    for index in (0..low.len()).rev() {
+        let digit = u16::from(low[index]) + u16::from(high[index]) + carry;
+        sum[index] = digit as u8;
         carry = digit >> 8;
     }
     for digit in &mut sum {

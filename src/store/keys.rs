@@ -338,8 +338,8 @@ pub fn ledger_between(subscription_key: SubscriptionKey, from: Timestamp, to: Ti
 /// A position in the ledger by time, moved back by `span`. A position that has no time stays.
 pub fn ledger_before(position: &[u8], span: Duration) -> Vec<u8> {
     let mut reader = RecordReader::new(position);
-    let place = reader.u8().and_then(|_| Some((SubscriptionKey::take(&mut reader)?, Timestamp::take(&mut reader)?)));
-    place.map_or_else(|| position.to_vec(), |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))))
+    let found = reader.u8().and_then(|_| Some((SubscriptionKey::take(&mut reader)?, Timestamp::take(&mut reader)?)));
+    found.map_or_else(|| position.to_vec(), |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))))
 }
 
 /// The range of all ledger lines, by event and by time.

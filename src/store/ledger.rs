@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine},
+    policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine, SeqRun},
     store::{Batch, Family, Store, StoreError},
 };
 
@@ -44,13 +44,13 @@ pub struct LedgerPage {
 
 /// Adds the lines of a subscription's write to `batch`.
 pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, mut lines: Vec<LedgerLine>) {
-    lines.retain(|line| !line.entry.covers.is_empty());
+    lines.retain(|line| !line.entry.runs.is_empty());
     lines.sort_by_key(|line| by_time(&key_of(subscription_key, line)));
     put_records(batch, &lines, |line| key_of(subscription_key, line), keys::ledger_by_time, is_near);
-    if !lines.iter().all(|line| is_in_one_block(&line.entry.covers)) {
+    if !lines.iter().all(|line| is_in_one_block(&line.entry.runs)) {
         let split = |LedgerLine { lane, attempt, entry }: LedgerLine| {
-            let parts = parts(&entry.covers).into_iter();
-            parts.map(move |covers| LedgerLine { lane, attempt, entry: LedgerEntry { covers, ..entry.clone() } })
+            let parts = parts(&entry.runs).into_iter();
+            parts.map(move |runs| LedgerLine { lane, attempt, entry: LedgerEntry { runs, ..entry.clone() } })
         };
         lines = lines.into_iter().flat_map(split).collect();
     }
@@ -81,7 +81,7 @@ fn put_records(
 
 /// The key of a line. A line without events, which no record has, begins at 0.
 fn key_of(subscription_key: SubscriptionKey, LedgerLine { lane, attempt, entry }: &LedgerLine) -> LineKey {
-    let first = entry.covers.first().map_or(Seq(0), |(first, _)| *first);
+    let first = entry.runs.first().map_or(Seq(0), |run| run.first);
     LineKey { subscription_key, lane: *lane, first, at: entry.at, attempt: *attempt, what: event_byte(&entry.what) }
 }
 
@@ -106,23 +106,21 @@ fn is_in_block_of(first: &LineKey, line: &LineKey) -> bool {
 }
 
 /// Whether all runs are in one block, as for nearly every line.
-fn is_in_one_block(covers: &[(Seq, u32)]) -> bool {
-    let mut blocks = covers.iter().flat_map(|(first, count)| {
-        [first.0 / LEDGER_BLOCK, (first.0 + u64::from(count.saturating_sub(1))) / LEDGER_BLOCK]
-    });
+fn is_in_one_block(runs: &[SeqRun]) -> bool {
+    let mut blocks = runs.iter().flat_map(|run| [run.first.0 / LEDGER_BLOCK, (run.end().0 - 1) / LEDGER_BLOCK]);
     let Some(block) = blocks.next() else { return true };
     blocks.all(|other| other == block)
 }
 
 /// Splits the runs at the ends of blocks and returns a list for each block.
-fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
-    let mut parts: Vec<Vec<(Seq, u32)>> = Vec::new();
-    for (first, count) in covers {
-        let (mut at, end) = (first.0, first.0 + u64::from(*count));
+fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
+    let mut parts: Vec<Vec<SeqRun>> = Vec::new();
+    for run in runs {
+        let (mut at, end) = (run.first.0, run.end().0);
         while at < end {
             let upto = end.min((at / LEDGER_BLOCK + 1) * LEDGER_BLOCK);
-            let run = (Seq(at), (upto - at) as u32);
-            match parts.last_mut().filter(|part| part[0].0.0 / LEDGER_BLOCK == at / LEDGER_BLOCK) {
+            let run = SeqRun { first: Seq(at), count: (upto - at) as u32 };
+            match parts.last_mut().filter(|part| part[0].first.0 / LEDGER_BLOCK == at / LEDGER_BLOCK) {
                 Some(part) => part.push(run),
                 None => parts.push(vec![run]),
             }
@@ -136,21 +134,12 @@ fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
 pub(crate) fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     let all: Vec<LineKey> = lines.iter().map(|line| key_of(key.subscription_key, line)).collect();
     let is_whole = if is_by_event {
-        let in_one_block = || lines.iter().all(|line| is_in_one_block(&line.entry.covers));
+        let in_one_block = || lines.iter().all(|line| is_in_one_block(&line.entry.runs));
         all.is_sorted_by_key(by_event) && all.iter().all(|line| is_in_block_of(&key, line)) && in_one_block()
     } else {
         all.is_sorted_by_key(by_time) && all.iter().all(|line| is_near(&key, line))
     };
     all.first() == Some(&key) && is_whole
-}
-
-/// Whether a line covers an event.
-fn covers(entry: &LedgerEntry, seq: Seq) -> bool {
-    let behind = entry.covers.partition_point(|(first, _)| *first <= seq);
-    behind.checked_sub(1).is_some_and(|run| {
-        let (first, count) = entry.covers[run];
-        seq.0 - first.0 < u64::from(count)
-    })
 }
 
 /// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of their last record.
@@ -170,7 +159,7 @@ pub(crate) fn of_event(
             return ControlFlow::Break(());
         }
         seen += lines.len();
-        page.lines.extend(lines.into_iter().filter(|line| covers(&line.entry, seq)));
+        page.lines.extend(lines.into_iter().filter(|line| line.entry.has(seq)));
         ControlFlow::Continue(())
     })?;
     Ok(page)

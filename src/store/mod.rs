@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// A family of records: a column family of RocksDB with its own form of keys ([`keys`]) and its own settings
-/// (`rocks::options`). Records of a changelog name a family by the place of its variant: a new one goes to the end.
+/// (`rocks::options`). Records of a changelog name a family by the position of its variant: a new one goes to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Topics, subscriptions, keys, jobs, and the floor of each partition.
@@ -118,7 +118,7 @@ pub enum WriteOp {
 
 impl WriteOp {
     /// The family and the key that it changes.
-    pub(crate) fn place(&self) -> (Family, &[u8]) {
+    pub(crate) fn family_and_key(&self) -> (Family, &[u8]) {
         match self {
             Self::Put(family, key, _) | Self::Delete(family, key) | Self::SingleDelete(family, key) => (*family, key),
         }

@@ -33,7 +33,9 @@ use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         outcome::{LastOutcome, Outcome, Reason},
-        record::{DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, lease::LeaseStep},
+        record::{
+            DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, SeqRun, lease::LeaseStep,
+        },
     },
 };
 
@@ -209,29 +211,29 @@ impl RecordLayout for LedgerEntry {
         put_time(out, self.at);
         out.push(event_byte(&self.what));
         put_event(out, &self.what);
-        assert!(!self.covers.is_empty(), "a ledger line must cover an event");
-        put_varint(out, self.covers.len() as u64);
+        assert!(!self.runs.is_empty(), "a ledger line must cover an event");
+        put_varint(out, self.runs.len() as u64);
         let mut end = 0;
-        for (first, count) in &self.covers {
-            assert!(*count > 0 && first.0 >= end, "the run at {first:?} does not ascend");
+        for SeqRun { first, count } in self.runs.iter().copied() {
+            assert!(count > 0 && first.0 >= end, "the run at {first:?} does not ascend");
             put_varint(out, first.0 - end);
-            put_varint(out, (*count).into());
-            end = first.0.checked_add(u64::from(*count)).expect("sequences end far below 2^64");
+            put_varint(out, count.into());
+            end = first.0.checked_add(count.into()).expect("sequences end far below 2^64");
         }
     }
 
     fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let at = take_time(reader)?;
         let what = take_event(reader)?;
-        let mut covers = Vec::new();
+        let mut runs = Vec::new();
         let mut end = 0u64;
         for _ in 0..reader.varint().filter(|runs| *runs > 0)? {
             let first = end.checked_add(reader.varint()?)?;
             let count = take_u32(reader).filter(|count| *count > 0)?;
             end = first.checked_add(count.into())?;
-            covers.push((Seq(first), count));
+            runs.push(SeqRun { first: Seq(first), count });
         }
-        Some(Self { at, covers, what })
+        Some(Self { at, runs, what })
     }
 }
 

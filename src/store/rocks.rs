@@ -245,9 +245,9 @@ impl RocksStore {
         });
         let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
         let families = Family::ALL.map(|family| self.family(family));
-        // A memtable finds the place of a key faster from the one before it. The order of changes of one key stays.
+        // A memtable finds the position of a key faster from the one before it. The order of changes of one key stays.
         let mut ops: Vec<&WriteOp> = batch.0.iter().collect();
-        ops.sort_by_key(|op| op.place());
+        ops.sort_by_key(|op| op.family_and_key());
         for op in ops {
             match op {
                 WriteOp::Put(family, key, value) => writes.put_cf(families[*family as usize], key, value),

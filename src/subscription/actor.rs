@@ -147,7 +147,7 @@ impl SubscriptionActor {
             let (jitter, now) = (Jitter(fastrand::f64()), self.context.clock.now());
             self.core.pause_expiry(self.context.clock.expiry_is_paused());
             self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
-            self.hold_back(now);
+            self.apply_requested_wait(now);
             let CoreStep { write, effects } = self.core.absorb(input, now, jitter);
             if let (Some(wait), Some(until)) = (&self.plan.retry_after, self.core.take_requested_wait()) {
                 wait.extend(until);
@@ -167,11 +167,11 @@ impl SubscriptionActor {
     }
 
     /// Passes on the wait that the endpoint requested of another subscription.
-    fn hold_back(&mut self, now: Timestamp) {
-        self.core.hold_back(self.plan.requested_wait(), now);
+    fn apply_requested_wait(&mut self, now: Timestamp) {
+        self.core.delay_until(self.plan.requested_wait(), now);
     }
 
-    /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free place on
+    /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free permit on
     /// to the next waiting subscription.
     fn wait_for_room(&mut self) {
         let sockets = &self.context.client.sockets;
@@ -196,7 +196,7 @@ impl SubscriptionActor {
         if self.shared.is_closing() {
             self.core.close();
         }
-        self.hold_back(self.context.clock.now());
+        self.apply_requested_wait(self.context.clock.now());
         if written && self.core.waits_for_write() {
             self.absorb(Input::Durable);
         } else if written {
@@ -296,7 +296,7 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (sender, wait) = (self.sender(), self.plan.response_timeout);
+                let (sender, wait) = (self.sender(), self.plan.response_wait);
                 self.await_report(async move {
                     let reached = match sender {
                         // A broker that starts may accept a connection and say nothing.
@@ -382,9 +382,9 @@ impl SubscriptionActor {
         }
         let plan = Arc::clone(&self.plan);
         // Taken here and not in the task, so that the next decision on this thread counts it.
-        let place = self.context.client.sockets.take();
+        let permit = self.context.client.sockets.take();
         let lease = self.context.client.lease.clone();
-        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, place, lease);
+        let services = (Arc::clone(&self.context.response_faults), &self.context.tracer, permit, lease);
         delivery::start(&self.shared, plan, self.sender(), &request, events, services, now);
     }
 

@@ -29,23 +29,23 @@ pub(super) fn start(
     sender: Result<Rc<dyn Sender>, String>,
     request: &OutgoingBatch,
     events: Vec<Event>,
-    (faults, tracer, place, lease): (Arc<FaultInjection>, &Tracer, Taken, Option<Lease>),
+    (faults, tracer, permit, lease): (Arc<FaultInjection>, &Tracer, Taken, Option<Lease>),
     now: Timestamp,
 ) {
     let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
     let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
     if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
-        shared.set_span(request.id, attempt.place.clone());
+        shared.set_span(request.id, attempt.context.clone());
     }
     let (subscription_key, count) = (shared.subscription_key, events.len());
     let task = actix_rt::spawn(async move {
-        let _place = place;
+        let _permit = permit;
         assert!(!guard.shared.is_doomed(), "a delivery task is killed by chaos");
         let kind = guard.shared.job_kind(lane);
         let trace = traced.iter().flat_map(AttemptSpan::headers);
         let headers = DeliveryPlan::job_header((lane, kind)).into_iter().chain(trace).collect();
-        let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_timeout };
+        let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_wait };
         if let Some(lease) = lease {
             lease.allowed().await;
         }
@@ -65,11 +65,11 @@ pub(super) fn start(
             Some(ResponseFault::Corrupt) => return guard.report(response_faults::corrupted(&answer)),
             Some(ResponseFault::Delay(by)) => return guard.delay(answer, by, &plan).await,
         }
-        match late.filter(|_| plan.late_timeout > plan.response_timeout) {
+        match late.filter(|_| plan.late_wait > plan.response_wait) {
             None => guard.report(answer),
             Some(late) => {
                 let late_report = guard.await_late(answer);
-                late_report.report(late.is_taken(plan.late_timeout).await);
+                late_report.report(late.is_taken(plan.late_wait).await);
             }
         }
     });
@@ -90,13 +90,13 @@ impl AttemptGuard {
     /// Reports after the delay `by`, as if the endpoint had taken that long.
     async fn delay(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
         let latency = answer.latency.saturating_add(by);
-        let rest = plan.response_timeout.saturating_sub(answer.latency);
+        let rest = plan.response_wait.saturating_sub(answer.latency);
         tokio::time::sleep(by.min(rest)).await;
         if by <= rest {
             return self.report(RequestResult { latency, ..answer });
         }
-        let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_timeout;
-        let late_report = self.await_late(response_faults::delayed(plan.response_timeout));
+        let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_wait;
+        let late_report = self.await_late(response_faults::delayed(plan.response_wait));
         if taken {
             tokio::time::sleep(by - rest).await;
         }

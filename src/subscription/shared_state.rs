@@ -108,7 +108,7 @@ struct InFlightRequest {
     answer: Option<RequestResult>,
     task: Option<AbortHandle>,
     /// The span of the attempt, if it is recorded.
-    place: Option<SpanContext>,
+    span: Option<SpanContext>,
 }
 
 /// What a new incarnation receives.

@@ -7,11 +7,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     deliver::RequestHeader,
-    event::{Event, Lane, RequestId, Schema, Seq, Timestamp},
+    event::{Event, Lane, RequestId, Schema, Timestamp},
     policy::{
         OutgoingBatch,
         outcome::{Outcome, RequestResult},
-        record::{LedgerEvent, RecordChange},
+        record::{LedgerEntry, LedgerEvent, RecordChange},
     },
     subscription::{plan::DeliveryPlan, shared_state::SharedState},
     telemetry::trace::{AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
@@ -23,7 +23,7 @@ const LINKS_MAX: usize = 32;
 /// The span of an attempt.
 pub(super) struct AttemptSpan {
     /// The context that is sent to the endpoint.
-    pub(super) place: SpanContext,
+    pub(super) context: SpanContext,
     span: Option<Box<OpenSpan>>,
 }
 
@@ -48,16 +48,16 @@ impl AttemptSpan {
         if !tracer.is_on() {
             return None;
         }
-        let mut places: Vec<SpanContext> = Vec::new();
-        for place in events.iter().filter_map(place_of) {
-            if places.len() <= LINKS_MAX && !places.contains(&place) {
-                places.push(place);
+        let mut contexts: Vec<SpanContext> = Vec::new();
+        for context in events.iter().filter_map(context_of) {
+            if contexts.len() <= LINKS_MAX && !contexts.contains(&context) {
+                contexts.push(context);
             }
         }
-        let parent = (!places.is_empty()).then(|| places.remove(0))?;
-        let Some(place) = tracer.place(Some(&parent)) else {
+        let parent = (!contexts.is_empty()).then(|| contexts.remove(0))?;
+        let Some(context) = tracer.new_context(Some(&parent)) else {
             // The trace is not recorded (not sampled). The endpoint receives the parent's context.
-            return Some(Self { place: parent, span: None });
+            return Some(Self { context: parent, span: None });
         };
         let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
             ("messaging.system", "gridhook".into()),
@@ -72,14 +72,14 @@ impl AttemptSpan {
             attributes.push(("messaging.message.id", AttributeValue::cut(&event.id())));
             attributes.push(("cloudevents.event_type", AttributeValue::cut(&event.event_type())));
         }
-        let open = OpenSpan { tracer: tracer.clone(), parent: parent.span, links: places, attributes, began: now };
-        Some(Self { place, span: Some(Box::new(open)) })
+        let open = OpenSpan { tracer: tracer.clone(), parent: parent.span, links: contexts, attributes, began: now };
+        Some(Self { context, span: Some(Box::new(open)) })
     }
 
     /// The trace headers of the request.
     pub(super) fn headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
-        let state = self.place.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
-        [("traceparent", self.place.parent().into())].into_iter().chain(state)
+        let state = self.context.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
+        [("traceparent", self.context.parent().into())].into_iter().chain(state)
     }
 
     /// Ends the span with the result of the request.
@@ -95,7 +95,7 @@ impl AttemptSpan {
             attributes.push(("error.type", outcome.clone().into()));
         }
         tracer.record(Span {
-            context: self.place,
+            context: self.context,
             parent: Some(parent),
             name: format!("deliver {}", plan.record.name),
             kind: SpanKind::Client,
@@ -114,7 +114,7 @@ impl AttemptSpan {
 }
 
 /// The parent of an event's spans: the span that published it, unless the event itself set_task another trace.
-fn place_of(event: &Event) -> Option<SpanContext> {
+fn context_of(event: &Event) -> Option<SpanContext> {
     let published = event.trace().and_then(SpanContext::of_stored);
     let own = match event.schema {
         Schema::CloudEvents => carrier::of_event(event.wire_bytes()),
@@ -147,7 +147,7 @@ impl SettleSpans {
         }
         let mut spans = Vec::new();
         for (request, attempt) in shared.traced(landed) {
-            let Some(context) = tracer.place(Some(&attempt)) else { continue };
+            let Some(context) = tracer.new_context(Some(&attempt)) else { continue };
             let (result, more) = settlement(&request, changes);
             let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
                 ("messaging.operation.name", "settle".into()),
@@ -184,13 +184,9 @@ fn settlement(
     changes: &[RecordChange],
 ) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let first = request.items.first().map(|item| item.key());
-    let covers_first = |lane: Lane, covers: &[(Seq, u32)]| {
-        first.is_some_and(|(of, seq)| {
-            of == lane && covers.iter().any(|(from, count)| (from.0..from.0 + u64::from(*count)).contains(&seq.0))
-        })
-    };
+    let is_of_first = |lane: Lane, entry: &LedgerEntry| first.is_some_and(|(of, seq)| of == lane && entry.has(seq));
     let lines = changes.iter().filter_map(|change| match change {
-        RecordChange::Note { lane, entry, .. } if covers_first(*lane, &entry.covers) => Some(&entry.what),
+        RecordChange::Note { lane, entry, .. } if is_of_first(*lane, entry) => Some(&entry.what),
         _ => None,
     });
     let mut result = ("settled", Vec::new());

@@ -10,7 +10,7 @@ use actix_web::{
     test, web,
 };
 use gridhook::{
-    admin::{self, ChaosMode, Control, auth, health::ServerHealth, metrics::MetricsAccess},
+    admin::{self, ChaosMode, Control, admin_token, health::ServerHealth, metrics::MetricsAccess},
     clock::{Clock, ManualClock},
     control::registry::Registry,
     dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
@@ -39,7 +39,7 @@ pub(super) struct ControlFixture {
     pub(super) vitals: web::Data<ServerHealth>,
     pub(super) state: Arc<Mutex<journal::JournalState>>,
     control: web::Data<Control>,
-    token: web::Data<auth::AdminToken>,
+    token: web::Data<admin_token::AdminToken>,
     chaos: ChaosMode,
 }
 
@@ -75,7 +75,7 @@ impl ControlFixture {
     ) -> Self {
         let state = Arc::new(Mutex::new(journal::JournalState::Writable));
         let reported = Arc::clone(&state);
-        let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
+        let token = admin_token::load(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
         Self {
             control: web::Data::new(
                 Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned())
@@ -132,7 +132,7 @@ impl ControlFixture {
 
     /// Lets the holder of this token read the metrics of the server.
     pub(super) fn let_read_metrics(&self, token: &str) {
-        let token = auth::AdminToken::given(token).expect("it is taken");
+        let token = admin_token::AdminToken::given(token).expect("it is taken");
         self.control.let_read_metrics(MetricsAccess::Token(Some(token)));
     }
 

@@ -80,8 +80,8 @@ fn served(given: &Value) -> (BatchLimits, String) {
     let record = take(Schema::CloudEvents, &body).expect("it is taken");
     let delivery = DeliveryContext {
         addresses: AddressRules::loopback(),
-        response_timeout: Duration::from_secs(30),
-        late_timeout: Duration::from_secs(180),
+        response_wait: Duration::from_secs(30),
+        late_wait: Duration::from_secs(180),
         hold_after_failing: None,
         reconnect_interval: Duration::ZERO,
         concurrency_max: 1,
@@ -89,7 +89,7 @@ fn served(given: &Value) -> (BatchLimits, String) {
         ordered_events_max: 100_000,
         connections: gridhook::deliver::resource::Connections::default(),
         client_certificates: gridhook::deliver::ClientCertificates::default(),
-        places: NamedStores::default(),
+        named_stores: NamedStores::default(),
         waits: Arc::default(),
     };
     let edition = Editions::load(None, None).expect("they are sound").get("current").expect("it has this one");

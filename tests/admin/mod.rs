@@ -1,9 +1,9 @@
 //! The control plane.
 
 mod account;
+mod admin_token;
 mod advanced;
 mod attributes;
-mod auth;
 mod bodies;
 mod chaos;
 mod control;

@@ -12,7 +12,8 @@ use gridhook::cluster::{
     self, GivenUp, Lease, Role, ShardClaim,
     claim::ClaimSettings,
     lease::LeaseIntervals,
-    member::{Member, Membership, MembershipEnd, RequestError},
+    member::Member,
+    membership::{Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{NodeRecord, OwnershipRecord, RecordError, RecordStore, node_key},
 };

@@ -3,7 +3,7 @@ use std::{fs, time::Duration};
 use gridhook::{
     dead_letter::{DeadLetterTarget, DeadLetterTotals, totals::FileInProgress},
     event::{Lane, Seq},
-    journal::{DeadKey, DeadLetterWrite},
+    journal::{DeadLetterKey, DeadLetterWrite},
     policy::record::RecordChange,
     store::keys::MetaKind,
 };
@@ -277,7 +277,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         fs::write(folder.path().join("other"), b"").expect("written");
         world.notice(subscription_key(2), target("other"), START);
         let totals = world.until(subscription_key(2), |totals| {
-            totals.outage.as_ref().is_some_and(|outage| outage.place.starts_with("other/"))
+            totals.outage.as_ref().is_some_and(|outage| outage.destination.starts_with("other/"))
         });
         let totals = totals.await;
         assert_eq!((totals.lost, world.waiting(subscription_key(2)).await), (0, 3));
@@ -314,7 +314,7 @@ fn a_file_in_progress_starts_over_at_a_new_target() {
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         world.add_dead_letters(subscription_key(1), 2, START).await;
-        let last = DeadKey { due: START, seq: Seq(2), lane: Lane::LIVE };
+        let last = DeadLetterKey { due: START, seq: Seq(2), lane: Lane::LIVE };
         let begun = FileInProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
         let totals = DeadLetterTotals { written: 40, in_progress: Some(begun), ..DeadLetterTotals::default() };
         let record = Some((DeadLetterTotals::name(subscription_key(1)), totals.encode().into()));

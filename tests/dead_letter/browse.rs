@@ -70,9 +70,9 @@ fn waiting_and_written_dead_letters_are_found_on_pages_of_any_size() {
         for top in [1, 2, 3, 7, 50] {
             assert_eq!(all(&world, &DeadLetterQuery::default(), top).await, expected, "{top}");
         }
-        let waiting = DeadLetterQuery { place: Some(DeadLetterStage::Waiting), ..DeadLetterQuery::default() };
+        let waiting = DeadLetterQuery { stage: Some(DeadLetterStage::Waiting), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &waiting, 50).await, ["1-0"]);
-        let written = DeadLetterQuery { place: Some(DeadLetterStage::Written), ..DeadLetterQuery::default() };
+        let written = DeadLetterQuery { stage: Some(DeadLetterStage::Written), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &written, 50).await.len(), 6);
         let by_id = DeadLetterQuery { id: Some("1-4".to_owned()), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &by_id, 50).await, ["1-4"]);

@@ -34,7 +34,7 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
     };
     let mut staging = Staging::new(StagingRules::default());
     staging.notice(PendingNotice { subscription_key: subscription_key(1), target, due: START });
-    let outage = Outage { since: START, place: "letters".to_owned() };
+    let outage = Outage { since: START, destination: "letters".to_owned() };
     let mut tries = Vec::new();
     for _ in 0..1_000 {
         let now = staging.next_due().expect("it is tried again");

@@ -1,17 +1,18 @@
 use gridhook::{
     dead_letter::totals::{DamagedTotals, DeadLetterTotals, FileInProgress, Outage},
     event::{Lane, Seq, Timestamp},
-    journal::DeadKey,
+    journal::DeadLetterKey,
 };
 use proptest::prelude::*;
 
 fn totals() -> impl Strategy<Value = DeadLetterTotals> {
     let file = (".{0,60}", any::<(u64, u64, u16)>()).prop_map(|(name, (due, seq, lane))| FileInProgress {
         name,
-        last: DeadKey { due: Timestamp(due), seq: Seq(seq), lane: Lane(lane) },
+        last: DeadLetterKey { due: Timestamp(due), seq: Seq(seq), lane: Lane(lane) },
     });
     let counts = any::<[u64; 6]>();
-    let outage = (any::<u64>(), ".{0,60}").prop_map(|(since, place)| Outage { since: Timestamp(since), place });
+    let outage =
+        (any::<u64>(), ".{0,60}").prop_map(|(since, destination)| Outage { since: Timestamp(since), destination });
     let options = (proptest::option::of(file), proptest::option::of(outage));
     (counts, options).prop_map(|([written, lost, files, bytes, redriven, purged], (in_progress, outage))| {
         DeadLetterTotals { written, lost, files, bytes, redriven, purged, in_progress, outage }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gridhook::{
     deliver::{
         Destination, OutgoingRequest, WebhookClient,
-        webhook::{BODY_BYTES_MAX, DRAINED_BYTES_MAX},
+        response::{BODY_BYTES_MAX, DRAINED_BYTES_MAX},
     },
     event::{Schema, Timestamp},
     policy::outcome::{Failure, Outcome},

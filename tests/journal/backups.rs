@@ -9,7 +9,7 @@ use std::{
 };
 
 use gridhook::{
-    cli::fsck::accounts,
+    cli::fsck::decoders,
     clock::Clock,
     repair::{
         backup::{self, BackupMade, BackupProgress, Backups, Manifest, RestoreReport},
@@ -43,7 +43,7 @@ impl Fixture {
         let store = Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
         fs::write(data.join("admin-token"), b"secret\n").expect("written");
         let weak = Arc::downgrade(&store);
-        let backups = Backups::new(weak, data, RocksOptions::default(), accounts(), Clock::system());
+        let backups = Backups::new(weak, data, RocksOptions::default(), decoders(), Clock::system());
         Self { folder, store, backups }
     }
 
@@ -65,7 +65,7 @@ impl Fixture {
 
     fn restore(&self, from: &str, to: &str) -> Result<RestoreReport, backup::BackupError> {
         let options = RocksOptions::default();
-        backup::restore(&self.path(from), &self.path(to), &options, accounts(), &mut go_on)
+        backup::restore(&self.path(from), &self.path(to), &options, decoders(), &mut go_on)
     }
 }
 
@@ -154,7 +154,7 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
             tried += 1;
             let back = queue.path("back");
             let options = RocksOptions::default();
-            let restored = backup::restore(damaged.path(), &back, &options, accounts(), &mut go_on);
+            let restored = backup::restore(damaged.path(), &back, &options, decoders(), &mut go_on);
             let error = restored.map(drop).expect_err(&file.path).to_string();
             assert!(error.contains(&file.path) && error.contains(reported), "{} {reported}: {error}", file.path);
             assert!(!back.exists(), "nothing is left of what was begun");

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    cli::fsck::{accounts, readable},
+    cli::fsck::{decoders, readable},
     control::record::filter_version,
     event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::record::{Cursor, DeadLetterRecord, EndpointId, Excerpt, LedgerEntry, PendingDelivery},
@@ -235,7 +235,7 @@ fn a_version_of_a_filter_that_cannot_be_read_is_told_and_not_taken_for_an_earlie
     let versions = runtime.block_on(filter_version::of(&journal, subscription_key)).expect("readable");
     let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
-    let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
     let reported: Vec<String> = report.findings.into_iter().map(|finding| finding.problem).collect();
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(

@@ -4,18 +4,19 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use expect_test::expect;
 use gridhook::{
-    cli::fsck::accounts,
+    cli::fsck::decoders,
     clock::{Clock, ManualClock},
     dead_letter::DeadLetterTotals,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads,
+        BacklogLimits, DeadLetterKey, DeadLetterWrite, Error, Journal, JournalOptions, MetaChange, Shards,
+        WriterThreads,
     },
     policy::{
         outcome::{Failure, Reason},
         record::{
             Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery,
-            RecordChange,
+            RecordChange, SeqRun,
         },
     },
     repair::fsck::{self, CheckReport},
@@ -127,7 +128,7 @@ fn put_aside(seq: u64) -> RecordChange {
 fn note(seq: u64) -> RecordChange {
     let entry = LedgerEntry {
         at: START,
-        covers: vec![(Seq(seq), 1)],
+        runs: vec![SeqRun::one(Seq(seq))],
         what: LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, dead_lettered: true },
     };
     RecordChange::Note { lane: Lane::LIVE, attempt: 1, entry }
@@ -164,7 +165,7 @@ fn used() -> (MemoryStore, Fixture) {
     queue.publish(2);
     let totals = DeadLetterTotals { written: 1, files: 1, bytes: 100, ..DeadLetterTotals::default() };
     let totals = Some((DeadLetterTotals::name(ONE), totals.encode().into()));
-    let written = DeadKey { due: FILE_DUE, seq: Seq(6), lane: Lane::LIVE };
+    let written = DeadLetterKey { due: FILE_DUE, seq: Seq(6), lane: Lane::LIVE };
     queue.wait(
         queue.journal.write_dead_letters(ONE, DeadLetterWrite { totals, done: vec![written], notes: Vec::new() }),
     );
@@ -172,7 +173,7 @@ fn used() -> (MemoryStore, Fixture) {
 }
 
 fn look(store: &MemoryStore) -> CheckReport {
-    fsck::check(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
+    fsck::check(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
 }
 
 /// Whether the report contains a text, in its findings or leftovers.
@@ -500,8 +501,11 @@ const RECORDS: &[Damage] = &[
     (
         "lines of the ledger that share a record, in the wrong order",
         |store| {
-            let entry =
-                |seq| LedgerEntry { at: START, covers: vec![(Seq(seq), 1)], what: LedgerEvent::Late { settled: true } };
+            let entry = |seq| LedgerEntry {
+                at: START,
+                runs: vec![SeqRun::one(Seq(seq))],
+                what: LedgerEvent::Late { settled: true },
+            };
             let lines = [8, 7].map(|seq| LedgerLine { lane: Lane::LIVE, attempt: 1, entry: entry(seq) });
             let key =
                 LineKey { subscription_key: ONE, lane: Lane::LIVE, first: Seq(8), at: START, attempt: 1, what: 4 };

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::BufMut;
 use gridhook::{
-    cli::fsck::accounts,
+    cli::fsck::decoders,
     clock::Clock,
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
@@ -181,7 +181,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         assert_eq!(queue.find(&plain, 1), [index as u64 + 1], "{plain}");
     }
     assert!(queue.find("id-nobody", 1).is_empty());
-    let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
     assert!(report.findings.is_empty(), "{report}");
     queue.publish(&[published[5].clone(), published[5].clone()]).expect("there is room");
     let end = published.len() as u64;
@@ -203,6 +203,6 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     queue.stop();
     super::put(&store, Family::Ids, keys::ids(PARTITION, 2), IdFilter::default().encode());
     let reported =
-        fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable").to_string();
+        fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable").to_string();
     assert!(reported.contains("the id of event 8192 is missing in the filter of its block"), "{reported}");
 }

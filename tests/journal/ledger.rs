@@ -8,8 +8,7 @@ use gridhook::{
     journal::{BacklogLimits, Journal, JournalOptions, MetaChange, Shards},
     policy::{
         outcome::{Failure, Outcome},
-        record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange},
-        runs::SeqRuns,
+        record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqRuns},
     },
     store::{Batch, Family, Store, keys, ledger},
 };
@@ -39,30 +38,30 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
 }
 
 /// Runs that are mostly within a block and sometimes cross two ends of blocks.
-fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
+fn runs() -> impl Strategy<Value = Vec<SeqRun>> {
     vec((1..6 * BLOCK, prop_oneof![1u32..4, 1u32..10_000]), 1..5).prop_map(|mut runs| {
         runs.sort_unstable();
-        let mut covers = SeqRuns::default();
+        let mut made = SeqRuns::default();
         for (first, count) in runs {
-            let first = covers.end().map_or(Seq(first), |end| end.max(Seq(first)));
-            covers.push(first, count.into());
+            let first = made.end().map_or(Seq(first), |end| end.max(Seq(first)));
+            made.push(first, count.into());
         }
-        covers.into_runs()
+        made.into_runs()
     })
 }
 
 fn line() -> impl Strategy<Value = LedgerLine> {
-    (TIMES, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, covers(), what()).prop_map(
-        |(at, lane, attempt, covers, what)| LedgerLine {
+    (TIMES, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, runs(), what()).prop_map(
+        |(at, lane, attempt, runs, what)| LedgerLine {
             lane,
             attempt,
-            entry: LedgerEntry { at: Timestamp(at * STEP), covers, what },
+            entry: LedgerEntry { at: Timestamp(at * STEP), runs, what },
         },
     )
 }
 
 fn speaks_of(line: &LedgerLine, seq: u64) -> bool {
-    line.entry.covers.iter().any(|(first, count)| (first.0..first.0 + u64::from(*count)).contains(&seq))
+    line.entry.runs.iter().any(|run| run.seqs().any(|of| of.0 == seq))
 }
 
 /// A line without its events: a line found by event has only those of its block.
@@ -97,9 +96,9 @@ proptest! {
         for line in &lines {
             let key = |line: &LedgerLine| (line.lane, line.attempt, line.entry.at, std::mem::discriminant(&line.entry.what));
             let places = |line: &LedgerLine| {
-                let blocks = line.entry.covers.iter().flat_map(|(first, count)| {
-                    let mut starts = vec![first.0];
-                    starts.extend((1..).map(|by| (first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < first.0 + u64::from(*count)));
+                let blocks = line.entry.runs.iter().flat_map(|run| {
+                    let mut starts = vec![run.first.0];
+                    starts.extend((1..).map(|by| (run.first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < run.end().0));
                     starts
                 });
                 let mut blocks: Vec<u64> = blocks.collect();
@@ -111,7 +110,7 @@ proptest! {
             }));
             known.push(line.clone());
         }
-        for seq in seqs.into_iter().chain(known.iter().flat_map(|line| line.entry.covers.iter().map(|(first, _)| first.0))) {
+        for seq in seqs.into_iter().chain(known.iter().flat_map(|line| line.entry.runs.iter().map(|run| run.first.0))) {
             let page = runtime.block_on(journal.reads().lines_of(ONE, Seq(seq), None)).expect("readable");
             let mut found: Vec<_> = page.lines.iter().map(bare).collect();
             let mut expected: Vec<_> = known.iter().filter(|line| speaks_of(line, seq)).map(bare).collect();
@@ -131,8 +130,8 @@ proptest! {
         }
         prop_assert!(found.is_sorted_by_key(|line| line.entry.at));
         let mut expected: Vec<LedgerLine> = known.iter().filter(|line| (10 * STEP..40 * STEP).contains(&line.entry.at.0)).cloned().collect();
-        expected.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
-        found.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
+        expected.sort_by_key(|line| (line.entry.at, line.entry.runs[0].first, line.lane, line.attempt));
+        found.sort_by_key(|line| (line.entry.at, line.entry.runs[0].first, line.lane, line.attempt));
         let whole = |lines: &[LedgerLine]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
         prop_assert_eq!(whole(&found), whole(&expected), "by time each line is whole");
         let oldest = runtime.block_on(journal.reads().oldest_line(ONE)).expect("readable");
@@ -151,7 +150,7 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
         attempt: 1,
         entry: LedgerEntry {
             at: Timestamp(1_000).after(apart * number as u32),
-            covers: vec![(Seq(number), 1)],
+            runs: vec![SeqRun::one(Seq(number))],
             what: LedgerEvent::Canceled,
         },
     };
@@ -196,7 +195,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
             let line = |number: u64| {
                 let entry = LedgerEntry {
                     at: Timestamp(1_000 + number),
-                    covers: vec![(Seq(number), 1)],
+                    runs: vec![SeqRun::one(Seq(number))],
                     what: LedgerEvent::Canceled,
                 };
                 LedgerLine { lane: Lane::LIVE, attempt: 1, entry }

@@ -6,7 +6,7 @@ use gridhook::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
             Counters, Cursor, DeadLetterRecord, EndpointId, Excerpt, FilteredOut, Health, HeldBy, LaneCursor,
-            LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
+            LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord, PendingDelivery, Rate, SeqRun,
             job::{Job, JobKind, JobState},
             lease::{LeaseStep, StepKind},
         },
@@ -242,15 +242,15 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
 
 pub(super) fn entry() -> impl Strategy<Value = LedgerEntry> {
     (at(), vec((0u64..1 << 40, 1u32..), 1..20), what()).prop_map(|(at, runs, what)| {
-        let covers = runs
+        let runs = runs
             .into_iter()
             .scan(0, |end, (gap, count)| {
                 let first = *end + gap;
                 *end = first + u64::from(count);
-                Some((Seq(first), count))
+                Some(SeqRun { first: Seq(first), count })
             })
             .collect();
-        LedgerEntry { at, covers, what }
+        LedgerEntry { at, runs, what }
     })
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::stream::BoxStream;
 use gridhook::{
-    cli::fsck::accounts,
+    cli::fsck::decoders,
     clock::Clock,
     dead_letter::Sink,
     policy::backup::BackupRetention,
@@ -86,7 +86,7 @@ impl Fixture {
 
     fn backups(&self, destination: &BackupDestination) -> Backups {
         let (store, options) = (Arc::downgrade(&self.store), RocksOptions::default());
-        Backups::new(store, self.path("data"), options, accounts(), Clock::system())
+        Backups::new(store, self.path("data"), options, decoders(), Clock::system())
             .with_destination(Some(destination.clone()))
     }
 
@@ -113,7 +113,7 @@ impl Fixture {
         let (back, options) = (tempfile::tempdir().expect("a folder"), RocksOptions::default());
         let folder = back.path().join("data");
         let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
-        let restored = backup::restore_stored((&repository, &stored), &folder, &options, accounts(), watch);
+        let restored = backup::restore_stored((&repository, &stored), &folder, &options, decoders(), watch);
         if let Err(error) = restored {
             assert!(!folder.exists(), "nothing is left of what was begun");
             return Err(error);
@@ -440,7 +440,7 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
         let other = fixture.path("other");
         fs::create_dir_all(&other).expect("made");
         let (store, options) = (Arc::downgrade(&fixture.store), RocksOptions::default());
-        let other = Backups::new(store, other, options, accounts(), Clock::system())
+        let other = Backups::new(store, other, options, decoders(), Clock::system())
             .with_destination(Some(destination.clone()));
         let turn = other.turn().expect("nobody else");
         for refused in

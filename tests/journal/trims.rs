@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use gridhook::{
     event::{Lane, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{DeadKey, DeadLetterWrite, LogHold, MetaChange, SubscriptionOwner},
+    journal::{DeadLetterKey, DeadLetterWrite, LogGuard, MetaChange, SubscriptionOwner},
     policy::{
         outcome::{Failure, Reason},
         record::{Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent},
@@ -168,7 +168,7 @@ struct Scene {
     gate: Arc<Gate>,
     next: u64,
     known: Vec<Known>,
-    hold: Option<LogHold>,
+    guard: Option<LogGuard>,
 }
 
 fn owed(due: Timestamp) -> PendingDelivery {
@@ -196,7 +196,7 @@ impl Scene {
         let (store, gate) = (MemoryStore::new(), Arc::<Gate>::default());
         let queue = Fixture::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
         queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
-        let mut scene = Self { queue, store, gate, next: 1, known: Vec::new(), hold: None };
+        let mut scene = Self { queue, store, gate, next: 1, known: Vec::new(), guard: None };
         scene.subscribe(0);
         scene.subscribe(0);
         scene
@@ -262,16 +262,16 @@ impl Scene {
                 let waited = Some((DUE, Seq(seq), Lane::LIVE));
                 let letters = vec![RedrivenEvent { seq: Seq(seq), waited, event: None }];
                 let (lane, progress) = (Lane(7), Bytes::new());
-                let page = RedrivePage { lane, dead_letters: letters, progress, account: None, drained: false };
+                let page = RedrivePage { lane, dead_letters: letters, progress, totals: None, drained: false };
                 let changes = vec![RecordChange::Redrive(Box::new(page)), pend(known, seq, None)];
                 self.write(who, changes);
             }
             Act::Subscribe(back) => self.subscribe(back),
             Act::Hold(back) => {
                 let from = Seq(self.next.saturating_sub(back.into()).max(1));
-                self.hold = match self.hold.take() {
+                self.guard = match self.guard.take() {
                     Some(_) => None,
-                    None => Some(self.queue.wait(self.queue.journal.hold(PARTITION, from)).expect("it is there")),
+                    None => Some(self.queue.wait(self.queue.journal.keep(PARTITION, from)).expect("it is there")),
                 };
             }
             Act::Look(reads) => self.look(reads),
@@ -291,7 +291,7 @@ impl Scene {
     fn bury(&mut self, who: usize, seq: u64) {
         let known = &mut self.known[who];
         known.dead.remove(&seq);
-        let done = vec![DeadKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
+        let done = vec![DeadLetterKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
         let buried = self
             .queue
             .journal
@@ -324,19 +324,19 @@ impl Scene {
                 );
             }
         }
-        if let Some(hold) = &self.hold {
+        if let Some(guard) = &self.guard {
             let any = self.known[0].owner.subscription_key;
             assert!(
-                (hold.from.0..self.next).all(|seq| self.queue.fetch(any, seq)),
+                (guard.from.0..self.next).all(|seq| self.queue.fetch(any, seq)),
                 "the log is held from {:?}",
-                hold.from
+                guard.from
             );
         }
     }
 
     /// After everything is settled, nothing is left.
     fn end(mut self) {
-        self.hold = None;
+        self.guard = None;
         for who in 0..self.known.len() {
             let known = &mut self.known[who];
             known.read = self.next;

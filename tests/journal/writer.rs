@@ -18,7 +18,7 @@ use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, JournalState, MetaChange,
+        BacklogLimits, DeadLetterKey, DeadLetterWrite, Error, Journal, JournalOptions, JournalState, MetaChange,
         OpenedSubscription, PendingResult, PublishReceipt, Shards, SubscriptionOwner, WriterThreads,
     },
     policy::{
@@ -417,7 +417,7 @@ fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
         let letters = queue.journal.reads().dead(subscription_key, DUE, 9, 1 << 20);
         let letters = queue.wait(letters).expect("readable");
         assert!(letters.len() == 1 && letters[0].event.is_some());
-        let done = vec![DeadKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
+        let done = vec![DeadLetterKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
         queue
             .wait(
                 queue

@@ -267,7 +267,7 @@ fn values_become_the_settings_of_the_server() {
     assert_eq!((everything.delivery.allow_http, everything.delivery.allow_networks.len()), (true, 2));
     assert_eq!((everything.delivery.concurrency, everything.journal.write_buffer_bytes), (32, 64 << 20));
     assert_eq!(everything.dead_letter.stores["archive"].address.to_string(), "s3://bucket/prefix");
-    assert!(everything.dead_letter.places.find("two", "a").is_ok());
+    assert!(everything.dead_letter.named_stores.find("two", "a").is_ok());
 }
 
 #[test]

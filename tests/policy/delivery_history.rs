@@ -9,7 +9,7 @@ use gridhook::{
         explain::EventState,
         filter,
         outcome::{Failure, Outcome, Reason},
-        record::{Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine},
+        record::{Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
     },
 };
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 const SEQ: Seq = Seq(7);
 
 fn line(at: u64, lane: Lane, attempt: u32, what: LedgerEvent) -> LedgerLine {
-    LedgerLine { lane, attempt, entry: LedgerEntry { at: Timestamp(at), covers: vec![(SEQ, 1)], what } }
+    LedgerLine { lane, attempt, entry: LedgerEntry { at: Timestamp(at), runs: vec![SeqRun::one(SEQ)], what } }
 }
 
 fn attempted(at: u64, lane: Lane, attempt: u32, outcome: Outcome, next: Option<u64>) -> LedgerLine {

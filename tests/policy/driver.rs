@@ -223,8 +223,7 @@ impl Driver {
     /// The events that lines of the ledger in this lane say this of, in order.
     pub(super) fn noted(&self, lane: Lane, what: LedgerEvent) -> Vec<u64> {
         let lines = self.ledger.iter().filter(|(of, entry)| *of == lane && entry.what == what);
-        let runs = lines.flat_map(|(_, entry)| &entry.covers);
-        runs.flat_map(|(first, count)| first.0..first.0 + u64::from(*count)).collect()
+        lines.flat_map(|(_, entry)| &entry.runs).flat_map(|run| run.seqs()).map(|seq| seq.0).collect()
     }
 
     /// Goes on until nothing is to be done before `until`.
@@ -289,7 +288,7 @@ impl Driver {
         self.ledger.push((*lane, entry.clone()));
         let line = match &entry.what {
             LedgerEvent::GivenUp { reason, .. } => {
-                let events: u32 = entry.covers.iter().map(|(_, count)| count).sum();
+                let events = entry.events();
                 if events > 1 { format!("{reason}×{events}") } else { reason.to_string() }
             }
             LedgerEvent::Late { settled: true } => "late".to_owned(),

@@ -9,7 +9,7 @@ use gridhook::{
         OutgoingBatch, SubscriptionSettings,
         batch::BatchLimits,
         outcome::{Failure, RequestResult},
-        record::{Cursor, Health, LedgerEvent, PaceRecord},
+        record::{Cursor, Health, LedgerEvent, PaceRecord, SeqRun},
     },
 };
 
@@ -146,7 +146,7 @@ fn a_late_success_of_a_batch_settles_only_pending_events() {
         .map(|(_, entry)| entry)
         .find(|entry| entry.what == LedgerEvent::Late { settled: true })
         .expect("a line");
-    assert_eq!(late.covers, [(Seq(1), 1), (Seq(3), 2)]);
+    assert_eq!(late.runs, [SeqRun::one(Seq(1)), SeqRun { first: Seq(3), count: 2 }]);
 }
 
 #[test]

@@ -23,8 +23,8 @@ use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, RequestId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, LogHold, LogPosition, MetaChange,
-        Shards, SubscriptionOwner, WriterThreads,
+        BacklogLimits, DeadLetterKey, DeadLetterWrite, Error, Journal, JournalOptions, LogGuard, LogPosition,
+        MetaChange, Shards, SubscriptionOwner, WriterThreads,
     },
     policy::{
         CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
@@ -129,7 +129,7 @@ struct Replay {
     from: Seq,
     end: Seq,
     /// Held until its start is durable.
-    hold: Option<LogHold>,
+    guard: Option<LogGuard>,
 }
 
 /// The owner of a delivery in this lane: a job, or the live lane.
@@ -403,11 +403,11 @@ impl Scenario {
             (0..3, _) | (_, true) => {
                 let end = self.end();
                 let from = Seq(end.0.saturating_sub(self.dice.below(60) as u64).max(1));
-                let hold = self.wait(self.journal.hold(PARTITION, from)).expect("founded");
-                let end = Seq(end.0.saturating_sub(self.dice.below(5) as u64).max(hold.from.0));
+                let guard = self.wait(self.journal.keep(PARTITION, from)).expect("founded");
+                let end = Seq(end.0.saturating_sub(self.dice.below(5) as u64).max(guard.from.0));
                 let rate = [None, Some(Rate::of(0.2)), Some(Rate::of(100.0))][self.dice.below(3)];
-                let command = JobCommand::Start { kind: JobKind::Replay { from: hold.from, end }, rate };
-                return self.start_replay(command, hold, end);
+                let command = JobCommand::Start { kind: JobKind::Replay { from: guard.from, end }, rate };
+                return self.start_replay(command, guard, end);
             }
             (3, false) => JobCommand::Pause(jobs[self.dice.below(jobs.len())].lane),
             (4, false) => JobCommand::Resume(jobs[self.dice.below(jobs.len())].lane),
@@ -416,12 +416,12 @@ impl Scenario {
         self.absorb(Input::Command(Command::Job(command)));
     }
 
-    fn start_replay(&mut self, command: JobCommand, hold: LogHold, end: Seq) {
+    fn start_replay(&mut self, command: JobCommand, guard: LogGuard, end: Seq) {
         let command = Command::Job(command);
         if self.core.refuses(command).is_some() {
             return;
         }
-        let (lane, from) = (self.core.next_job(command).expect("it begins one"), hold.from);
+        let (lane, from) = (self.core.next_job(command).expect("it begins one"), guard.from);
         let part: Vec<(Seq, bool)> = self
             .truth
             .range((Lane::LIVE, from)..(Lane::LIVE, end))
@@ -430,7 +430,7 @@ impl Scenario {
         for (seq, matches) in part {
             self.truth.insert((lane, seq), Truth { matches, ..Truth::default() });
         }
-        self.replays.insert(lane, Replay { from, end, hold: Some(hold) });
+        self.replays.insert(lane, Replay { from, end, guard: Some(guard) });
         self.absorb(Input::Command(command));
     }
 
@@ -801,13 +801,12 @@ impl Scenario {
                 LedgerEvent::Attempted { .. } | LedgerEvent::Lease(_) => continue,
                 LedgerEvent::GivenUp { reason, .. } => {
                     if self.order.blocks && !lane.is_job() {
-                        self.order
-                            .check_given_up(*reason, &entry.covers, |seq| self.truth[&(Lane::LIVE, seq)].attempts);
+                        self.order.check_given_up(*reason, entry, |seq| self.truth[&(Lane::LIVE, seq)].attempts);
                     }
                     Some("given up")
                 }
             };
-            for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
+            for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
                 let truth = self.truth.get_mut(&(whose(*lane), seq)).expect("published");
                 match end {
                     Some(end) => {
@@ -837,7 +836,7 @@ impl Scenario {
         let jobs: BTreeMap<Lane, &Job> = disk.cursor.jobs.iter().chain(&ended).map(|job| (job.lane, job)).collect();
         for (lane, replay) in &mut self.replays {
             if jobs.contains_key(lane) {
-                replay.hold = None;
+                replay.guard = None;
             }
         }
         for ((lane, seq), truth) in &self.truth {
@@ -1076,7 +1075,7 @@ impl Scenario {
         let waiting = waiting.expect("readable");
         assert_eq!(waiting.len() as u64, dead_lettered, "as many wait as were put aside");
         assert!(waiting.iter().all(|letter| letter.event.as_ref().is_some_and(|event| event.seq == letter.key.seq)));
-        let done: Vec<DeadKey> = waiting.iter().map(|letter| letter.key).collect();
+        let done: Vec<DeadLetterKey> = waiting.iter().map(|letter| letter.key).collect();
         self.wait(
             self.journal.write_dead_letters(SUBSCRIPTION_KEY, DeadLetterWrite { done, ..DeadLetterWrite::default() }),
         )

@@ -58,7 +58,7 @@ fn redrive(driver: &mut Driver, pages: usize) {
         };
         let letters = page.iter().map(letter).collect();
         let drained = (number + 1) * size >= waiting.len();
-        let page = RedrivePage { lane: JOB, dead_letters: letters, progress: Bytes::new(), account: None, drained };
+        let page = RedrivePage { lane: JOB, dead_letters: letters, progress: Bytes::new(), totals: None, drained };
         // One that a crash has kept from its beginning takes nothing.
         if driver.core.refuses_dead_letters(JOB).is_none() {
             driver.absorb(Input::Redrive(Box::new(page)));

@@ -197,13 +197,13 @@ fn a_wait_requested_of_one_subscription_holds_the_others_of_the_endpoint_back() 
     let mut other = Driver::new(plain(), answers(vec![status(500), status(200)]));
     other.publish(&[("yes", 10)]);
     other.run_for(Duration::from_secs(1));
-    other.core.hold_back(until, other.now);
+    other.core.delay_until(until, other.now);
     other.publish(&[("yes", 10); 2]);
     other.run_for(Duration::from_secs(1));
     assert_eq!(other.disk.cursor.pace.not_before, until, "a restart keeps it");
     expect!["0s x · 2m ok · 2m ok · 2m ok"].assert_eq(&other.run());
     // The same report holds nothing back again.
-    other.core.hold_back(until, other.now);
+    other.core.delay_until(until, other.now);
     other.publish(&[("yes", 10)]);
     other.run_for(Duration::from_secs(1));
     assert_eq!(other.disk.cursor.counters.delivered, 4);
@@ -218,16 +218,16 @@ fn a_wait_requested_of_another_subscription_is_capped_by_the_own_edition_and_end
     let mut driver = Driver::new(settings, answers(vec![status(200)]));
     for seconds in [0, 30] {
         driver.run_for(Duration::from_secs(seconds));
-        driver.core.hold_back(until, driver.now);
+        driver.core.delay_until(until, driver.now);
         driver.publish(&[("yes", 10)]);
     }
     expect!["45s ok · 45s ok"].assert_eq(&driver.run());
     let mut driver = Driver::new(plain(), answers(vec![status(200)]));
-    driver.core.hold_back(Some(START.after(Duration::from_secs(600))), driver.now);
+    driver.core.delay_until(Some(START.after(Duration::from_secs(600))), driver.now);
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
     driver.command(Command::Release);
-    driver.core.hold_back(Some(START.after(Duration::from_secs(600))), driver.now);
+    driver.core.delay_until(Some(START.after(Duration::from_secs(600))), driver.now);
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
     assert_eq!(driver.disk.cursor.counters.delivered, 2, "{:?}", driver.lines);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gridhook::{event::Seq, policy::runs::SeqSet};
+use gridhook::{event::Seq, policy::record::SeqSet};
 use proptest::prelude::*;
 
 proptest! {

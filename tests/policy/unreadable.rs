@@ -6,7 +6,7 @@ use gridhook::{
         Effect, Input, Subscription,
         lane::LaneReader,
         outcome::Reason,
-        record::{Cursor, LaneCursor, LedgerEvent, RecordChange},
+        record::{Cursor, LaneCursor, LedgerEvent, RecordChange, SeqRun},
         retry::Jitter,
     },
     store::chunk::{Chunk, LogTail},
@@ -46,7 +46,7 @@ fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.add_read((Seq(1), Seq(5)), 4, vec![event(2)], &[], None);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
-    assert_eq!(lane.miss(Seq(5), Seq(9)).into_runs(), [(Seq(5), 4)]);
+    assert_eq!(lane.miss(Seq(5), Seq(9)).into_runs(), [SeqRun { first: Seq(5), count: 4 }]);
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "it was answered");
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(9), None)), "what follows is read");
     // The event before waits yet: the next life begins there.
@@ -92,10 +92,10 @@ fn unreadable_events_are_counted_and_have_a_ledger_entry() {
     let reported: Vec<_> = written
         .iter()
         .filter_map(|change| match change {
-            RecordChange::Note { entry, .. } => Some((entry.what.clone(), entry.covers.clone())),
+            RecordChange::Note { entry, .. } => Some((entry.what.clone(), entry.runs.clone())),
             _ => None,
         })
         .collect();
     let lost = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
-    assert_eq!(reported, [(lost, vec![(Seq(1), 4)])]);
+    assert_eq!(reported, [(lost, vec![SeqRun { first: Seq(1), count: 4 }])]);
 }

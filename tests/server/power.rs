@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, ops::ControlFlow, thread, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
-    cli::fsck::accounts,
+    cli::fsck::decoders,
     repair::fsck,
     store::{
         Family, Store,
@@ -110,7 +110,7 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
     if let Err(error) = store.scan(Family::Log, &range.start, &range.end, read) {
         return Found::Refused(error.to_string());
     }
-    let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(()))
+    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(()))
         .expect("a store that can be read");
     assert!(report.findings.is_empty(), "{report}");
     store.close().expect("closed");

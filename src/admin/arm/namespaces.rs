@@ -45,11 +45,11 @@ pub(super) fn turn_of(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
-pub(super) fn list(control: &Control, request: &HttpRequest, place: &AzureScope) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(control: &Control, request: &HttpRequest, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let mut records = control.registry.namespaces();
     let permissions = Permissions::of(request)?;
-    records.retain(|record| is_in(&record.scope, place) && permissions.sees_namespace(record));
+    records.retain(|record| is_in(&record.scope, scope) && permissions.sees_namespace(record));
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<NamespaceRecord>| value_of(&NamespaceView::new(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))

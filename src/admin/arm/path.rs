@@ -138,7 +138,7 @@ impl ArmPath {
     }
 
     /// Azure subscription, and the resource group if the path has one.
-    pub fn place(&self) -> Result<AzureScope, AdminError> {
+    pub fn azure_scope(&self) -> Result<AzureScope, AdminError> {
         let resource_group = self.optional("resourceGroupName").map(str::to_owned);
         Ok(AzureScope { subscription: self.name("subscriptionId")?.to_owned(), resource_group })
     }

@@ -92,7 +92,7 @@ static PROVIDERS: [(&str, &[Operation]); 4] = [
 
 #[rustfmt::skip]
 static TOPIC_LIST: [Operation; 1] =
-    [list(answer!(c => topics::list(c.control, c.request, c.path.route.kind, &c.path.place()?)), topics_doc::list)];
+    [list(answer!(c => topics::list(c.control, c.request, c.path.route.kind, &c.path.azure_scope()?)), topics_doc::list)];
 
 #[rustfmt::skip]
 static TOPIC: [Operation; 4] = [
@@ -145,7 +145,7 @@ static DOMAIN_TOPICS: [(&str, &[Operation]); 2] = [
 
 #[rustfmt::skip]
 static NAMESPACES: [Operation; 1] =
-    [list(answer!(c => namespaces::list(c.control, c.request, &c.path.place()?)), namespaces_doc::list)];
+    [list(answer!(c => namespaces::list(c.control, c.request, &c.path.azure_scope()?)), namespaces_doc::list)];
 
 #[rustfmt::skip]
 static NAMESPACE: [(&str, &[Operation]); 3] = [
@@ -173,7 +173,7 @@ static NAMESPACE_TOPIC: [Operation; 4] = [
 
 #[rustfmt::skip]
 static ALL_SUBSCRIPTIONS: [Operation; 1] = [list(
-    answer!(c => subscriptions::list_all(c.control, c.request, &c.path.place()?, c.path.optional("location"), c.path.optional("topicTypeName"))),
+    answer!(c => subscriptions::list_all(c.control, c.request, &c.path.azure_scope()?, c.path.optional("location"), c.path.optional("topicTypeName"))),
     subscriptions_doc::list_all,
 )];
 
@@ -315,16 +315,16 @@ fn routes() -> Vec<Route> {
         Route::new(format!("{PROVIDER}{suffix}"), operations, "provider", String::new())
     };
     routes.extend(PROVIDERS.iter().map(provider));
-    for (place, of) in [(&whole, ""), (&group, "OfGroup")] {
+    for (scope, of) in [(&whole, ""), (&group, "OfGroup")] {
         for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
-            let (path, resource) = (format!("{place}/{}", kind.path_segment()), kind.path_segment());
+            let (path, resource) = (format!("{scope}/{}", kind.path_segment()), kind.path_segment());
             let list = Route::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
             routes.push(Route { kind, resource, ..list });
         }
-        routes.push(Route::new(format!("{place}/namespaces"), &NAMESPACES, "namespaces", format!("Namespaces{of}")));
+        routes.push(Route::new(format!("{scope}/namespaces"), &NAMESPACES, "namespaces", format!("Namespaces{of}")));
         for (location, by_location) in [("", ""), ("/locations/{location}", "OfLocation")] {
             for (topic_type, by_type) in [("", ""), ("/topicTypes/{topicTypeName}", "OfType")] {
-                let path = format!("{place}{location}{topic_type}/eventSubscriptions");
+                let path = format!("{scope}{location}{topic_type}/eventSubscriptions");
                 let id = format!("AllSubscriptions{of}{by_location}{by_type}");
                 routes.push(Route::new(path, &ALL_SUBSCRIPTIONS, "event subscriptions", id));
             }
@@ -355,8 +355,8 @@ fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
         routes.push(Route { resource, ..Route::new(path, operations, "not supported", id) });
     };
     for (resource, name) in UNSUPPORTED_TYPES {
-        for (place, of) in [(whole, ""), (group, "OfGroup")] {
-            add(format!("{place}/{resource}"), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}{of}"));
+        for (scope, of) in [(whole, ""), (group, "OfGroup")] {
+            add(format!("{scope}/{resource}"), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}{of}"));
         }
         add(format!("{group}/{resource}/{{{name}}}"), &UNSUPPORTED, resource, format!("One{resource}"));
     }

@@ -66,7 +66,7 @@ pub(super) fn list(
 pub(super) fn list_all(
     control: &Control,
     request: &HttpRequest,
-    place: &AzureScope,
+    scope: &AzureScope,
     location: Option<&str>,
     topic_type: Option<&str>,
 ) -> Result<HttpResponse, AdminError> {
@@ -76,7 +76,7 @@ pub(super) fn list_all(
         let record = topic.record();
         // Event subscriptions of namespace topics are another resource type in Azure.
         let asked = record.namespace.is_none()
-            && is_in(&record.scope, place)
+            && is_in(&record.scope, scope)
             && location.is_none_or(|location| is_place(location, &record.location))
             && topic_type.is_none_or(|wanted| wanted.eq_ignore_ascii_case(provider::type_name(record.kind())));
         if asked {

@@ -18,7 +18,8 @@ use super::{
 use crate::{
     admin::{
         AdminError, Control,
-        auth::{AdminCaller, secret},
+        admin_token::random_text,
+        auth::AdminCaller,
         model::{
             Editions, InvalidRequest,
             namespace::topic::{self as namespace_topic, NamespaceTopicSpec, NamespaceTopicView},
@@ -46,9 +47,9 @@ pub(super) fn is_in_scope(of: &ArmScope, scope: &ArmScope) -> bool {
     is_same(&of.subscription, &scope.subscription) && is_same(&of.resource_group, &scope.resource_group)
 }
 
-pub(super) fn is_in(scope: &ArmScope, place: &AzureScope) -> bool {
-    is_same(&scope.subscription, &place.subscription)
-        && place.resource_group.as_ref().is_none_or(|group| is_same(&scope.resource_group, group))
+pub(super) fn is_in(resource: &ArmScope, scope: &AzureScope) -> bool {
+    is_same(&resource.subscription, &scope.subscription)
+        && scope.resource_group.as_ref().is_none_or(|group| is_same(&resource.resource_group, group))
 }
 
 fn is_same(a: &str, b: &str) -> bool {
@@ -59,13 +60,13 @@ pub(super) fn list(
     control: &Control,
     request: &HttpRequest,
     kind: TopicKind,
-    place: &AzureScope,
+    scope: &AzureScope,
 ) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
     let permissions = Permissions::of(request)?;
     records.retain(|record| {
-        record.kind() == kind && is_in(&record.scope, place) && permissions.sees_topic(control, record, None)
+        record.kind() == kind && is_in(&record.scope, scope) && permissions.sees_topic(control, record, None)
     });
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&TopicView::new(record, &control.public_url));
@@ -295,7 +296,7 @@ pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) 
 
 /// Replaces one of the keys.
 pub(super) fn regenerate(keys: &mut AccessKeys, key: KeyName) -> Result<(), AdminError> {
-    let fresh = secret(KEY_BYTES, &STANDARD)?;
+    let fresh = random_text(KEY_BYTES, &STANDARD)?;
     match key {
         KeyName::Key1 => keys.key1 = fresh,
         KeyName::Key2 => keys.key2 = fresh,
@@ -304,5 +305,5 @@ pub(super) fn regenerate(keys: &mut AccessKeys, key: KeyName) -> Result<(), Admi
 }
 
 pub(super) fn new_keys() -> Result<AccessKeys, AdminError> {
-    Ok(AccessKeys { key1: secret(KEY_BYTES, &STANDARD)?, key2: secret(KEY_BYTES, &STANDARD)? })
+    Ok(AccessKeys { key1: random_text(KEY_BYTES, &STANDARD)?, key2: random_text(KEY_BYTES, &STANDARD)? })
 }

@@ -22,7 +22,7 @@ impl FilterBody {
             }
         };
         Ok(DeadLetterQuery {
-            place: stage,
+            stage,
             from: time("from", &self.from)?,
             to: time("to", &self.to)?,
             reason: self.reason.as_deref().map(|given| known_reason(&target("reason"), given)).transpose()?,

@@ -99,7 +99,7 @@ pub(in crate::admin) async fn newest(
             }
         }
     }
-    lines.sort_by_key(|(key, line)| (Reverse(line.entry.at), *key, line.entry.covers.first().map(|(seq, _)| *seq)));
+    lines.sort_by_key(|(key, line)| (Reverse(line.entry.at), *key, line.entry.runs.first().map(|run| run.first)));
     let cut = lines.get(top - 1).filter(|_| lines.len() > top).map(|(_, line)| line.entry.at);
     if let Some(last) = cut {
         lines.retain(|(_, line)| line.entry.at >= last);

@@ -1,7 +1,7 @@
 //! The metric families of a node of a cluster. Every node has them, the owner and standbys.
 
 use super::server::{counter, gauge, one};
-use crate::{admin::cluster::ClusterPlane, cluster::member::ClusterSnapshot, metrics::text::MetricsText};
+use crate::{admin::cluster::ClusterPlane, cluster::membership::ClusterSnapshot, metrics::text::MetricsText};
 
 /// Writes these families.
 pub(super) fn write_cluster(text: &mut MetricsText, plane: &ClusterPlane) {

@@ -140,7 +140,7 @@ pub(super) struct SubscriptionFigures {
 
 impl SubscriptionFigures {
     /// The figures of one event subscription with its dead-letter totals.
-    pub(super) fn of(counted: &SubscriptionCensus, account: &DeadLetterTotals) -> Self {
+    pub(super) fn of(counted: &SubscriptionCensus, dead_letters: &DeadLetterTotals) -> Self {
         let cursor = &counted.cursor;
         let dead_lettered = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
         let mut state = SubscriptionGauges {
@@ -156,7 +156,7 @@ impl SubscriptionFigures {
             held_back: counted.endpoint.order.map_or(0, |order| order.events as u64),
             blocked_keys: counted.endpoint.order.map_or(0, |order| order.blocked as u64),
             // Totals are written after the cursor and read before it, so the difference is never negative.
-            waiting: dead_lettered.saturating_sub(account.dealt_with().unwrap_or_default()),
+            waiting: dead_lettered.saturating_sub(dead_letters.handled().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
             late_requests: counted.late_requests as u64,
             concurrency: counted.endpoint.concurrency.into(),
@@ -182,11 +182,11 @@ impl SubscriptionFigures {
             counters: cursor.counters,
             replayed: cursor.replayed,
             counts: cursor.counts.clone(),
-            written: account.written,
-            lost: account.lost,
-            redriven: account.redriven,
-            purged: account.purged,
-            files: account.files,
+            written: dead_letters.written,
+            lost: dead_letters.lost,
+            redriven: dead_letters.redriven,
+            purged: dead_letters.purged,
+            files: dead_letters.files,
             ends: counted.ends,
             quarantined: counted.quarantined,
             measured: counted.measured.clone().unwrap_or_else(SubscriptionMeasures::none),

@@ -39,8 +39,8 @@ pub(super) use self::view::MetricsView;
 use self::{figures::SubscriptionFigures, scrape::NamedSubscription};
 use super::{
     AdminError, Control,
+    admin_token::AdminToken,
     arm::{no_subscription, path::TopicPath, topic},
-    auth::AdminToken,
     cluster::ClusterPlane,
 };
 use crate::{
@@ -163,7 +163,7 @@ impl Exposition {
         *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
     }
 
-    async fn account(&self, who: SubscriptionKey) -> Result<DeadLetterTotals, registry::Error> {
+    async fn dead_letter_totals(&self, who: SubscriptionKey) -> Result<DeadLetterTotals, registry::Error> {
         let Some(journal) = &self.sources.journal else { return Ok(DeadLetterTotals::default()) };
         let record = journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(who)).await?;
         let damaged =
@@ -239,8 +239,8 @@ pub(super) async fn subscription(
     let topic = topic(control, path)?;
     let counted = topic.count(name).ok_or_else(|| no_subscription(path, name))?;
     let who = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
-    let account = control.exposition.account(who).await?;
-    let mut figures = SubscriptionFigures::of(&counted, &account);
+    let dead_letter_totals = control.exposition.dead_letter_totals(who).await?;
+    let mut figures = SubscriptionFigures::of(&counted, &dead_letter_totals);
     if let Some(seq) = counted.unread {
         figures.state.unread_since = topic.appended_at(seq).await.map_err(registry::Error::from)?;
     }

@@ -70,7 +70,7 @@ struct SubscriptionSource {
     who: SubscriptionKey,
     topic: Arc<TopicHandle>,
     counted: SubscriptionCensus,
-    account: DeadLetterTotals,
+    dead_letters: DeadLetterTotals,
 }
 
 impl Exposition {
@@ -91,18 +91,18 @@ impl Exposition {
         };
         let (mut named, mut rests, mut unread) =
             (Vec::new(), BTreeMap::<String, (SubscriptionFigures, Vec<_>)>::new(), Vec::new());
-        for SubscriptionSource { who, topic, counted, account } in all {
-            let figures = SubscriptionFigures::of(&counted, &account);
+        for SubscriptionSource { who, topic, counted, dead_letters } in all {
+            let figures = SubscriptionFigures::of(&counted, &dead_letters);
             let topic_label = label(who.partition).unwrap_or_default();
             if selection.is_named(who) {
                 unread.extend(counted.unread.map(|seq| (named.len(), topic, seq)));
                 named
                     .push((who, NamedSubscription { topic: topic_label, subscription: counted.record.key(), figures }));
             } else {
-                let (rest, places) =
+                let (rest, rest_unread) =
                     rests.entry(topic_label).or_insert_with(|| (SubscriptionFigures::none(), Vec::new()));
                 rest.add(&figures);
-                places.extend(counted.unread.map(|seq| (topic, seq, counted.backlog)));
+                rest_unread.extend(counted.unread.map(|seq| (topic, seq, counted.backlog)));
             }
         }
         let labels: HashMap<PartitionId, String> =
@@ -112,9 +112,9 @@ impl Exposition {
         selection.report_named(&reported, |who| labels.get(&who.partition).cloned());
         selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
         let mut subscriptions: Vec<NamedSubscription> = named.into_iter().map(|(_, named)| named).collect();
-        for (topic, (mut figures, places)) in rests {
+        for (topic, (mut figures, rest_unread)) in rests {
             selection.report_rest(&topic, &mut figures);
-            unread.extend(firsts(places).into_iter().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
+            unread.extend(firsts(rest_unread).into_iter().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
             subscriptions.push(NamedSubscription { topic, subscription: OTHER.to_owned(), figures });
         }
         let mut by_topic: BTreeMap<String, TopicFigures> = BTreeMap::new();
@@ -140,20 +140,20 @@ impl Exposition {
     }
 
     fn all(&self, topics: &[Arc<TopicHandle>]) -> Vec<SubscriptionSource> {
-        let accounts = self.accounts();
+        let dead_letters = self.dead_letters();
         let mut all = Vec::new();
         for topic in topics {
             for counted in topic.census() {
                 let who = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
-                let account = accounts.get(&DeadLetterTotals::name(who)).cloned().unwrap_or_default();
-                all.push(SubscriptionSource { who, topic: Arc::clone(topic), counted, account });
+                let dead_letters = dead_letters.get(&DeadLetterTotals::name(who)).cloned().unwrap_or_default();
+                all.push(SubscriptionSource { who, topic: Arc::clone(topic), counted, dead_letters });
             }
         }
         all
     }
 
     /// The dead-letter totals of all event subscriptions that have some, by the names of their records.
-    fn accounts(&self) -> HashMap<String, DeadLetterTotals> {
+    fn dead_letters(&self) -> HashMap<String, DeadLetterTotals> {
         let Some(journal) = &self.sources.journal else { return HashMap::new() };
         let records = match journal.reads().all_meta(MetaKind::DeadLetters) {
             Ok(records) => records,
@@ -172,10 +172,10 @@ impl ScrapedSubscription {
     pub(super) async fn with_ages(self) -> Scrape {
         let Self { mut scrape, unread } = self;
         let lookups = async {
-            for (place, topic, seq) in unread {
+            for (index, topic, seq) in unread {
                 // Damage is reported by the reads that need the event.
                 let taken = topic.appended_at(seq).await.ok().flatten();
-                let since = &mut scrape.subscriptions[place].figures.state.unread_since;
+                let since = &mut scrape.subscriptions[index].figures.state.unread_since;
                 *since = since.iter().copied().chain(taken).min();
             }
         };
@@ -191,9 +191,9 @@ fn total(counted: &SubscriptionCensus) -> u64 {
 }
 
 /// The oldest of these events in each topic: the one with the smallest sequence number.
-fn firsts(places: Vec<(Arc<TopicHandle>, Seq, u64)>) -> Vec<(Arc<TopicHandle>, Seq)> {
+fn firsts(unread: Vec<(Arc<TopicHandle>, Seq, u64)>) -> Vec<(Arc<TopicHandle>, Seq)> {
     let mut firsts: BTreeMap<PartitionId, (u64, Arc<TopicHandle>, Seq)> = BTreeMap::new();
-    for (topic, seq, backlog) in places {
+    for (topic, seq, backlog) in unread {
         let first = firsts.entry(topic.partition()).or_insert((0, topic, seq));
         *first = (first.0.max(backlog), Arc::clone(&first.1), first.2.min(seq));
     }

@@ -113,8 +113,7 @@ pub fn document(chaos: ChaosMode) -> Value {
 
 fn security_schemes() -> Value {
     let bearer = |what: &str| json!({"type": "http", "scheme": "bearer", "description": what});
-    let key =
-        |place: &str, name: &str, what: &str| json!({"type": "apiKey", "in": place, "name": name, "description": what});
+    let key = |location: &str, name: &str, what: &str| json!({"type": "apiKey", "in": location, "name": name, "description": what});
     json!({
         "admin": bearer("The admin token from the settings or from `admin-token` in the data folder, or a named token, or an access token of the issuer with a role"),
         "publisher": bearer("The admin token, a named token with the role, or an access token of the issuer `auth.issuer`"),

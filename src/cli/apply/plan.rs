@@ -91,11 +91,11 @@ impl ApplyPlan {
         }
         let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
         let mut deleted = Vec::new();
-        for group in &declared.places {
+        for group in &declared.groups {
             for kind in list::KINDS {
                 let all = DeclaredResource {
                     kind: ResourceKind::Topic,
-                    place: group.clone(),
+                    group: group.clone(),
                     names: vec![kind.to_owned()],
                     body: Value::Null,
                 };

@@ -1,6 +1,6 @@
 //! Replays of a part of the log.
 //!
-//! The part is found and held before the subscription gets the command: the log is not trimmed below a hold. Once the
+//! The part is found and guarded before the subscription gets the command: the log is not trimmed below a guard. Once the
 //! start of the job is durable, the job's lane holds it.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
 use crate::{
     control::record::subscription::StartsFrom,
     event::{Lane, Seq, Timestamp},
-    journal::{self, LogHold, LogSlice},
+    journal::{self, LogGuard, LogSlice},
     policy::record::{
         Command, Rate,
         job::{Job, JobCommand, JobKind},
@@ -61,10 +61,10 @@ impl Registry {
     ) -> Result<ReplayContent, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
-        let (hold, end) = topic.find(part).await?;
-        let mut content = ReplayContent { from: hold.from, end, events: 0, matching: 0 };
+        let (guard, end) = topic.find(part).await?;
+        let mut content = ReplayContent { from: guard.from, end, events: 0, matching: 0 };
         let plan = child.shared.plan();
-        let mut from = hold.from;
+        let mut from = guard.from;
         while from < end {
             let LogSlice { chunks, upto, .. } =
                 topic.journal.reads().log(topic.partition(), from, end, SLICE_BYTES).await?;
@@ -92,8 +92,8 @@ impl Registry {
         let (key, topic) = (topic, self.known(topic)?);
         known_child(&topic, subscription)?;
         // Held until this returns.
-        let (hold, end) = topic.find(part).await?;
-        let kind = JobKind::Replay { from: hold.from, end };
+        let (guard, end) = topic.find(part).await?;
+        let kind = JobKind::Replay { from: guard.from, end };
         let begun = self.command(key, subscription, Command::Job(JobCommand::Start { kind, rate })).await?;
         let lane = begun.job.ok_or(journal::Error::Closed)?;
         self.job(key, subscription, lane).await
@@ -126,10 +126,10 @@ async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Resul
 }
 
 impl TopicHandle {
-    /// Finds a part of the log and holds it. Returns the end of the part, too.
-    async fn find(&self, part: ReplayRange) -> Result<(LogHold, Seq), Error> {
+    /// Finds a part of the log and keeps it. Returns the end of the part, too.
+    async fn find(&self, part: ReplayRange) -> Result<(LogGuard, Seq), Error> {
         let next = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?.next;
-        let all = self.journal.hold(self.partition(), Seq::FIRST).await?;
+        let all = self.journal.keep(self.partition(), Seq::FIRST).await?;
         if all.from >= next {
             return Err(Error::Refused(
                 "the log is empty; the setting journal.retention limits how long events are kept".to_owned(),
@@ -137,11 +137,11 @@ impl TopicHandle {
         }
         let from = match part.from {
             None => all.from,
-            Some(place) => self.place(place, next).await?,
+            Some(point) => self.resolve(point, next).await?,
         };
         let end = match part.to {
             None => next,
-            Some(place) => self.place(place, next).await?.min(next),
+            Some(point) => self.resolve(point, next).await?.min(next),
         };
         // A range by time means the events that were appended then, even if they have been trimmed.
         let gone = match part.from {
@@ -155,15 +155,15 @@ impl TopicHandle {
             let reason = if gone { "the log was trimmed there" } else { "the range contains no event" };
             return Err(Error::Refused(format!("{reason}; {}", self.stored(all.from, next).await?)));
         }
-        let hold = self.journal.hold(self.partition(), from).await?;
-        Ok((hold, end))
+        let guard = self.journal.keep(self.partition(), from).await?;
+        Ok((guard, end))
     }
 
     /// Where a new subscription with `startsFrom` begins; [`None`] without it.
     pub(super) async fn start(&self, from: Option<StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(StartsFrom { at, .. }) = from else { return Ok(None) };
         let end = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?;
-        let start = self.place(ReplayPoint::Since(at), end.next).await?;
+        let start = self.resolve(ReplayPoint::Since(at), end.next).await?;
         if let Some(bound) = self.journal.limits().backlog {
             // Everything from the start is backlog, which must leave room for publishers.
             let first = self.journal.reads().last_bytes(self.partition(), end, bound.bytes / 2).await?;
@@ -186,8 +186,8 @@ impl TopicHandle {
         Ok(format!("stored events are {first} to {last}, appended from {since} to {upto}"))
     }
 
-    async fn place(&self, place: ReplayPoint, next: Seq) -> Result<Seq, Error> {
-        match place {
+    async fn resolve(&self, point: ReplayPoint, next: Seq) -> Result<Seq, Error> {
+        match point {
             ReplayPoint::At(seq) => Ok(seq),
             ReplayPoint::Since(at) => Ok(self.journal.reads().position(self.partition(), next, at).await?.at),
         }

@@ -199,7 +199,7 @@ pub struct LedgerPeriod {
 }
 
 impl TopicHandle {
-    /// A page of a subscription's ledger: lines from `from` to before `to` that are `wanted`, beginning at `place`,
+    /// A page of a subscription's ledger: lines from `from` to before `to` that are `wanted`, beginning at `cursor`,
     /// `max` at most.
     ///
     /// # Errors
@@ -209,15 +209,15 @@ impl TopicHandle {
         &self,
         subscription: SubscriptionId,
         (from, to): (Timestamp, Timestamp),
-        place: Option<Vec<u8>>,
+        cursor: Option<Vec<u8>>,
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<LedgerPeriod, journal::Error> {
         let reads = self.journal.reads();
         let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
         let mut range = keys::ledger_between(subscription_key, from, to);
-        // A place outside this ledger is ignored.
-        range.start = place.map_or(range.start.clone(), |place| place.max(range.start));
+        // A cursor outside this ledger is ignored.
+        range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
         let mut period = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
         for _ in 0..LOOKUPS_MAX {
             let page = reads.lines_between(range.clone(), max - period.lines.len(), wanted.clone()).await?;

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::DeadLetterStage;
 use crate::{
     event::{Lane, Seq, Timestamp},
-    journal::DeadKey,
+    journal::DeadLetterKey,
     policy::dead_letter_store::check_part,
 };
 
@@ -16,7 +16,7 @@ pub(super) const SLASH: &str = "~";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadLetterId {
     /// A waiting dead letter.
-    Waiting(DeadKey),
+    Waiting(DeadLetterKey),
     /// A dead letter in a file.
     Written {
         /// The file, relative to the subscription's folder.
@@ -28,7 +28,7 @@ pub enum DeadLetterId {
 
 impl DeadLetterId {
     /// The stage.
-    pub fn place(&self) -> DeadLetterStage {
+    pub fn stage(&self) -> DeadLetterStage {
         match self {
             Self::Waiting(_) => DeadLetterStage::Waiting,
             Self::Written { .. } => DeadLetterStage::Written,
@@ -39,7 +39,7 @@ impl DeadLetterId {
 impl fmt::Display for DeadLetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting(DeadKey { due, seq, lane }) => write!(f, "waiting~{}~{}~{}", due.0, seq.0, lane.0),
+            Self::Waiting(DeadLetterKey { due, seq, lane }) => write!(f, "waiting~{}~{}~{}", due.0, seq.0, lane.0),
             Self::Written { file, index } => write!(f, "{}~{index}", file.replace('/', SLASH)),
         }
     }
@@ -58,7 +58,7 @@ impl FromStr for DeadLetterId {
         if let ["waiting", due, seq, lane] = parts[..] {
             let key = || {
                 let (due, seq) = (Timestamp(due.parse().ok()?), Seq(seq.parse().ok()?));
-                Some(DeadKey { due, seq, lane: Lane(lane.parse().ok()?) })
+                Some(DeadLetterKey { due, seq, lane: Lane(lane.parse().ok()?) })
             };
             return key().map(Self::Waiting).ok_or(InvalidDeadLetterId);
         }
@@ -75,7 +75,7 @@ impl FromStr for DeadLetterId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrowseCursor {
     /// Among waiting dead letters, after this one.
-    Waiting(Option<DeadKey>),
+    Waiting(Option<DeadLetterKey>),
     /// Among files: after this file, or after an index in it.
     Written(Option<(String, Option<u32>)>),
 }

@@ -15,7 +15,7 @@ use crate::{
         sink::{self, ListedFile},
     },
     event::{Lane, Seq, Timestamp},
-    journal::DeadKey,
+    journal::DeadLetterKey,
 };
 
 /// Maximum waiting dead letters per step …
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) async fn waiting(&mut self, after: Option<DeadKey>) -> Result<Step, BrowseError> {
+    pub(super) async fn waiting(&mut self, after: Option<DeadLetterKey>) -> Result<Step, BrowseError> {
         let reads = self.dead_letters.0.journal.reads();
         let slice = reads.dead_after(self.location.subscription_key, after, SLICE, SLICE_BYTES).await?;
         self.at = Some(slice.last().map_or(BrowseCursor::Written(None), |last| BrowseCursor::Waiting(Some(last.key))));
@@ -194,10 +194,10 @@ impl<'a> Walk<'a> {
 }
 
 /// The largest possible key before this one.
-pub(super) fn before(DeadKey { due, seq, lane }: DeadKey) -> Option<DeadKey> {
+pub(super) fn before(DeadLetterKey { due, seq, lane }: DeadLetterKey) -> Option<DeadLetterKey> {
     match (seq.0.checked_sub(1), lane.0.checked_sub(1)) {
-        (_, Some(lane)) => Some(DeadKey { due, seq, lane: Lane(lane) }),
-        (Some(seq), None) => Some(DeadKey { due, seq: Seq(seq), lane: Lane(u16::MAX) }),
+        (_, Some(lane)) => Some(DeadLetterKey { due, seq, lane: Lane(lane) }),
+        (Some(seq), None) => Some(DeadLetterKey { due, seq: Seq(seq), lane: Lane(u16::MAX) }),
         (None, None) => None,
     }
 }

@@ -57,7 +57,7 @@ impl RedriveProgress {
             to: query.to,
             reason: query.reason.clone(),
             id: query.id.clone(),
-            waiting: query.place.map(|place| place == DeadLetterStage::Waiting),
+            waiting: query.stage.map(|stage| stage == DeadLetterStage::Waiting),
             keys,
             keep: *keep,
             at: Some(BrowseCursor::START.to_string()),
@@ -66,11 +66,11 @@ impl RedriveProgress {
     }
 
     pub(super) fn query(&self) -> DeadLetterQuery {
-        let place =
+        let stage =
             self.waiting.map(|waiting| if waiting { DeadLetterStage::Waiting } else { DeadLetterStage::Written });
         // Only valid keys were stored.
         let keys = self.keys.as_ref().map(|keys| keys.iter().filter_map(|key| key.parse().ok()).collect());
-        DeadLetterQuery { place, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
+        DeadLetterQuery { stage, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
     }
 
     pub(super) fn at(&self) -> Option<BrowseCursor> {

@@ -115,10 +115,10 @@ struct Messages {
 }
 
 impl Messages {
-    fn message(&self, place: usize, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
+    fn message(&self, index: usize, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
         let wire = self.target.delivered(event)?;
         let mut message = Map::from_iter([
-            ("Id".to_owned(), place.to_string().into()),
+            ("Id".to_owned(), index.to_string().into()),
             ("MessageBody".to_owned(), String::from_utf8_lossy(&wire).into()),
         ]);
         let (groups, others): (Vec<_>, Vec<_>) =
@@ -142,7 +142,7 @@ impl Messages {
 impl Encode for Messages {
     fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
         let entries: Result<Vec<Value>, _> =
-            batch.events.iter().enumerate().map(|(place, event)| self.message(place, event, batch)).collect();
+            batch.events.iter().enumerate().map(|(index, event)| self.message(index, event, batch)).collect();
         let body = json!({"QueueUrl": self.queue_url, "Entries": entries?}).to_string();
         let mut headers: Vec<RequestHeader> = vec![
             ("content-type", "application/x-amz-json-1.0".into()),

@@ -19,15 +19,15 @@ enum PositionSet {
 
 impl Matches {
     /// Adds the next event with the positions of its subscriptions, in ascending order.
-    pub fn push(&mut self, places: Vec<u32>) {
-        for place in &places {
-            let word = *place as usize / 64;
+    pub fn push(&mut self, positions: Vec<u32>) {
+        for position in &positions {
+            let word = *position as usize / 64;
             if self.all.len() <= word {
                 self.all.resize(word + 1, 0);
             }
-            self.all[word] |= 1 << (place % 64);
+            self.all[word] |= 1 << (position % 64);
         }
-        let set = PositionSet::new(places);
+        let set = PositionSet::new(positions);
         if self.sets.last() != Some(&set) {
             self.sets.push(set);
         }
@@ -39,20 +39,20 @@ impl Matches {
         bits(&self.all)
     }
 
-    /// Whether the subscription at `place` gets any of the events.
-    pub(super) fn has(&self, place: u32) -> bool {
-        has_bit(&self.all, place)
+    /// Whether the subscription at `position` gets any of the events.
+    pub(super) fn has(&self, position: u32) -> bool {
+        has_bit(&self.all, position)
     }
 
-    /// The events within `part` that the subscription at `place` gets.
-    pub(super) fn of(&self, place: u32, part: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+    /// The events within `part` that the subscription at `position` gets.
+    pub(super) fn of(&self, position: u32, part: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
         let mut last = None;
         part.filter(move |event| {
             let set = self.of[*event];
             match last {
                 Some((known, is_in)) if known == set => is_in,
                 Some(_) | None => {
-                    let is_in = self.sets[set as usize].has(place);
+                    let is_in = self.sets[set as usize].has(position);
                     last = Some((set, is_in));
                     is_in
                 }
@@ -67,35 +67,35 @@ impl Matches {
 }
 
 impl PositionSet {
-    fn new(places: Vec<u32>) -> Self {
-        let words = places.last().map_or(0, |last| *last as usize / 64 + 1);
-        if size_of_val(&places[..]) <= words * size_of::<u64>() {
-            return Self::Few(places.into());
+    fn new(positions: Vec<u32>) -> Self {
+        let words = positions.last().map_or(0, |last| *last as usize / 64 + 1);
+        if size_of_val(&positions[..]) <= words * size_of::<u64>() {
+            return Self::Few(positions.into());
         }
         let mut bits = vec![0; words];
-        for place in places {
-            bits[place as usize / 64] |= 1 << (place % 64);
+        for position in positions {
+            bits[position as usize / 64] |= 1 << (position % 64);
         }
         Self::Many(bits.into())
     }
 
-    fn has(&self, place: u32) -> bool {
+    fn has(&self, position: u32) -> bool {
         match self {
-            Self::Few(places) => places.binary_search(&place).is_ok(),
-            Self::Many(bits) => has_bit(bits, place),
+            Self::Few(positions) => positions.binary_search(&position).is_ok(),
+            Self::Many(bits) => has_bit(bits, position),
         }
     }
 
     fn memory(&self) -> usize {
         match self {
-            Self::Few(places) => size_of_val(&places[..]),
+            Self::Few(positions) => size_of_val(&positions[..]),
             Self::Many(bits) => size_of_val(&bits[..]),
         }
     }
 }
 
-fn has_bit(words: &[u64], place: u32) -> bool {
-    words.get(place as usize / 64).is_some_and(|bits| bits & 1 << (place % 64) != 0)
+fn has_bit(words: &[u64], position: u32) -> bool {
+    words.get(position as usize / 64).is_some_and(|bits| bits & 1 << (position % 64) != 0)
 }
 
 fn bits(words: &[u64]) -> impl Iterator<Item = u32> {

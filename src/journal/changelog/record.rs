@@ -290,7 +290,7 @@ pub fn encode_batch(batch: &Batch) -> Bytes {
             WriteOp::Delete(..) => (DELETE, None),
             WriteOp::SingleDelete(..) => (SINGLE_DELETE, None),
         };
-        let (family, key) = operation.place();
+        let (family, key) = operation.family_and_key();
         out.extend_from_slice(&[kind, family as u8]);
         for bytes in std::iter::once(key).chain(value.map(|value| &value[..])) {
             put_varint(&mut out, bytes.len() as u64);

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use super::ReaderPool;
 use crate::{
     event::{Event, SubscriptionKey, Timestamp},
-    journal::{DeadKey, Error, PendingResult},
+    journal::{DeadLetterKey, Error, PendingResult},
     policy::record::DeadLetterRecord,
     store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord},
 };
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct WaitingDeadLetter {
     /// Its key.
-    pub key: DeadKey,
+    pub key: DeadLetterKey,
     /// Its record.
     pub dead: DeadLetterRecord,
     /// The event; [`None`] if the store does not have it.
@@ -38,7 +38,7 @@ impl ReaderPool {
     pub fn dead_after(
         &self,
         subscription_key: SubscriptionKey,
-        after: Option<DeadKey>,
+        after: Option<DeadLetterKey>,
         max: usize,
         bytes_max: usize,
     ) -> PendingResult<Vec<WaitingDeadLetter>> {
@@ -55,7 +55,7 @@ impl ReaderPool {
 fn read_dead(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
-    after: Option<DeadKey>,
+    after: Option<DeadLetterKey>,
     by: Timestamp,
     max: usize,
     bytes_max: usize,
@@ -63,7 +63,7 @@ fn read_dead(
     let mut records = Vec::new();
     let mut bad = None;
     let mut range = keys::dead_of(subscription_key);
-    if let Some(DeadKey { due, seq, lane }) = after {
+    if let Some(DeadLetterKey { due, seq, lane }) = after {
         range.start = keys::dead(subscription_key, due, seq, lane);
         // The least key after it.
         range.start.push(0);
@@ -76,7 +76,7 @@ fn read_dead(
         if due > by || records.len() == max {
             return ControlFlow::Break(());
         }
-        records.push((DeadKey { due, seq, lane }, dead));
+        records.push((DeadLetterKey { due, seq, lane }, dead));
         ControlFlow::Continue(())
     })?;
     if let Some(bad) = bad {

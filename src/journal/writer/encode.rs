@@ -6,7 +6,8 @@ use super::{CommitGroup, GroupWriter, PendingAnswer};
 use crate::{
     event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
-        DeadKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
+        DeadLetterKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner,
+        WriterEntry,
         partition_state::{LowWatermark, PartitionState},
     },
     policy::record::{Cursor, FilteredOut, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
@@ -64,8 +65,8 @@ impl GroupWriter {
                     reply,
                 })
             }
-            // A hold is answered at once, because nothing is written.
-            WriterEntry::Hold { partition, from, reply } => return self.hold(partition, from, reply),
+            // It is answered at once, because nothing is written.
+            WriterEntry::Keep { partition, from, reply } => return self.keep(partition, from, reply),
             WriterEntry::Close => return,
         };
         group.answers.push(answer);
@@ -275,15 +276,15 @@ pub(super) fn settle(
 fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
     for RedrivenEvent { seq, waited, event } in &page.dead_letters {
         if let Some((due, seq, lane)) = *waited {
-            remove_dead_letter(group, subscription_key, DeadKey { due, seq, lane });
+            remove_dead_letter(group, subscription_key, DeadLetterKey { due, seq, lane });
         }
         if let Some(event) = event {
             group.batch.put(Family::Carried, keys::carried(subscription_key.partition, *seq), event.clone());
         }
     }
     group.batch.put(Family::Meta, keys::redrive(subscription_key, page.lane), page.progress.clone());
-    if let Some((name, account)) = &page.account {
-        group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), account.clone());
+    if let Some((name, totals)) = &page.totals {
+        group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
     }
 }
 
@@ -309,7 +310,7 @@ fn encode_dead_letter_write(
 pub(super) fn remove_dead_letter(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
-    DeadKey { due, seq, lane }: DeadKey,
+    DeadLetterKey { due, seq, lane }: DeadLetterKey,
 ) {
     let SubscriptionKey { partition, subscription } = subscription_key;
     group.batch.delete(Family::Dead, keys::dead(subscription_key, due, seq, lane));

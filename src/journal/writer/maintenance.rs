@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     event::{Lane, SubscriptionKey, Timestamp},
-    journal::{DeadKey, JournalState, reader::ended_jobs, shards::CONTROL},
-    policy::record::{LedgerEntry, LedgerEvent, LedgerLine},
+    journal::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL},
+    policy::record::{LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
     store::{Family, StoreError, keys, ledger},
 };
 
@@ -105,7 +105,7 @@ impl GroupWriter {
         self.store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, lane, seq)) = keys::parse_due(key) {
                 settle(&mut group, subscription_key, lane, seq, due);
-                let entry = LedgerEntry { at: now, covers: vec![(seq, 1)], what: LedgerEvent::Canceled };
+                let entry = LedgerEntry { at: now, runs: vec![SeqRun::one(seq)], what: LedgerEvent::Canceled };
                 canceled.push(LedgerLine { lane, attempt: 0, entry });
             }
             if group.needs.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -114,7 +114,7 @@ impl GroupWriter {
         let range = keys::dead_of(subscription_key);
         self.store.scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, seq, lane)) = keys::parse_dead(key) {
-                remove_dead_letter(&mut group, subscription_key, DeadKey { due, seq, lane });
+                remove_dead_letter(&mut group, subscription_key, DeadLetterKey { due, seq, lane });
             }
             if group.needs.len() < 2 * REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

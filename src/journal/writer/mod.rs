@@ -10,7 +10,7 @@
 mod backlog;
 mod duplicates;
 mod encode;
-mod log_holds;
+mod log_guards;
 mod maintenance;
 mod trim;
 
@@ -24,10 +24,10 @@ use std::{
     time::Duration,
 };
 
-pub(super) use self::log_holds::HoldToken;
+pub(super) use self::log_guards::GuardToken;
 use self::{
     duplicates::GroupIds,
-    log_holds::LogHolds,
+    log_guards::LogGuards,
     trim::{LOOKUP_WAIT, TrimSchedule},
 };
 use crate::{
@@ -109,7 +109,7 @@ pub(super) fn spawn(
         partitions,
         lows,
         ids: OpenBlocks::default(),
-        holds: LogHolds::default(),
+        guards: LogGuards::default(),
         entries,
         expects_outcomes: false,
         status,
@@ -158,7 +158,7 @@ struct GroupWriter {
     partitions: HashMap<PartitionId, PartitionState>,
     lows: HashMap<PartitionId, LowWatermarks>,
     ids: OpenBlocks,
-    holds: LogHolds,
+    guards: LogGuards,
     trims: TrimSchedule,
     entries: EntryReceiver,
     /// Whether events were just appended, so that outcomes will follow.
@@ -433,7 +433,7 @@ fn reply(entry: WriterEntry, answer: Result<(), Error>) {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }
-        WriterEntry::Hold { reply, .. } => {
+        WriterEntry::Keep { reply, .. } => {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }

@@ -5,7 +5,7 @@
 //! traffic costs nothing.
 //!
 //! Invariants: a partition has at most one lookup in progress; only the writer's thread moves a floor, and not past the
-//! low watermarks and holds at that moment; events whose pending deliveries or pins changed since the lookup began are
+//! low watermarks and guards at that moment; events whose pending deliveries or pins changed since the lookup began are
 //! checked again before the floor passes them.
 
 use std::{
@@ -205,17 +205,17 @@ impl GroupWriter {
             let since = if self.clock.expiry_is_paused() { Timestamp::default() } else { now.before(retention) };
             let kept = (!retention.is_zero()).then_some(since);
             self.trims.begin(TrimLookup { id, floor: partition.floor, next: partition.next, low, kept });
-        } else if self.holds.low(id).is_some() {
-            // The end of a hold is not signaled.
+        } else if self.guards.low(id).is_some() {
+            // The end of a guard is not signaled.
             self.trims.set_due(id, now.after(HOUSEKEEPING));
         }
     }
 
-    /// The lowest low watermark or hold of a partition, or its end.
+    /// The lowest low watermark or guard of a partition, or its end.
     fn low(&self, id: PartitionId) -> Seq {
         let end = self.partitions.get(&id).map_or(Seq::FIRST, |partition| partition.next);
         let lows = self.lows.get(&id).into_iter().flatten().map(|(_, low)| low.all);
-        lows.chain(self.holds.low(id)).min().unwrap_or(end).min(end)
+        lows.chain(self.guards.low(id)).min().unwrap_or(end).min(end)
     }
 
     fn move_floors(&mut self, now: Timestamp) -> Result<(), StoreError> {
@@ -245,7 +245,7 @@ impl GroupWriter {
             let next = match plan.ages {
                 _ if plan.is_part => Some(now),
                 Some(appended) => Some(appended.after(retention).max(now.after(interval))),
-                None => (again || self.holds.low(id).is_some()).then(|| now.after(HOUSEKEEPING)),
+                None => (again || self.guards.low(id).is_some()).then(|| now.after(HOUSEKEEPING)),
             };
             if let Some(next) = next {
                 self.trims.set_due(id, next);
@@ -274,7 +274,7 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Adapts a plan to changes since the lookup began: of low watermarks, holds, pending deliveries and pins.
+    /// Adapts a plan to changes since the lookup began: of low watermarks, guards, pending deliveries and pins.
     fn recheck(&self, id: PartitionId, plan: TrimPlan, touched: Option<Seq>) -> Result<TrimPlan, StoreError> {
         let low = self.low(id);
         let plan = if low < plan.target { TrimPlan { target: low, ages: None, ..plan } } else { plan };

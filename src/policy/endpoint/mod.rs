@@ -183,8 +183,8 @@ impl Endpoint {
     /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at `left`: jobs have a
     /// part of the limit and of the pace. [`None`] while their part of the limit is used.
     pub fn jobs_open(&self, in_flight: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        let places = (self.limit.get() / JOBS_PART).max(1);
-        if in_flight >= places as usize {
+        let limit = (self.limit.get() / JOBS_PART).max(1);
+        if in_flight >= limit as usize {
             return None;
         }
         let wait = |bucket: &RequestPace| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
@@ -342,7 +342,7 @@ impl Endpoint {
 
     /// Notes the wait that the endpoint requested of another subscription, capped by the own edition. Whether it is
     /// longer than the own one.
-    pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) -> bool {
+    pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) -> bool {
         if self.reported_wait == until {
             return false;
         }

@@ -86,13 +86,13 @@ impl FilterIndex {
     #[must_use]
     pub fn renewed<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         let (mut index, mut strings) = (Self::default(), HashSet::new());
-        for (place, filter) in filters.into_iter().enumerate() {
+        for (position, filter) in filters.into_iter().enumerate() {
             strings.extend(
                 filter.advanced_filters.iter().flat_map(|advanced| parts(&advanced.operator)).map(FoldedText::folded),
             );
             match &filter.domain_topic {
-                None => index.any_topic.add(filter, place),
-                Some(topic) => index.by_topic.entry(folded(topic)).or_default().add(filter, place),
+                None => index.any_topic.add(filter, position),
+                Some(topic) => index.by_topic.entry(folded(topic)).or_default().add(filter, position),
             }
         }
         index.needles = self.needles.renewed(strings);
@@ -121,11 +121,11 @@ impl FilterIndex {
 }
 
 impl TypeIndex {
-    fn add(&mut self, filter: &Filter, place: usize) {
-        let Some(types) = filter.event_types() else { return self.any.add(filter, place) };
+    fn add(&mut self, filter: &Filter, position: usize) {
+        let Some(types) = filter.event_types() else { return self.any.add(filter, position) };
         let types: BTreeSet<String> = types.iter().map(|name| folded(name)).collect();
         for name in types {
-            self.by_type.entry(name).or_default().add(filter, place);
+            self.by_type.entry(name).or_default().add(filter, position);
         }
     }
 
@@ -140,14 +140,14 @@ impl TypeIndex {
 }
 
 impl SubjectIndex {
-    fn add(&mut self, filter: &Filter, place: usize) {
+    fn add(&mut self, filter: &Filter, position: usize) {
         if filter.subject_begins_with.is_empty() {
-            return self.any.add(filter, place);
+            return self.any.add(filter, position);
         }
         // Compared without case even for a case-sensitive filter: the result is a superset.
         let prefix = folded(&filter.subject_begins_with);
         self.lengths.insert(prefix.len());
-        self.by_prefix.entry(prefix).or_default().add(filter, place);
+        self.by_prefix.entry(prefix).or_default().add(filter, position);
     }
 
     fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
@@ -165,21 +165,21 @@ impl SubjectIndex {
 }
 
 impl ValueIndex {
-    fn add(&mut self, filter: &Filter, place: usize) {
+    fn add(&mut self, filter: &Filter, position: usize) {
         // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to read than its data.
         let doors = filter
             .advanced_filters
             .iter()
             .filter_map(|advanced| Some((advanced.key.path(), required_values(advanced)?)));
         let first = doors.min_by_key(|(path, wanted)| (matches!(wanted, RequiredValues::Contained(_)), path.len()));
-        let Some((path, wanted)) = first else { return self.any.push(place) };
+        let Some((path, wanted)) = first else { return self.any.push(position) };
         let doors = self.by_key.entry(path.to_vec()).or_default();
         match wanted {
             RequiredValues::Equal(values) => {
-                values.into_iter().for_each(|value| doors.by_value.entry(value).or_default().push(place));
+                values.into_iter().for_each(|value| doors.by_value.entry(value).or_default().push(position));
             }
             RequiredValues::Contained(parts) => {
-                parts.into_iter().for_each(|part| doors.by_part.entry(part).or_default().push(place));
+                parts.into_iter().for_each(|part| doors.by_part.entry(part).or_default().push(position));
             }
         }
     }

@@ -94,8 +94,8 @@ impl fmt::Display for FilterClause<'_> {
             Self::EventTypes => f.write_str("includedEventTypes"),
             Self::SubjectBeginsWith => f.write_str("subjectBeginsWith"),
             Self::SubjectEndsWith => f.write_str("subjectEndsWith"),
-            Self::Advanced(place, AdvancedFilter { key, operator }) => {
-                write!(f, "advancedFilters[{place}] ({} {})", operator.name(), key.as_str())
+            Self::Advanced(index, AdvancedFilter { key, operator }) => {
+                write!(f, "advancedFilters[{index}] ({} {})", operator.name(), key.as_str())
             }
         }
     }
@@ -146,9 +146,9 @@ impl Filter {
         if !self.subject_fits(view, &self.subject_ends_with, |subject, part| subject.ends_with(part), ends_with) {
             return Some((FilterClause::SubjectEndsWith, "the subject ends otherwise"));
         }
-        self.advanced_filters.iter().enumerate().find_map(|(place, advanced)| {
+        self.advanced_filters.iter().enumerate().find_map(|(index, advanced)| {
             let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
-            Some((FilterClause::Advanced(place, advanced), why.text()))
+            Some((FilterClause::Advanced(index, advanced), why.text()))
         })
     }
 

@@ -18,12 +18,12 @@ const BLOCK: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Needles {
     blocks: Vec<Arc<Block>>,
-    places: HashMap<Arc<str>, Place>,
+    positions: HashMap<Arc<str>, NeedlePosition>,
 }
 
 /// The position of a string: its block, and its number there.
 #[derive(Clone, Copy, Debug)]
-struct Place(usize, usize);
+struct NeedlePosition(usize, usize);
 
 #[derive(Debug)]
 struct Block {
@@ -76,13 +76,17 @@ impl Needles {
         if !strings.is_empty() {
             close(&mut strings);
         }
-        let mut places = HashMap::new();
-        for (place, block) in blocks.iter().enumerate() {
-            places.extend(
-                block.strings.iter().zip(0..).map(|(string, number)| (Arc::clone(string), Place(place, number))),
+        let mut positions = HashMap::new();
+        for (position, block) in blocks.iter().enumerate() {
+            positions.extend(
+                block
+                    .strings
+                    .iter()
+                    .zip(0..)
+                    .map(|(string, number)| (Arc::clone(string), NeedlePosition(position, number))),
             );
         }
-        Self { blocks, places }
+        Self { blocks, positions }
     }
 
     /// Searches all strings in these texts.
@@ -92,7 +96,7 @@ impl Needles {
 
     /// Whether `string` was found; [`None`] if it is not in the set.
     pub(super) fn has(&self, found: &Found, string: &str) -> Option<bool> {
-        let Place(block, number) = *self.places.get(string)?;
+        let NeedlePosition(block, number) = *self.positions.get(string)?;
         Some(found.0[block][number / 64] & 1 << (number % 64) != 0)
     }
 

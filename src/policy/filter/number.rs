@@ -111,7 +111,7 @@ fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
             .ok()?
             .into_iter()
             .enumerate()
-            .find_map(|(place, value)| rounded(&format!("{at}[{place}]"), value)),
+            .find_map(|(index, value)| rounded(&format!("{at}[{index}]"), value)),
         b'-' | b'0'..=b'9' => refusal(json).map(|problem| (at.to_owned(), problem)),
         _ => None,
     }

@@ -16,8 +16,8 @@ pub struct RedrivePage {
     pub dead_letters: Vec<RedrivenEvent>,
     /// The progress of the redrive, as stored bytes.
     pub progress: Bytes,
-    /// The new counters of dead letters and their key, if any letter of the page waited.
-    pub account: Option<(String, Bytes)>,
+    /// The key and value of the new dead-letter totals, if any dead letter of the page waited.
+    pub totals: Option<(String, Bytes)>,
     /// Whether this is the last page.
     pub drained: bool,
 }

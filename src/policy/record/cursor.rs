@@ -2,7 +2,9 @@
 
 use crate::{
     event::{Lane, Seq, Timestamp},
-    policy::record::{ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, job::Job},
+    policy::record::{
+        ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, SeqRun, job::Job,
+    },
 };
 
 /// How far a subscription has come: one small record, written once per group of outcomes.
@@ -52,7 +54,11 @@ impl FilteredOut {
     pub fn line(&self, at: Timestamp) -> LedgerEntry {
         // A range covers at most one block and one read.
         let count = u32::try_from(self.end.0 - self.first.0).unwrap_or(u32::MAX);
-        LedgerEntry { at, covers: vec![(self.first, count)], what: LedgerEvent::Filtered { version: self.version } }
+        LedgerEntry {
+            at,
+            runs: vec![SeqRun { first: self.first, count }],
+            what: LedgerEvent::Filtered { version: self.version },
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         outcome::{Outcome, Reason},
-        record::lease::LeaseStep,
+        record::{SeqRun, lease::LeaseStep},
     },
 };
 
@@ -20,10 +20,23 @@ pub const LEDGER_BLOCK: u64 = 4096;
 pub struct LedgerEntry {
     /// When.
     pub at: Timestamp,
-    /// The events, as ascending runs of first event and length.
-    pub covers: Vec<(Seq, u32)>,
+    /// The events, as ascending runs.
+    pub runs: Vec<SeqRun>,
     /// What happened.
     pub what: LedgerEvent,
+}
+
+impl LedgerEntry {
+    /// The number of events.
+    pub fn events(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.count)).sum()
+    }
+
+    /// Whether it is about this event.
+    pub fn has(&self, seq: Seq) -> bool {
+        let behind = self.runs.partition_point(|run| run.first <= seq);
+        behind.checked_sub(1).is_some_and(|index| seq < self.runs[index].end())
+    }
 }
 
 /// A ledger entry with its lane and attempt.

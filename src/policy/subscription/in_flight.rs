@@ -93,8 +93,8 @@ impl InFlight {
     /// Removes an event from the request that carries it.
     pub(super) fn remove_item(&mut self, key: (Lane, Seq)) -> Option<(RequestId, SendItem)> {
         self.requests.iter_mut().find_map(|(id, request)| {
-            let place = request.items.iter().position(|item| item.key() == key)?;
-            Some((*id, Arc::make_mut(request).items.remove(place)))
+            let index = request.items.iter().position(|item| item.key() == key)?;
+            Some((*id, Arc::make_mut(request).items.remove(index)))
         })
     }
 }

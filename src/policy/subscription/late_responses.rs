@@ -85,10 +85,12 @@ impl Subscription {
 
     /// Whether only the disk knows the state of this delivery.
     fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
-        let held = !key.0.is_job() && self.ordering.as_ref().is_some_and(|ordering| ordering.due_of(key.1).is_some());
+        let is_held_back =
+            !key.0.is_job() && self.ordering.as_ref().is_some_and(|ordering| ordering.due_of(key.1).is_some());
         let queue = self.queue(key.0);
-        let known =
-            held || queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != WindowEntry::Nothing;
+        let known = is_held_back
+            || queue.engaged().any(|engaged| engaged == key)
+            || queue.due.find(key) != WindowEntry::Nothing;
         !known && !self.requests.items().any(|item| item.key() == key)
     }
 
@@ -114,7 +116,7 @@ impl Subscription {
         for (seqs, settled) in [(settled, true), (ended, false)] {
             if !seqs.is_empty() {
                 let entry =
-                    LedgerEntry { at: now, covers: super::settle::covers(seqs), what: LedgerEvent::Late { settled } };
+                    LedgerEntry { at: now, runs: super::settle::runs_of(seqs), what: LedgerEvent::Late { settled } };
                 self.pending_write.note(first.lane, first.attempts + 1, entry);
             }
         }
@@ -132,10 +134,9 @@ impl Subscription {
         if let Some(found) = queue.take_out(item) {
             return Some(found);
         }
-        let held =
-            self.ordering.as_ref().filter(|_| !item.lane.is_job()).and_then(|ordering| ordering.due_of(item.seq));
-        if held.is_some() {
-            return Some(SendItem { due: held, ..item });
+        let due = self.ordering.as_ref().filter(|_| !item.lane.is_job()).and_then(|ordering| ordering.due_of(item.seq));
+        if due.is_some() {
+            return Some(SendItem { due, ..item });
         }
         let due = match self.queue(item.lane).due.find(key) {
             WindowEntry::Pending(due) => Some(due),

@@ -24,7 +24,7 @@ use std::{
 use super::{
     Subscription,
     lookup::{Lookup, LookupResult},
-    settle::covers,
+    settle::runs_of,
 };
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
@@ -34,7 +34,7 @@ use crate::{
         lane::LaneReader,
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
-            DueKey, LedgerEntry, LedgerEvent, PendingDelivery, is_exempt,
+            DueKey, LedgerEntry, LedgerEvent, PendingDelivery, SeqRun, is_exempt,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
         },
         retry_window::WindowEntry,
@@ -152,7 +152,7 @@ impl Subscription {
         let Some(PullSettings { lock, .. }) = self.settings.pull else { return };
         let until = now.after(lock);
         let Some((lane, attempts)) = batch.first().map(|ready| (ready.item.lane, ready.item.attempts)) else { return };
-        let covers = covers(batch.iter().map(|ready| ready.item.seq).collect());
+        let runs = runs_of(batch.iter().map(|ready| ready.item.seq).collect());
         for ReadyEvent { item, event, .. } in batch {
             let SendItem { lane, seq, appended, .. } = item;
             let attempt = item.attempts + 1;
@@ -163,7 +163,7 @@ impl Subscription {
             self.leases.served_bytes += event.wire_len() as u64;
             self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
         }
-        self.note_lease(lane, attempts + 1, covers, LeaseStep::Received { until }, now);
+        self.note_lease(lane, attempts + 1, runs, LeaseStep::Received { until }, now);
         self.pending_write.cursor_now();
         if self.leases.wanted() == 0 || self.leases.served_bytes >= self.settings.batch.bytes_preferred {
             self.hand_over(lane);
@@ -247,7 +247,7 @@ impl Subscription {
         }
         if expired {
             self.leases.known.remove(&key);
-            self.note_lease(item.lane, item.attempts, vec![(item.seq, 1)], LeaseStep::Expired, now);
+            self.note_lease(item.lane, item.attempts, vec![SeqRun::one(item.seq)], LeaseStep::Expired, now);
             self.count(item.lane, |counters| counters.requests_failed += 1);
             self.counts.fail(Failure::TimedOut.into());
         }
@@ -269,9 +269,9 @@ impl Subscription {
     }
 
     /// Adds a ledger entry for a step of these leases, and counts it.
-    fn note_lease(&mut self, lane: Lane, attempt: u32, covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
-        self.counts.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
-        self.pending_write.note(lane, attempt, LedgerEntry { at: now, covers, what: LedgerEvent::Lease(step) });
+    fn note_lease(&mut self, lane: Lane, attempt: u32, runs: Vec<SeqRun>, step: LeaseStep, now: Timestamp) {
+        self.counts.lease(step.kind(), runs.iter().map(|run| u64::from(run.count)).sum());
+        self.pending_write.note(lane, attempt, LedgerEntry { at: now, runs, what: LedgerEvent::Lease(step) });
     }
 
     // --- settling ---
@@ -361,7 +361,7 @@ impl Subscription {
             if seqs.is_empty() {
                 continue;
             }
-            self.note_lease(lane, attempt, covers(seqs.into_iter().collect()), step, now);
+            self.note_lease(lane, attempt, runs_of(seqs.into_iter().collect()), step, now);
         }
         // Results without a change are queued too, so that they stay in order.
         self.leases.unwritten.push(Effect::ReportResults { to: claim.id, verdicts: results });

@@ -139,9 +139,9 @@ pub struct OutgoingBatch {
 impl OutgoingBatch {
     /// Removes an event that a late success settled, with its order key.
     pub fn detach(&mut self, key: (Lane, Seq), order: Option<OrderHash>) -> Option<SendItem> {
-        let place = self.items.iter().position(|item| item.key() == key)?;
+        let index = self.items.iter().position(|item| item.key() == key)?;
         self.lingering.extend(order.map(|order| (key.1, order)));
-        Some(self.items.remove(place))
+        Some(self.items.remove(index))
     }
 }
 

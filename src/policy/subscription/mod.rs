@@ -330,8 +330,8 @@ impl Subscription {
 
     /// Sends nothing before `until`: the endpoint requested that of another subscription. The same value counts once, so
     /// that an operator can end the wait.
-    pub fn hold_back(&mut self, until: Option<Timestamp>, now: Timestamp) {
-        if self.endpoint.hold_back(until, now) {
+    pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) {
+        if self.endpoint.delay_until(until, now) {
             self.pending_write.cursor_now();
         }
     }

@@ -63,7 +63,7 @@ struct HeldBack {
 struct KeyState {
     /// In one request, or waiting for a retry, or released.
     going: BTreeSet<Seq>,
-    held: BTreeMap<Seq, HeldBack>,
+    held_back: BTreeMap<Seq, HeldBack>,
     /// Number of events that are given up by a write that is not durable.
     ending: usize,
     /// Whether an event of the key failed and has not ended.
@@ -78,9 +78,9 @@ pub(super) struct Ordering {
     keys: HashMap<OrderHash, KeyState>,
     tracked: HashMap<Seq, OrderHash>,
     /// Events that are held back.
-    held: usize,
+    held_back: usize,
     /// Keys with such events.
-    holding: usize,
+    holding_keys: usize,
     /// Released, but their record is not durable.
     released: Vec<(Seq, HeldBack)>,
     /// Keys of events that are given up, and the write that makes it durable.
@@ -136,8 +136,8 @@ impl Ordering {
             blocking: BlockedKeys::new(order.blocks),
             keys: HashMap::new(),
             tracked: HashMap::new(),
-            held: 0,
-            holding: 0,
+            held_back: 0,
+            holding_keys: 0,
             released: Vec::new(),
             ending: Vec::new(),
             writes: (1, 0, 0),
@@ -149,14 +149,14 @@ impl Ordering {
     }
 
     pub(super) fn view(&self) -> OrderView {
-        let Self { holding: keys, held: events, tracked_max, .. } = *self;
+        let Self { holding_keys: keys, held_back: events, tracked_max, .. } = *self;
         let (blocked, first_blocking) = (self.blocking.len(), self.blocking.first());
         OrderView { keys, events, blocked, first_blocking, tracked: self.tracked.len(), tracked_max }
     }
 
     /// Pending deliveries that are not attempted before another event ends or an operator decides.
     pub(super) fn waiting(&self) -> usize {
-        self.held + self.blocking.len()
+        self.held_back + self.blocking.len()
     }
 
     pub(super) fn is_recovering(&self) -> bool {
@@ -164,7 +164,7 @@ impl Ordering {
     }
 
     /// Whether an event may be held back on disk that is nowhere else in memory.
-    pub(super) fn holds_any(&self) -> bool {
+    pub(super) fn may_hold_back(&self) -> bool {
         self.waiting() > 0
             || !self.released.is_empty()
             || self.recovery.as_ref().is_some_and(|recovery| recovery.is_any_due)
@@ -197,12 +197,13 @@ impl Ordering {
     }
 
     /// An event leaves its lane and is held back by the next write.
-    fn hold(&mut self, key: OrderHash, lane: Lane, seq: Seq, due: Option<Timestamp>) {
+    fn hold_back(&mut self, key: OrderHash, lane: Lane, seq: Seq, due: Option<Timestamp>) {
         self.tracked.insert(seq, key);
         let state = self.keys.entry(key).or_default();
         state.going.remove(&seq);
-        self.holding += usize::from(state.held.is_empty());
-        self.held += usize::from(state.held.insert(seq, HeldBack { lane, due, write: self.writes.0 }).is_none());
+        self.holding_keys += usize::from(state.held_back.is_empty());
+        self.held_back +=
+            usize::from(state.held_back.insert(seq, HeldBack { lane, due, write: self.writes.0 }).is_none());
     }
 
     /// An event is to be tried again. Returns true if it is to be held back: an earlier one of its key goes first.
@@ -212,7 +213,7 @@ impl Ordering {
         state.failed = true;
         let waits = state.going.first().is_some_and(|first| *first < seq);
         if waits {
-            self.hold(key, lane, seq, Some(HELD_BACK));
+            self.hold_back(key, lane, seq, Some(HELD_BACK));
         }
         waits
     }
@@ -237,9 +238,9 @@ impl Ordering {
         let key = self.tracked.remove(&seq)?;
         let state = self.keys.get_mut(&key)?;
         state.going.remove(&seq);
-        if state.held.remove(&seq).is_some() {
-            self.held -= 1;
-            self.holding -= usize::from(state.held.is_empty());
+        if state.held_back.remove(&seq).is_some() {
+            self.held_back -= 1;
+            self.holding_keys -= usize::from(state.held_back.is_empty());
         }
         self.released.retain(|(released, _)| *released != seq);
         Some(key)
@@ -251,19 +252,19 @@ impl Ordering {
         if !state.going.is_empty() || state.ending > 0 {
             return None;
         }
-        let Some((next, held)) = state.held.pop_first() else {
+        let Some((next, event)) = state.held_back.pop_first() else {
             self.keys.remove(&key);
             return None;
         };
-        self.held -= 1;
-        self.holding -= usize::from(state.held.is_empty());
+        self.held_back -= 1;
+        self.holding_keys -= usize::from(state.held_back.is_empty());
         state.going.insert(next);
-        state.failed = !state.held.is_empty();
-        if held.write > self.writes.2 {
-            self.released.push((next, held));
+        state.failed = !state.held_back.is_empty();
+        if event.write > self.writes.2 {
+            self.released.push((next, event));
             return None;
         }
-        Some((held.lane, next, held.due))
+        Some((event.lane, next, event.due))
     }
 
     /// The order key of an event that has not ended.
@@ -277,9 +278,9 @@ impl Ordering {
             return Some(BLOCKING);
         }
         let key = self.tracked.get(&seq)?;
-        let held = self.keys.get(key).and_then(|state| state.held.get(&seq));
-        let released = || self.released.iter().find(|(released, _)| *released == seq).map(|(_, held)| held);
-        held.or_else(released)?.due
+        let held_back = self.keys.get(key).and_then(|state| state.held_back.get(&seq));
+        let released = || self.released.iter().find(|(released, _)| *released == seq).map(|(_, event)| event);
+        held_back.or_else(released)?.due
     }
 
     /// Notes that all changes are in the write in progress.
@@ -292,8 +293,8 @@ impl Ordering {
     pub(super) fn durable(&mut self) -> Vec<(Lane, Seq, Option<Timestamp>)> {
         self.writes.2 = self.writes.1;
         let durable = self.writes.2;
-        let released = self.released.extract_if(.., |(_, held)| held.write <= durable);
-        let mut released: Vec<_> = released.map(|(seq, held)| (held.lane, seq, held.due)).collect();
+        let released = self.released.extract_if(.., |(_, event)| event.write <= durable);
+        let mut released: Vec<_> = released.map(|(seq, event)| (event.lane, seq, event.due)).collect();
         let ended: Vec<_> = self.ending.extract_if(.., |(_, write)| *write <= durable).collect();
         for (key, _) in ended {
             self.keys.entry(key).and_modify(|state| state.ending -= 1);
@@ -323,7 +324,7 @@ impl Subscription {
     pub(super) fn set_aside(&mut self, ready: ReadyEvent, now: Timestamp) {
         let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else { return };
         let SendItem { lane, seq, .. } = ready.item;
-        ordering.hold(key, lane, seq, Some(HELD_BACK));
+        ordering.hold_back(key, lane, seq, Some(HELD_BACK));
         self.defer(ready.item, HELD_BACK, LastAttempt::of_client(Outcome::Aborted, now));
     }
 
@@ -383,11 +384,11 @@ impl Subscription {
                 recovery.asked = false;
                 let order = self.settings.order.as_deref();
                 for FetchedPending { lane, seq, pending, event } in fetched {
-                    let Some(place) = recovery.wanted.iter().take(FETCH).position(|wanted| *wanted == (lane, seq))
+                    let Some(index) = recovery.wanted.iter().take(FETCH).position(|wanted| *wanted == (lane, seq))
                     else {
                         continue;
                     };
-                    recovery.wanted.remove(place);
+                    recovery.wanted.remove(index);
                     let key = event.as_ref().and_then(|event| order.and_then(|order| order.hash(event)));
                     let appended = event.map(|event| event.appended).unwrap_or_default();
                     recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
@@ -434,10 +435,10 @@ impl Subscription {
             if !is_lost && due.is_none() {
                 continue;
             }
-            let held = due == Some(HELD_BACK);
+            let is_held_back = due == Some(HELD_BACK);
             let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
             let Some(key) = key else {
-                if held {
+                if is_held_back {
                     self.own.release((lane, seq, due));
                 }
                 if let Some(pending) = blocking {
@@ -458,14 +459,14 @@ impl Subscription {
                             ordering.blocking.retry(seq);
                         }
                     }
-                    None if held => self.own.release((lane, seq, due)),
+                    None if is_held_back => self.own.release((lane, seq, due)),
                     None => {}
                 }
                 continue;
             }
-            ordering.hold(key, lane, seq, due.map(|_| HELD_BACK));
+            ordering.hold_back(key, lane, seq, due.map(|_| HELD_BACK));
             match pending {
-                Some(pending) if !held => {
+                Some(pending) if !is_held_back => {
                     // It was pending before the subscription had an order, or had another one.
                     let was_due = pending.due;
                     if was_due != BLOCKING {
@@ -476,8 +477,8 @@ impl Subscription {
                     self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
                 }
                 Some(_) | None => {
-                    if let Some(held) = ordering.keys.get_mut(&key).and_then(|state| state.held.get_mut(&seq)) {
-                        held.write = 0;
+                    if let Some(event) = ordering.keys.get_mut(&key).and_then(|state| state.held_back.get_mut(&seq)) {
+                        event.write = 0;
                     }
                     self.own.forget_lost((lane, seq));
                 }

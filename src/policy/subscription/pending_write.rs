@@ -20,8 +20,7 @@ use crate::{
     policy::{
         SubscriptionWrite,
         order::OrderHash,
-        record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange},
-        runs::SeqRuns,
+        record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns},
     },
 };
 
@@ -248,8 +247,8 @@ impl PendingWrite {
             changes.push(RecordChange::Note { lane: filtered.lane, attempt: 0, entry: filtered.line(now) });
         }
         for (lane, what, runs) in ranges {
-            for covers in runs.into_runs().chunks(RUNS_MAX) {
-                let entry = LedgerEntry { at: now, covers: covers.to_vec(), what: what.clone() };
+            for part in runs.into_runs().chunks(RUNS_MAX) {
+                let entry = LedgerEntry { at: now, runs: part.to_vec(), what: what.clone() };
                 changes.push(RecordChange::Note { lane, attempt: 0, entry });
             }
         }

@@ -218,17 +218,17 @@ impl SendQueue {
     /// Removes a pending delivery that is being fetched or ready.
     pub(super) fn take_out(&mut self, item: SendItem) -> Option<SendItem> {
         let key = item.key();
-        if let Some(place) = self.retries.iter().position(|ready| ready.item.key() == key) {
-            return self.retries.remove(place).map(|ready| ready.item);
+        if let Some(index) = self.retries.iter().position(|ready| ready.item.key() == key) {
+            return self.retries.remove(index).map(|ready| ready.item);
         }
         if let Some(released) = &mut self.released
-            && let Some(place) = released.iter().position(|released| *released == key)
+            && let Some(index) = released.iter().position(|released| *released == key)
         {
-            released.remove(place);
+            released.remove(index);
             return Some(SendItem { due: Some(HELD_BACK), ..item });
         }
-        let place = self.fetching.iter().position(|wanted| wanted.key == key)?;
-        Some(SendItem { due: self.fetching.remove(place).due, ..item })
+        let index = self.fetching.iter().position(|wanted| wanted.key == key)?;
+        Some(SendItem { due: self.fetching.remove(index).due, ..item })
     }
 
     /// Removes a key from all stages after the window.

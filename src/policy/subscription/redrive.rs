@@ -16,10 +16,9 @@ use crate::{
         SendItem,
         outcome::{Outcome, Reason},
         record::{
-            CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange, RedrivePage,
+            CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange, RedrivePage, SeqRuns,
             job::{JobKind, JobRefused, JobState},
         },
-        runs::SeqRuns,
     },
 };
 
@@ -47,14 +46,14 @@ impl Subscription {
         if let Some(job) = self.jobs.job_mut(lane) {
             job.kind = JobKind::Redrive { drained: page.drained };
         }
-        let places: Vec<_> = page.dead_letters.iter().map(|letter| letter.seq).collect();
+        let seqs: Vec<_> = page.dead_letters.iter().map(|letter| letter.seq).collect();
         let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
         for (_, seq, of) in page.dead_letters.iter().filter_map(|letter| letter.waited) {
             waited.entry(of).or_default().insert(seq);
         }
         for (of, seqs) in waited {
-            let covers = seqs.into_iter().collect::<SeqRuns>().into_runs();
-            self.pending_write.note(of, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Redriven { into: lane } });
+            let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
+            self.pending_write.note(of, 0, LedgerEntry { at: now, runs, what: LedgerEvent::Redriven { into: lane } });
         }
         self.pending_write.change(RecordChange::Redrive(Box::new(page)));
         self.count(lane, |counters| {
@@ -62,7 +61,7 @@ impl Subscription {
             counters.matched += letters;
             counters.pending += letters;
         });
-        for seq in places {
+        for seq in seqs {
             let (last, status) = (Outcome::Aborted.into(), None);
             let pending = PendingDelivery { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
             self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: None });
@@ -86,14 +85,14 @@ impl Subscription {
         }
         back.sort_unstable();
         self.pending_write.spend(back.len());
-        let covers = back.into_iter().collect::<SeqRuns>().into_runs();
-        if !covers.is_empty() {
+        let runs = back.into_iter().collect::<SeqRuns>().into_runs();
+        if !runs.is_empty() {
             self.pending_write.note(
                 lane,
                 0,
                 LedgerEntry {
                     at: now,
-                    covers,
+                    runs,
                     what: LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, dead_lettered: true },
                 },
             );

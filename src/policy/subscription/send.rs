@@ -25,9 +25,8 @@ use crate::{
         order::OrderHash,
         outcome::Reason,
         property::PropertyGroup,
-        record::{BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, Traffic, is_exempt},
+        record::{BLOCKING, DueKey, FetchedPending, Health, PendingDelivery, SeqRuns, Traffic, is_exempt},
         retry_window::WindowEntry,
-        runs::SeqRuns,
     },
 };
 
@@ -227,8 +226,8 @@ impl Subscription {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
         let mut wanted = self.queue(of).take_fetching();
         for FetchedPending { lane, seq, pending, event } in fetched {
-            let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
-            let WantedEvents { due, .. } = wanted.remove(place);
+            let Some(index) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
+            let WantedEvents { due, .. } = wanted.remove(index);
             if due != pending.as_ref().map(|pending| pending.due) {
                 // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
                 continue;

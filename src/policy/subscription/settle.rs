@@ -20,10 +20,9 @@ use crate::{
         outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
         record::{
             BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery,
-            RecordChange,
+            RecordChange, SeqRun, SeqRuns,
         },
         retry::{self, Jitter, RetryDecision},
-        runs::SeqRuns,
     },
 };
 
@@ -188,7 +187,7 @@ impl Subscription {
         }
         let SendItem { lane, seq, attempts, .. } = item;
         let what = LedgerEvent::GivenUp { reason, dead_lettered: self.dead_letters(reason) };
-        self.pending_write.note(lane, attempts, LedgerEntry { at: now, covers: vec![(seq, 1)], what });
+        self.pending_write.note(lane, attempts, LedgerEntry { at: now, runs: vec![SeqRun::one(seq)], what });
         self.pending_write.cursor_now();
     }
 
@@ -341,7 +340,7 @@ impl Subscription {
 
     fn note_attempt(&mut self, items: &[SendItem], answer: &RequestResult, next: Option<Timestamp>, now: Timestamp) {
         let Some(first) = items.first() else { return };
-        let covers = covers(items.iter().map(|item| item.seq).collect());
+        let runs = runs_of(items.iter().map(|item| item.seq).collect());
         let RequestResult { outcome, status, latency, .. } = *answer;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
@@ -353,7 +352,7 @@ impl Subscription {
             }
         }
         let what = LedgerEvent::Attempted { outcome, status, latency, next, excerpt };
-        self.pending_write.note(first.lane, first.attempts + 1, LedgerEntry { at: now, covers, what });
+        self.pending_write.note(first.lane, first.attempts + 1, LedgerEntry { at: now, runs, what });
     }
 }
 
@@ -362,8 +361,8 @@ fn first_sent(item: &SendItem, sent: Timestamp) -> Timestamp {
     item.since.filter(|_| item.attempts > 0).unwrap_or(sent)
 }
 
-/// Start and length of each run of these events.
-pub(super) fn covers(mut seqs: Vec<Seq>) -> Vec<(Seq, u32)> {
+/// The runs of these events.
+pub(super) fn runs_of(mut seqs: Vec<Seq>) -> Vec<SeqRun> {
     seqs.sort_unstable();
     seqs.into_iter().collect::<SeqRuns>().into_runs()
 }

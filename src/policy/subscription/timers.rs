@@ -71,8 +71,8 @@ impl Subscription {
     /// When the first pending delivery is due, wherever it is.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.requests.items().filter_map(|item| item.due);
-        let held = self.ordering.as_ref().filter(|ordering| ordering.holds_any()).map(|_| BLOCKING);
+        let blocking = self.ordering.as_ref().filter(|ordering| ordering.may_hold_back()).map(|_| BLOCKING);
         let pending = self.own.first_due().into_iter().chain(self.replays.first_due());
-        pending.chain(in_flight).chain(held).min()
+        pending.chain(in_flight).chain(blocking).min()
     }
 }

@@ -105,12 +105,12 @@ impl FailedAuthLimiter {
     /// Records a failed authentication, and returns when the refusal may be sent.
     pub async fn refuse(&self, request: &HttpRequest, now: Timestamp) {
         let Some(client) = self.client(request) else { return };
-        let held = self.failed(client, now);
-        if held.failures == self.limits.free.saturating_add(1) {
-            let DelayedRefusal { failures, .. } = held;
+        let delayed = self.failed(client, now);
+        if delayed.failures == self.limits.free.saturating_add(1) {
+            let DelayedRefusal { failures, .. } = delayed;
             tracing::warn!(%client, failures, "repeated failed authentications: refusals to this address are delayed");
         }
-        held.wait().await;
+        delayed.wait().await;
     }
 
     /// Records a failed authentication from `address`.

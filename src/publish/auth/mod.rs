@@ -116,7 +116,7 @@ impl Authenticator {
     }
 
     /// Delays the refusal of a failed authentication.
-    pub(super) async fn hold(&self, request: &HttpRequest, refusal: &Refusal, now: Timestamp) {
+    pub(super) async fn delay_refusal(&self, request: &HttpRequest, refusal: &Refusal, now: Timestamp) {
         if refusal.status().0 == StatusCode::UNAUTHORIZED {
             self.rules.failed_auth.refuse(request, now).await;
         }

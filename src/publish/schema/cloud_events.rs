@@ -59,14 +59,14 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
     draft.push(|out| {
         let start = out.len();
         out.put_slice(object.get().as_bytes());
-        let place = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
+        let member = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
             Some(value) => span(start + offset(object, value.get()), value.get().len()),
             None => TextRange::default(),
         };
         let spans = EventRanges {
-            id: place(members.id),
-            event_type: place(members.kind),
-            subject: place(members.subject),
+            id: member(members.id),
+            event_type: member(members.kind),
+            subject: member(members.subject),
             domain_topic: match members.source.and_then(|source| target.domain_topic(inside(source))) {
                 Some(name) => bare(start + offset(object, name), name.len()),
                 None => TextRange::default(),
@@ -80,7 +80,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
 
 impl<'a> CloudEventMembers<'a> {
     fn put(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
-        let place = match name.as_ref() {
+        let member = match name.as_ref() {
             "id" => &mut self.id,
             "source" => &mut self.source,
             "type" => &mut self.kind,
@@ -93,7 +93,7 @@ impl<'a> CloudEventMembers<'a> {
             "data_base64" => &mut self.data_base64,
             _ => return self.put_extension(name, value),
         };
-        match place.replace(value) {
+        match member.replace(value) {
             None => Ok(()),
             Some(_) => Err(twice(&name)),
         }

@@ -85,20 +85,20 @@ impl MappedValue<'_> {
 
 /// Checks the event `object` and appends it to the draft.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
-    let EventMapping(places) = &target.mapping;
+    let EventMapping(fields) = &target.mapping;
     let mut found = [None; PROPERTIES];
     json::members(object, |name, value| {
-        for (place, found) in places.iter().zip(&mut found) {
-            if place.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
+        for (field, found) in fields.iter().zip(&mut found) {
+            if field.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
                 return Err(wrong(format!("Property '{}' is given more than once", Refusal::shortened(&name))));
             }
         }
         Ok(())
     })
     .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
-    let mut values = Vec::with_capacity(places.len());
-    for (place, found) in places.iter().zip(found) {
-        values.push(place.value(found, target)?);
+    let mut values = Vec::with_capacity(fields.len());
+    for (field, found) in fields.iter().zip(found) {
+        values.push(field.value(found, target)?);
     }
     let [_, event_type, _, data_version, ..] = values.as_slice() else { unreachable!("each property has a value") };
     let [event_type, data_version] = [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
@@ -175,8 +175,8 @@ fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesM
     let wire_end = out.len();
     let mut spans = [TextRange::default(); EventRanges::COUNT];
     let mut domain_topic = TextRange::default();
-    for (place, value) in spans.iter_mut().zip(values) {
-        *place = match value {
+    for (range, value) in spans.iter_mut().zip(values) {
+        *range = match value {
             None => TextRange::default(),
             Some(MappedValue::Made(text)) => {
                 out.put_slice(text.as_bytes());

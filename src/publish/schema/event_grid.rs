@@ -61,7 +61,7 @@ pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBui
 
 impl<'a> EventGridMembers<'a> {
     fn put(&mut self, name: &str, value: &'a RawValue) -> Result<(), Refusal> {
-        let place = match name {
+        let member = match name {
             "id" => &mut self.id,
             "topic" => &mut self.topic,
             "subject" => &mut self.subject,
@@ -72,7 +72,7 @@ impl<'a> EventGridMembers<'a> {
             "dataVersion" => &mut self.data_version,
             _ => return Err(Refusal::unexpected(SCHEMA, name)),
         };
-        match place.replace(value) {
+        match member.replace(value) {
             None => Ok(()),
             Some(_) => Err(wrong(format!("Property '{name}' is given more than once"))),
         }

@@ -165,9 +165,9 @@ pub(super) fn read_traced(
     content: &RequestContent<'_>,
     body: &Bytes,
     limits: &PublishLimits,
-    place: &str,
+    trace_context: &str,
 ) -> Result<ChunkBuilder, Refusal> {
-    read_into(ChunkBuilder::new(target.schema).sized(body.len()).traced(place), target, content, body, limits)
+    read_into(ChunkBuilder::new(target.schema).sized(body.len()).traced(trace_context), target, content, body, limits)
 }
 
 fn read_into(

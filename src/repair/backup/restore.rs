@@ -13,7 +13,7 @@ use super::{
     repository::{Repository, StoredBackup, StoredSource},
 };
 use crate::{
-    repair::fsck::{self, CheckReport, DeadLetterAccounts},
+    repair::fsck::{self, CheckReport, RecordDecoders},
     store::{
         Family, Store as _,
         keys::{self, MetaKind},
@@ -82,10 +82,10 @@ pub fn restore(
     from: &Path,
     data_dir: &Path,
     options: &RocksOptions,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    restore_source(&from, data_dir, options, accounts, watch)
+    restore_source(&from, data_dir, options, decoders, watch)
 }
 
 /// Restores a backup of a destination as the store of `data_dir`.
@@ -93,10 +93,10 @@ pub fn restore_stored(
     (repository, backup): (&Repository, &StoredBackup),
     data_dir: &Path,
     options: &RocksOptions,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    restore_source(&StoredSource { repository, backup, accepts_loss: false }, data_dir, options, accounts, watch)
+    restore_source(&StoredSource { repository, backup, accepts_loss: false }, data_dir, options, decoders, watch)
 }
 
 /// Copies what can be read of a damaged backup of a destination to a new folder next to `data_dir`, calls `salvage` with it,
@@ -132,7 +132,7 @@ pub fn rehearse(
     stored: (&Repository, &StoredBackup),
     scratch: &Path,
     options: &RocksOptions,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
     let folder = scratch.join(format!("gridhook-rehearsal-{}", std::process::id()));
@@ -141,14 +141,14 @@ pub fn rehearse(
         return Err(BackupError::Target { folder, problem });
     }
     let guard = FolderGuard(folder);
-    restore_stored(stored, &guard.0, options, accounts, watch)
+    restore_stored(stored, &guard.0, options, decoders, watch)
 }
 
 fn restore_source(
     source: &dyn Source,
     data_dir: &Path,
     options: &RocksOptions,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
     let (from, manifest) = (source.at(), source.manifest()?);
@@ -174,7 +174,7 @@ fn restore_source(
     }
     folders::sync(&draft)?;
     let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
-    let report = fsck::check(&frozen, accounts, &mut |progress| watch(BackupProgress::Checking(progress)))?;
+    let report = fsck::check(&frozen, decoders, &mut |progress| watch(BackupProgress::Checking(progress)))?;
     let tokens = token_names(&frozen)?;
     drop(frozen);
     let store = target.own(STORE);

@@ -51,7 +51,7 @@ impl StoreCheck<'_> {
 
     pub(super) fn dead_letter_totals(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |check, key, value| {
-            if (check.accounts.dealt_with)(value).is_none() {
+            if (check.decoders.handled)(value).is_none() {
                 check.report.wrong(format!("dead-letter totals are damaged: {key:02x?}"));
             }
             Ok(())

@@ -5,7 +5,7 @@
 //! [`rocks`](crate::store::rocks)) needs one pass for each. More than [`ROUNDS`] passes mean that written repairs do
 //! not take effect.
 
-use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, DeadLetterAccounts, check_all};
+use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, RecordDecoders, check_all};
 use crate::store::{Store, StoreError};
 
 /// Far more passes than any damage needs: one pass can repair [`REPAIRS_MAX`](super::REPAIRS_MAX) records.
@@ -14,12 +14,12 @@ const ROUNDS: usize = 10_000;
 /// Checks the whole store and repairs what can be repaired without loss. Returns the report of the last pass.
 pub fn repair(
     store: &dyn Store,
-    accounts: DeadLetterAccounts,
+    decoders: RecordDecoders,
     watch: &mut CheckObserver<'_>,
 ) -> Result<CheckReport, CheckStop> {
     let mut repaired = 0;
     for _ in 0..ROUNDS {
-        let (mut report, repairs) = check_all(store, accounts, &mut |progress: CheckProgress| watch(progress))?;
+        let (mut report, repairs) = check_all(store, decoders, &mut |progress: CheckProgress| watch(progress))?;
         if repairs.0.is_empty() {
             report.repaired = Some(repaired);
             return Ok(report);

@@ -18,7 +18,7 @@ impl StoreCheck<'_> {
     /// start.
     pub(super) fn filters(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::Filter), |check, key, value| {
-            if let Err(why) = (check.accounts.readable)(MetaKind::Filter, value) {
+            if let Err(why) = (check.decoders.readable)(MetaKind::Filter, value) {
                 let name = String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned();
                 check.report.wrong(format!("the filter version {name} cannot be read: {why}"));
             }
@@ -62,10 +62,10 @@ impl StoreCheck<'_> {
             sum([delivered, pending, dead_lettered, dropped, canceled]).is_some_and(|sum| sum == matched)
         };
         let is_wrong = !adds_up(pending, dead_lettered);
-        let totals_key = keys::meta(MetaKind::DeadLetters, (self.accounts.name)(subscription_key).as_bytes());
+        let totals_key = keys::meta(MetaKind::DeadLetters, (self.decoders.name)(subscription_key).as_bytes());
         let totals = self.store.get(Family::Meta, &totals_key)?;
         // Unreadable totals were already reported.
-        let done = totals.map_or(Some(0), |totals| (self.accounts.dealt_with)(&totals));
+        let done = totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals));
         let counted_dead = done.map(|done| sum([done, dead]));
         let dead_letters = sum([dead_lettered, replayed.dead_lettered]);
         let mut repaired = counters;

@@ -25,7 +25,7 @@ pub struct ControlRecords {
     /// The record of assigned numbers, and its name.
     pub numbers: ControlNumbers,
     /// A subscription's dead-letter totals, with at least this number of written or lost ones.
-    pub account: fn(Option<&[u8]>, u64) -> Vec<u8>,
+    pub dead_letter_totals: fn(Option<&[u8]>, u64) -> Vec<u8>,
 }
 
 impl Salvage<'_> {

@@ -99,10 +99,10 @@ impl Salvage<'_> {
     /// Counts dead letters as lost if they are neither waiting nor written.
     fn settle_dead_letters(&mut self, of: SubscriptionKey, cursor: &mut Cursor) -> Result<(), CheckStop> {
         let dead = self.dead.get(&of).copied().unwrap_or_default();
-        let name = (self.accounts.name)(of);
+        let name = (self.decoders.name)(of);
         let key = keys::meta(MetaKind::DeadLetters, name.as_bytes());
         let totals = self.store.get(Family::Meta, &key)?;
-        let done = totals.as_deref().map_or(Some(0), self.accounts.dealt_with).unwrap_or(0);
+        let done = totals.as_deref().map_or(Some(0), self.decoders.handled).unwrap_or(0);
         let counted = cursor.counters.dead_lettered.saturating_add(cursor.replayed.dead_lettered);
         let missing = counted.saturating_sub(dead).saturating_sub(done);
         let unlisted = missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
@@ -118,7 +118,7 @@ impl Salvage<'_> {
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);
         counters.delivered = counters.delivered.saturating_sub(more);
         if totals.is_some() || done > 0 {
-            self.put(Family::Meta, key, (self.control.account)(totals.as_deref(), done))?;
+            self.put(Family::Meta, key, (self.control.dead_letter_totals)(totals.as_deref(), done))?;
         }
         Ok(())
     }

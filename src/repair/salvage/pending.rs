@@ -5,7 +5,7 @@ use crate::{
     event::{Lane, Seq, SubscriptionKey},
     policy::{
         outcome::Reason,
-        record::{Cursor, LedgerEntry, LedgerEvent, LedgerLine},
+        record::{Cursor, LedgerEntry, LedgerEvent, LedgerLine, SeqRun},
     },
     repair::fsck::CheckStop,
     store::{Family, StoreError, keys, ledger, log::EventFinder},
@@ -108,7 +108,7 @@ impl Salvage<'_> {
         let (subscription, partition) = (of.subscription.0, of.partition.0);
         self.loss.event(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
         let what = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
-        let entry = LedgerEntry { at: self.now, covers: vec![(seq, 1)], what };
+        let entry = LedgerEntry { at: self.now, runs: vec![SeqRun::one(seq)], what };
         ledger::put(&mut self.batch, of, vec![LedgerLine { lane, attempt: 0, entry }]);
         self.flush_if_full()
     }

@@ -66,9 +66,9 @@ impl Salvage<'_> {
                 (Some(_) | None, _) => salvage.record_lost("floor", key),
             }
         })?;
-        let accounts = self.accounts;
+        let decoders = self.decoders;
         self.each(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |salvage, key, value| {
-            if (accounts.dealt_with)(value).is_some() { Ok(()) } else { salvage.record_lost("dead-letter totals", key) }
+            if (decoders.handled)(value).is_some() { Ok(()) } else { salvage.record_lost("dead-letter totals", key) }
         })?;
         Ok(())
     }
@@ -139,8 +139,8 @@ impl Salvage<'_> {
         self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
             let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else { return Ok(()) };
-            let covers = lines.iter().flat_map(|line| &line.entry.covers);
-            let end = covers.map(|(first, count)| first.plus(u64::from(*count))).max().unwrap_or(Seq::FIRST);
+            let runs = lines.iter().flat_map(|line| &line.entry.runs);
+            let end = runs.map(|run| run.end()).max().unwrap_or(Seq::FIRST);
             let of = line.map(|line| line.subscription_key);
             of.map_or(Ok(()), |of| salvage.mention(of.partition, end, of.subscription.0))
         })?;

@@ -61,8 +61,8 @@ impl Salvage<'_> {
         self.each(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
             let Some(Ok(lines)) = keys::parse_ledger(key).map(|key| ledger_lines(key, value)) else { return Ok(()) };
             for line in lines.iter().filter(|line| !line.lane.is_job() && has_ended(&line.entry.what)) {
-                let runs = line.entry.covers.iter().map(|(first, count)| first.0..first.0 + u64::from(*count));
-                known.extend(runs.flatten().map(Seq).filter(|seq| *seq >= floor).take(DONE_MAX));
+                let seqs = line.entry.runs.iter().flat_map(|run| run.seqs());
+                known.extend(seqs.filter(|seq| *seq >= floor).take(DONE_MAX));
             }
             Ok(())
         })?;

@@ -19,17 +19,17 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// Counts the unreadable ranges of each family.
 pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
-    let mut places = BTreeMap::new();
+    let mut ranges = BTreeMap::new();
     let range = keys::everything();
     for family in Family::ALL {
         let mut count = 0;
         let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
         scan_past(store, family, &range.start, &range.end, visit, &mut |_| count += 1)?;
         if count > 0 {
-            places.insert(family, count);
+            ranges.insert(family, count);
         }
     }
-    Ok(places)
+    Ok(ranges)
 }
 
 /// Copies all readable records of `from`.

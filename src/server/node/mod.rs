@@ -42,7 +42,7 @@ use crate::{
     clock::Clock,
     cluster::{
         GivenUp, Lease, Role, ShardClaim, ShardProgress,
-        member::{Membership, MembershipEnd},
+        membership::{Membership, MembershipEnd},
     },
     config::Config,
     journal::{

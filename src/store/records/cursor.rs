@@ -24,7 +24,9 @@ use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         outcome::Failure,
-        record::{Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, job::Job},
+        record::{
+            Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, SeqRuns, job::Job,
+        },
     },
     store::codec::{RecordReader, put_varint},
 };
@@ -300,30 +302,15 @@ fn put_lane(out: &mut Vec<u8>, cursor: &LaneCursor) {
 /// Writes the number of runs, and for each run its distance from the end of the previous one and its length.
 fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
     assert!(ascending.len() <= OPEN_MAX, "{} open events in a lane exceed the limit", ascending.len());
-    let runs = runs_of(ascending);
+    assert!(ascending.is_sorted_by(|seq, next| seq < next), "the open events of a lane do not ascend");
+    let runs = ascending.iter().copied().collect::<SeqRuns>().into_runs();
     put_varint(out, runs.len() as u64);
-    let mut end = 0;
-    for (first, count) in runs {
-        put_varint(out, first.0 - end);
-        put_varint(out, count);
-        end = first.0 + count;
+    let mut end = Seq(0);
+    for run in runs {
+        put_varint(out, run.first.0 - end.0);
+        put_varint(out, run.count.into());
+        end = run.end();
     }
-}
-
-/// Converts an ascending list to runs, each with its first sequence and its length.
-fn runs_of(ascending: &[Seq]) -> Vec<(Seq, u64)> {
-    let mut runs: Vec<(Seq, u64)> = Vec::new();
-    for seq in ascending {
-        match runs.last_mut() {
-            Some((first, count)) if first.0 + *count == seq.0 => *count += 1,
-            Some((first, count)) => {
-                assert!(seq.0 > first.0 + *count, "{seq:?} does not ascend");
-                runs.push((*seq, 1));
-            }
-            None => runs.push((*seq, 1)),
-        }
-    }
-    runs
 }
 
 fn take_lane(reader: &mut RecordReader<'_>) -> Option<LaneCursor> {

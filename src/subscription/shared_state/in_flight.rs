@@ -22,7 +22,7 @@ impl SharedState {
             return false;
         }
         inner.next_request = inner.next_request.max(RequestId(request.id.0 + 1));
-        let in_flight = InFlightRequest { request: Arc::clone(&request), answer: None, task: None, place: None };
+        let in_flight = InFlightRequest { request: Arc::clone(&request), answer: None, task: None, span: None };
         inner.requests.insert(request.id, Box::new(in_flight));
         drop(inner);
         self.meter().sent(&request);
@@ -37,9 +37,9 @@ impl SharedState {
     }
 
     /// Sets the span of the attempt.
-    pub(in crate::subscription) fn set_span(&self, id: RequestId, place: SpanContext) {
+    pub(in crate::subscription) fn set_span(&self, id: RequestId, span: SpanContext) {
         if let Some(in_flight) = self.lock().requests.get_mut(&id) {
-            in_flight.place = Some(place);
+            in_flight.span = Some(span);
         }
     }
 
@@ -47,7 +47,7 @@ impl SharedState {
     pub(in crate::subscription) fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock();
         let found = ids.iter().filter_map(|id| inner.requests.get(id));
-        found.filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.place.clone()?))).collect()
+        found.filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?))).collect()
     }
 
     /// Notes the result of a request. Only the first call for a request counts.

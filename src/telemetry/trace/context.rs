@@ -49,7 +49,7 @@ impl SpanContext {
         let version = hex(parent.get(..2)?)?;
         // A later version may continue after a hyphen.
         let is_whole = bytes.len() == LEN || (version > 0 && bytes.get(LEN) == Some(&b'-'));
-        if version == 0xff || !is_whole || [2, 35, 52].iter().any(|place| bytes[*place] != b'-') {
+        if version == 0xff || !is_whole || [2, 35, 52].iter().any(|index| bytes[*index] != b'-') {
             return None;
         }
         let trace = hex(parent.get(3..35)?).filter(|trace| *trace != 0)?;

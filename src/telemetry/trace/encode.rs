@@ -25,7 +25,7 @@ pub fn encode(spans: &[Span], server: &str) -> Vec<u8> {
 }
 
 fn span(span: &Span) -> Json {
-    let mut json = place(&span.context);
+    let mut json = context_json(&span.context);
     if let Some(parent) = span.parent {
         json["parentSpanId"] = parent.to_string().into();
     }
@@ -35,7 +35,7 @@ fn span(span: &Span) -> Json {
     json["endTimeUnixNano"] = nanos(span.ended.0).into();
     json["attributes"] = span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
     if !span.links.is_empty() {
-        json["links"] = span.links.iter().map(place).collect();
+        json["links"] = span.links.iter().map(context_json).collect();
     }
     if let Some(why) = &span.error {
         json["status"] = json!({"code": STATUS_ERROR, "message": why});
@@ -43,7 +43,7 @@ fn span(span: &Span) -> Json {
     json
 }
 
-fn place(context: &SpanContext) -> Json {
+fn context_json(context: &SpanContext) -> Json {
     let mut json = json!({"traceId": context.trace.to_string(), "spanId": context.span.to_string()});
     if let Some(state) = &context.state {
         json["traceState"] = (**state).into();

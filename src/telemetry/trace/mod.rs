@@ -63,7 +63,7 @@ impl Tracer {
     }
 
     /// The context of a new span below `parent`, or of a new trace; [`None`] if it is not recorded.
-    pub fn place(&self, parent: Option<&SpanContext>) -> Option<SpanContext> {
+    pub fn new_context(&self, parent: Option<&SpanContext>) -> Option<SpanContext> {
         let shared = self.0.as_ref()?;
         let span = SpanId(fastrand::u64(1..));
         match parent {

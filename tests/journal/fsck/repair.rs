@@ -23,7 +23,7 @@ pub(super) fn records(store: &MemoryStore) -> Records {
 }
 
 fn mend(store: &MemoryStore) -> CheckReport {
-    fsck::repair(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read and written")
+    fsck::repair(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("memory can be read and written")
 }
 
 /// The problems that can be repaired.
@@ -127,8 +127,8 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
         asked.push((progress.at, progress.records));
         ControlFlow::Break(())
     };
-    let looked = fsck::check(&store, accounts(), &mut watch);
-    let mended = fsck::repair(&store, accounts(), &mut watch);
+    let looked = fsck::check(&store, decoders(), &mut watch);
+    let mended = fsck::repair(&store, decoders(), &mut watch);
     assert!(matches!((&looked, &mended), (Err(fsck::CheckStop::Canceled), Err(fsck::CheckStop::Canceled))));
     assert_eq!(asked, [("ledger", 256), ("ledger", 256)]);
     assert_eq!(records(&store), before);
@@ -184,7 +184,7 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
             }
         }
         if let Became::Written = became {
-            written.push(DeadKey { due: FILE_DUE, seq: Seq(seq), lane: Lane::LIVE });
+            written.push(DeadLetterKey { due: FILE_DUE, seq: Seq(seq), lane: Lane::LIVE });
         }
     }
     counters.matched = counters.passed - counters.filtered;

@@ -13,7 +13,7 @@ use super::{
 
 fn accept(store: &MemoryStore) -> (LossReport, CheckReport) {
     let looked = &mut |_| ControlFlow::Continue(());
-    salvage::salvage(store, accounts(), control_records(), START, looked).expect("memory can be read and written")
+    salvage::salvage(store, decoders(), control_records(), START, looked).expect("memory can be read and written")
 }
 
 /// Writes the control plane's records of the two subscriptions.

@@ -111,9 +111,9 @@ impl Truths {
         for change in first.into_iter().chain(last) {
             let RecordChange::Note { lane, attempt, entry } = change else { continue };
             assert!(is_plain(*lane), "{lane:?}");
-            let LedgerEntry { at, covers, what } = entry;
+            let LedgerEntry { at, runs, what } = entry;
             assert!(*at <= now, "decided at {at}, and it is {now}");
-            for seq in covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
+            for seq in runs.iter().flat_map(|run| run.seqs()) {
                 match what {
                     LedgerEvent::Lease(step) => *self.steps.entry(step.kind()).or_default() += 1,
                     LedgerEvent::GivenUp { reason: Reason::Rejected, .. } => self.rejected += 1,

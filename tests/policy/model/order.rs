@@ -4,7 +4,10 @@
 //! one request count as one. After a crash events may be sent again, but none is sent for the first time behind a later
 //! one of its key.
 
-use gridhook::{policy::outcome::Reason, simulate::SimulatedStore};
+use gridhook::{
+    policy::{outcome::Reason, record::LedgerEntry},
+    simulate::SimulatedStore,
+};
 
 use super::*;
 
@@ -98,8 +101,8 @@ impl OrderCheck {
     }
 
     /// Events of a blocking subscription are given up where an operator decided that, or where nobody can attempt them.
-    pub(super) fn check_given_up(&self, reason: Reason, covers: &[(Seq, u32)], attempts: impl Fn(Seq) -> u32) {
-        for seq in covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
+    pub(super) fn check_given_up(&self, reason: Reason, entry: &LedgerEntry, attempts: impl Fn(Seq) -> u32) {
+        for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
             let may_end = match reason {
                 Reason::Missing | Reason::Quarantined | Reason::BacklogExceeded => true,
                 Reason::TimeToLiveExceeded if attempts(seq) == 0 => true,

@@ -4,7 +4,7 @@
 //! Replays are left out: their counters say how each event ended, which a process behind a cut has not seen.
 
 use gridhook::{
-    cli::fsck::accounts,
+    cli::fsck::decoders,
     repair::fsck,
     store::records::{FloorRecord, StoredRecord},
 };
@@ -22,7 +22,7 @@ impl Scenario {
         let floor = FloorRecord::decode(&floor.expect("founded")).expect("whole").floor;
         // RocksDB reads the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
-        let report = fsck::check(&memory, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+        let report = fsck::check(&memory, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
         assert!(report.findings.is_empty(), "behind {kept} writes: {report}");
 
         let mut story = Self::begin(0, &Arc::default());

@@ -56,11 +56,11 @@ pub(super) fn read(
     if given.len() > most {
         return Err(InvalidRequest::new(at, format!("has {} filters; allowed are at most {most}", given.len())));
     }
-    let read = given.into_iter().enumerate().map(|(place, filter)| {
+    let read = given.into_iter().enumerate().map(|(index, filter)| {
         let Value::Object(members) = filter else {
-            return Err(InvalidRequest::new(format!("{at}[{place}]"), "is not an object with operatorType and key"));
+            return Err(InvalidRequest::new(format!("{at}[{index}]"), "is not an object with operatorType and key"));
         };
-        AdvancedFilterReader { at: format!("{at}[{place}]"), text_max: ranges.filter_text_max, members }.filter(schema)
+        AdvancedFilterReader { at: format!("{at}[{index}]"), text_max: ranges.filter_text_max, members }.filter(schema)
     });
     let filters = read.collect::<Result<Vec<_>, _>>()?;
     let values: usize = filters.iter().map(|filter| filter.operator.values_len()).sum();
@@ -234,7 +234,7 @@ impl AdvancedFilterReader {
         if values.is_empty() {
             return Err(InvalidRequest::new(at, format!("is missing or empty; {name} takes {takes}, at least one")));
         }
-        Ok(values.into_iter().enumerate().map(move |(place, value)| (format!("{at}[{place}]"), value)))
+        Ok(values.into_iter().enumerate().map(move |(index, value)| (format!("{at}[{index}]"), value)))
     }
 }
 

@@ -41,8 +41,8 @@ pub(super) fn read(
         return Err(InvalidRequest::new(at, format!("has {count} entries; allowed are at most {PROPERTIES_MAX}")));
     }
     let mut read: Vec<DeliveryProperty> = Vec::new();
-    for (place, mapping) in given.into_iter().enumerate() {
-        let at = format!("{at}[{place}]");
+    for (index, mapping) in given.into_iter().enumerate() {
+        let at = format!("{at}[{index}]");
         let property = property(mapping, input, delivery).map_err(|invalid| invalid.under(&at))?;
         if read.iter().any(|other| other.name.eq_ignore_ascii_case(&property.name)) {
             let problem = format!("is \"{}\" for a second time; a header has one value", property.name);

@@ -219,9 +219,9 @@ fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
 /// `deadLetterInProbation` needs a destination: without one, events that only wait would be dropped.
 pub(super) fn in_probation(
     given: Option<bool>,
-    place: Option<&StorageBlobDestination>,
+    destination: Option<&StorageBlobDestination>,
 ) -> Result<bool, InvalidRequest> {
-    match (given.unwrap_or_default(), place) {
+    match (given.unwrap_or_default(), destination) {
         (true, None) => Err(InvalidRequest::new(
             "deadLetterInProbation",
             "is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination",
@@ -320,7 +320,7 @@ pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), I
         .check("maxDeliveryAttempts", Some(attempts.into()))
         .and_then(|_| ranges.time_to_live_minutes.check("eventTimeToLiveInMinutes", Some(minutes.into())))
         .and_then(|_| {
-            let days = record.dead_letter.as_ref().and_then(|place| place.retry_period_days);
+            let days = record.dead_letter.as_ref().and_then(|destination| destination.retry_period_days);
             retry_period(days.map(i64::from), ranges)
         })
         .map(|_| ())

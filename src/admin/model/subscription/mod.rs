@@ -238,10 +238,10 @@ fn give_way(value: &mut Value, patch: &Value) {
     if is_unbatched && webhook["preferredBatchSizeInKilobytes"].is_number() {
         drop(take(value, "destination.properties.maxEventsPerBatch"));
     }
-    let place = &patch["deadLetterDestination"]["properties"]["resourceId"];
-    if place
+    let resource_id = &patch["deadLetterDestination"]["properties"]["resourceId"];
+    if resource_id
         .as_str()
-        .is_some_and(|place| StorageBlobDestination::is_address(place) || check::container_of(place).is_some())
+        .is_some_and(|id| StorageBlobDestination::is_address(id) || check::container_of(id).is_some())
     {
         drop(take(value, "deadLetterDestination.properties.blobContainerName"));
     }

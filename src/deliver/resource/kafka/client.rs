@@ -209,12 +209,12 @@ impl Producer {
             by_partition.insert(turn, records);
         } else {
             for record in records {
-                let place = record.key.as_deref().map_or(turn, |key| partition_of(key, count));
-                by_partition.entry(place).or_default().push(record);
+                let index = record.key.as_deref().map_or(turn, |key| partition_of(key, count));
+                by_partition.entry(index).or_default().push(record);
             }
         }
-        let writes = by_partition.into_iter().map(|(place, records)| {
-            let ((partition, client), open) = (&open.partitions[place], &open);
+        let writes = by_partition.into_iter().map(|(index, records)| {
+            let ((partition, client), open) = (&open.partitions[index], &open);
             async move {
                 let make = || open.client.partition_client(&self.topic, *partition, UnknownTopicHandling::Error);
                 client.get_or_try_init(make).await?.produce(records, Compression::NoCompression).await

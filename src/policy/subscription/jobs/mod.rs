@@ -17,7 +17,7 @@ mod rate_limit;
 mod scheduling;
 
 use self::rate_limit::RateLimit;
-use super::{Subscription, lane_mut, settle::covers};
+use super::{Subscription, lane_mut, settle::runs_of};
 use crate::{
     event::{Lane, Timestamp},
     policy::{
@@ -278,8 +278,8 @@ impl Subscription {
             return;
         }
         self.pending_write.spend(canceled.len());
-        let covers = covers(canceled.iter().map(|item| item.seq).collect());
-        self.pending_write.note(lane, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Canceled });
+        let runs = runs_of(canceled.iter().map(|item| item.seq).collect());
+        self.pending_write.note(lane, 0, LedgerEntry { at: now, runs, what: LedgerEvent::Canceled });
     }
 
     fn job_lanes(&self, is_such: impl Fn(&RunningJob) -> bool) -> Vec<Lane> {

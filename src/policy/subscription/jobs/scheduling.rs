@@ -42,15 +42,15 @@ impl Subscription {
         lanes.rotate_left(first);
         for lane in lanes {
             let ready = self.job_ready(lane);
-            let Some(place) = self.jobs.list.iter().position(|running| running.job.lane == lane) else { continue };
-            let allowance = self.jobs.list[place].allowance.as_ref();
+            let Some(index) = self.jobs.list.iter().position(|running| running.job.lane == lane) else { continue };
+            let allowance = self.jobs.list[index].allowance.as_ref();
             if ready == 0 || allowance.is_some_and(|allowance| allowance.opens(ready, now) > now) {
                 continue;
             }
             let allowed = allowance.map_or(u32::MAX, |allowance| allowance.events(now));
             let events_max = self.batch_max().min(allowed.max(1));
             let batch = self.take_of_job(lane, BatchLimits { events_max, ..self.settings.batch }, now);
-            if let Some(allowance) = &mut self.jobs.list[place].allowance {
+            if let Some(allowance) = &mut self.jobs.list[index].allowance {
                 allowance.take(batch.len(), now);
             }
             (self.jobs.others, self.jobs.last, self.jobs.left) = (0, lane, now);
@@ -63,7 +63,7 @@ impl Subscription {
     fn take_of_job(&mut self, lane: Lane, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
         let batch = self.replays.take_ready_of(lane, limits);
         match self.lanes.iter().position(|reading| reading.lane() == lane) {
-            Some(place) if batch.is_empty() => self.take(place, limits, now),
+            Some(index) if batch.is_empty() => self.take(index, limits, now),
             Some(_) | None => batch,
         }
     }
@@ -111,17 +111,17 @@ impl Subscription {
         if self.jobs.is_empty() || self.pending_write.is_ahead() || self.awaits_lane_assignment() || !self.is_wanted() {
             return None;
         }
-        let place = match self.endpoint.free_requests(self.requests.count(), now) {
+        let free = match self.endpoint.free_requests(self.requests.count(), now) {
             0 => self.endpoint.pace_opens(self.requests.count(), now),
             1.. => Some(now).filter(|_| self.requests.has_room()),
         };
-        let sends = place.zip(self.spares_jobs(now)).and_then(|(place, spare)| {
+        let sends = free.zip(self.spares_jobs(now)).and_then(|(free, spare)| {
             let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
                 let ready = self.job_ready(running.job.lane);
                 let opens = running.allowance.as_ref().map_or(now, |allowance| allowance.opens(ready, now));
                 (ready > 0).then_some(opens)
             });
-            opens.min().map(|opens| opens.max(place).max(spare))
+            opens.min().map(|opens| opens.max(free).max(spare))
         });
         sends.into_iter().chain(self.next_job_key(now)).min()
     }

@@ -43,7 +43,7 @@ struct DocumentedDeadLetterBody {
 pub(super) type DeadLetterContainer = (StorageBlobDestination, Option<ResourceIdentity>);
 
 /// Reads the value of the key.
-pub(super) fn place(given: Value, ranges: &EditionRanges) -> Result<DeadLetterContainer, InvalidRequest> {
+pub(super) fn destination(given: Value, ranges: &EditionRanges) -> Result<DeadLetterContainer, InvalidRequest> {
     // `null` is the same as an omitted key.
     let is_documented = given.get("deadLetterDestination").is_none_or(Value::is_null);
     let (identity, letters) = if is_documented {
@@ -78,16 +78,16 @@ fn documented(invalid: InvalidRequest) -> InvalidRequest {
 }
 
 /// The view, which a client can send back.
-pub(super) fn to_json(place: &StorageBlobDestination, identity: Option<&ResourceIdentity>) -> Value {
+pub(super) fn to_json(destination: &StorageBlobDestination, identity: Option<&ResourceIdentity>) -> Value {
     value_of(&SdkDeadLetterBody {
         identity: identity.cloned(),
-        delivery_retry_period_in_days: place.retry_period_days.map(i64::from),
+        delivery_retry_period_in_days: destination.retry_period_days.map(i64::from),
         dead_letter_destination: DeadLetterBody {
             endpoint_type: "StorageBlob".to_owned(),
             delivery_retry_period_in_days: None,
             properties: BlobBody {
-                resource_id: place.resource_id.clone(),
-                blob_container_name: Some(place.container.clone()).filter(|container| !container.is_empty()),
+                resource_id: destination.resource_id.clone(),
+                blob_container_name: Some(destination.container.clone()).filter(|container| !container.is_empty()),
             },
         },
     })

@@ -226,8 +226,8 @@ fn record(
     };
     let under = |invalid: InvalidRequest| invalid.under(at);
     let letters = terms.dead_letter.filter(|given| !given.is_null());
-    let place = letters.map(|given| dead_letter::place(given, ranges)).transpose();
-    let (dead_letter, of_dead_letters) = place.map_err(|invalid| under(invalid.under(dead_letter::KEY)))?.unzip();
+    let read = letters.map(|given| dead_letter::destination(given, ranges)).transpose();
+    let (dead_letter, of_dead_letters) = read.map_err(|invalid| under(invalid.under(dead_letter::KEY)))?.unzip();
     let attempts = ranges.attempts.check("maxDeliveryCount", terms.max_delivery_count);
     let minutes = time_to_live(topic, ranges, terms.event_time_to_live.as_deref());
     let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
@@ -339,7 +339,7 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
     let event_time_to_live = Some(duration::iso(60 * event_time_to_live_in_minutes));
     let identity = record.identities.dead_letter.as_ref();
     let dead_letter_destination_with_resource_identity =
-        record.dead_letter.as_ref().map(|place| dead_letter::to_json(place, identity));
+        record.dead_letter.as_ref().map(|destination| dead_letter::to_json(destination, identity));
     match record.queue {
         Some(QueueSettings { receive_lock_duration_in_seconds }) => DeliveryConfiguration {
             delivery_mode: QUEUE.to_owned(),

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use gridhook::admin::auth::{TokenOrigin, admin_token, token_path};
+use gridhook::admin::admin_token::{TokenOrigin, load, token_path};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder can be made")
@@ -24,14 +24,14 @@ fn write(path: &Path, text: &str, mode: u32) {
 #[test]
 fn a_token_is_made_at_the_first_start_and_used_again() {
     let folder = folder();
-    let made = admin_token(None, folder.path()).expect("it is made");
+    let made = load(None, folder.path()).expect("it is made");
     assert_eq!(made.origin(), TokenOrigin::Generated);
     let path = token_path(folder.path());
     assert_eq!(mode(&path), 0o600);
     let text = fs::read_to_string(&path).expect("it is text");
     assert_eq!(text.trim().len(), 43, "32 bytes in base64url without padding");
     assert!(made.is(text.trim()));
-    let kept = admin_token(Some(""), folder.path()).expect("it is read");
+    let kept = load(Some(""), folder.path()).expect("it is read");
     assert_eq!(kept.origin(), TokenOrigin::Stored);
     assert!(kept.is(text.trim()));
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing else is left there");
@@ -40,15 +40,15 @@ fn a_token_is_made_at_the_first_start_and_used_again() {
 #[test]
 fn two_servers_have_two_tokens() {
     let (one, other) = (folder(), folder());
-    admin_token(None, one.path()).expect("it is made");
-    let other = admin_token(None, other.path()).expect("it is made");
+    load(None, one.path()).expect("it is made");
+    let other = load(None, other.path()).expect("it is made");
     assert!(!other.is(fs::read_to_string(token_path(one.path())).expect("it is text").trim()));
 }
 
 #[test]
 fn a_configured_token_goes_first_and_leaves_no_file() {
     let folder = folder();
-    let token = admin_token(Some("swordfish"), folder.path()).expect("it is taken");
+    let token = load(Some("swordfish"), folder.path()).expect("it is taken");
     assert_eq!(token.origin(), TokenOrigin::Configured);
     assert!(token.is("swordfish"));
     for other in ["swordfisH", "swordfis", "swordfish ", ""] {
@@ -59,19 +59,19 @@ fn a_configured_token_goes_first_and_leaves_no_file() {
 
 #[test]
 fn a_token_is_never_shown() {
-    let token = admin_token(Some("swordfish"), Path::new("/nowhere")).expect("it is taken");
+    let token = load(Some("swordfish"), Path::new("/nowhere")).expect("it is taken");
     assert_eq!(format!("{token:?}"), "AdminToken { text: \"[hidden]\", origin: Configured }");
 }
 
 #[test]
 fn a_token_that_no_header_can_carry_is_refused() {
     for text in ["two words", "tab\t", "größe", "\u{7}"] {
-        let error = admin_token(Some(text), Path::new("/nowhere")).expect_err("it is refused");
+        let error = load(Some(text), Path::new("/nowhere")).expect_err("it is refused");
         assert!(error.to_string().contains("allowed are visible ASCII"), "{error}");
     }
     let folder = folder();
     write(&token_path(folder.path()), " \n", 0o600);
-    let error = admin_token(None, folder.path()).expect_err("an empty file is no token");
+    let error = load(None, folder.path()).expect_err("an empty file is no token");
     assert!(error.to_string().contains("admin-token: the admin token is empty"), "{error}");
 }
 
@@ -80,7 +80,7 @@ fn a_file_that_others_can_read_is_narrowed() {
     let folder = folder();
     let path = token_path(folder.path());
     write(&path, "swordfish\n", 0o644);
-    assert!(admin_token(None, folder.path()).expect("it is read").is("swordfish"));
+    assert!(load(None, folder.path()).expect("it is read").is("swordfish"));
     assert_eq!(mode(&path), 0o600);
 }
 
@@ -90,7 +90,7 @@ fn a_file_that_others_can_write_is_refused() {
     let path = token_path(folder.path());
     for wrong in [0o620, 0o602, 0o666] {
         write(&path, "swordfish\n", wrong);
-        let error = admin_token(None, folder.path()).expect_err("it is refused").to_string();
+        let error = load(None, folder.path()).expect_err("it is refused").to_string();
         assert!(error.contains(&format!("others may write it (mode {wrong:04o})")), "{error}");
         assert!(!error.contains("swordfish"), "{error}");
         assert_eq!(mode(&path), wrong, "it is left as it was");
@@ -101,6 +101,6 @@ fn a_file_that_others_can_write_is_refused() {
 fn a_draft_that_a_crash_left_behind_is_in_nobodys_way() {
     let folder = folder();
     write(&folder.path().join("admin-token.new"), "half", 0o600);
-    assert_eq!(admin_token(None, folder.path()).expect("it is made").origin(), TokenOrigin::Generated);
+    assert_eq!(load(None, folder.path()).expect("it is made").origin(), TokenOrigin::Generated);
     assert!(!folder.path().join("admin-token.new").exists());
 }

@@ -5,45 +5,71 @@
 
 use crate::event::Seq;
 
-/// Runs, each as its first event and its length.
+/// Consecutive events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqRun {
+    /// The first event.
+    pub first: Seq,
+    /// Their number; not 0.
+    pub count: u32,
+}
+
+impl SeqRun {
+    /// The run of one event.
+    pub fn one(seq: Seq) -> Self {
+        Self { first: seq, count: 1 }
+    }
+
+    /// The position after the last event.
+    pub fn end(self) -> Seq {
+        self.first.plus(u64::from(self.count))
+    }
+
+    /// The events.
+    pub fn seqs(self) -> impl Iterator<Item = Seq> {
+        (self.first.0..self.end().0).map(Seq)
+    }
+}
+
+/// Ascending runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeqRuns(Vec<(Seq, u32)>);
+pub struct SeqRuns(Vec<SeqRun>);
 
 impl SeqRuns {
     /// Adds a run after all others. An empty run is ignored.
     pub fn push(&mut self, first: Seq, count: u64) {
         // A slice of the log has far fewer than 2^32 events.
         let Ok(count @ 1..) = u32::try_from(count) else { return };
-        if let Some((start, length)) = self.0.last_mut()
-            && start.plus(u64::from(*length)) == first
-            && let Some(sum) = length.checked_add(count)
+        if let Some(last) = self.0.last_mut()
+            && last.end() == first
+            && let Some(sum) = last.count.checked_add(count)
         {
-            *length = sum;
+            last.count = sum;
             return;
         }
-        self.0.push((first, count));
+        self.0.push(SeqRun { first, count });
     }
 
     /// Adds runs after all others.
     pub fn append(&mut self, later: Self) {
-        for (first, count) in later.0 {
-            self.push(first, u64::from(count));
+        for run in later.0 {
+            self.push(run.first, run.count.into());
         }
     }
 
     /// The first event.
     pub fn first(&self) -> Option<Seq> {
-        self.0.first().map(|(first, _)| *first)
+        self.0.first().map(|run| run.first)
     }
 
     /// The position after the last event.
     pub fn end(&self) -> Option<Seq> {
-        self.0.last().map(|(first, count)| first.plus(u64::from(*count)))
+        self.0.last().map(|run| run.end())
     }
 
     /// Number of events.
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|(_, count)| u64::from(*count)).sum()
+        self.0.iter().map(|run| u64::from(run.count)).sum()
     }
 
     /// Number of runs.
@@ -57,7 +83,7 @@ impl SeqRuns {
     }
 
     /// The runs in the form of a ledger entry.
-    pub fn into_runs(self) -> Vec<(Seq, u32)> {
+    pub fn into_runs(self) -> Vec<SeqRun> {
         self.0
     }
 }
@@ -79,7 +105,7 @@ pub struct SeqSet(Vec<(Seq, Seq)>);
 
 impl SeqSet {
     /// The index of the first run that ends behind `seq`.
-    fn place(&self, seq: Seq) -> usize {
+    fn position(&self, seq: Seq) -> usize {
         match self.0.last() {
             Some((_, end)) if *end <= seq => self.0.len(),
             Some(_) | None => self.0.partition_point(|(_, end)| *end <= seq),
@@ -88,36 +114,36 @@ impl SeqSet {
 
     /// Whether the event is in the set.
     pub fn contains(&self, seq: Seq) -> bool {
-        self.0.get(self.place(seq)).is_some_and(|(first, _)| *first <= seq)
+        self.0.get(self.position(seq)).is_some_and(|(first, _)| *first <= seq)
     }
 
     /// Adds an event.
     pub fn insert(&mut self, seq: Seq) {
-        let (place, after) = (self.place(seq), seq.plus(1));
+        let (position, after) = (self.position(seq), seq.plus(1));
         let is_before = |run: Option<&(Seq, Seq)>| run.is_some_and(|(first, _)| *first <= after);
-        match (place.checked_sub(1).filter(|before| self.0[*before].1 == seq), is_before(self.0.get(place))) {
+        match (position.checked_sub(1).filter(|before| self.0[*before].1 == seq), is_before(self.0.get(position))) {
             // It closes the gap between two runs.
-            (Some(before), true) if self.0[place].0 == after => self.0[before].1 = self.0.remove(place).1,
+            (Some(before), true) if self.0[position].0 == after => self.0[before].1 = self.0.remove(position).1,
             (Some(before), _) => self.0[before].1 = after,
-            (None, true) => self.0[place].0 = self.0[place].0.min(seq),
-            (None, false) => self.0.insert(place, (seq, after)),
+            (None, true) => self.0[position].0 = self.0[position].0.min(seq),
+            (None, false) => self.0.insert(position, (seq, after)),
         }
     }
 
     /// Removes an event. Returns false if it is not in the set.
     pub fn remove(&mut self, seq: Seq) -> bool {
-        let (place, after) = (self.place(seq), seq.plus(1));
-        match self.0.get_mut(place) {
+        let (position, after) = (self.position(seq), seq.plus(1));
+        match self.0.get_mut(position) {
             Some((first, end)) if *first == seq => {
                 *first = after;
                 if after == *end {
-                    self.0.remove(place);
+                    self.0.remove(position);
                 }
             }
             Some((first, end)) if *first < seq => {
                 let rest = (after, std::mem::replace(end, seq));
                 if after < rest.1 {
-                    self.0.insert(place + 1, rest);
+                    self.0.insert(position + 1, rest);
                 }
             }
             Some(_) | None => return false,

@@ -1,0 +1,194 @@
+//! The admin token and its file.
+//!
+//! There is one admin token, configured or generated at the first start. It is compared in constant time and never logged.
+//! Its file is private:
+//! - a file that others may *read* gets mode 0600 and a warning, because the token may be known;
+//! - a file that others may *write* is refused, because the token may have been replaced.
+
+use std::{
+    fmt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::sync::watch;
+use tracing::warn;
+
+/// 256 bits cannot be guessed; wrong tokens are delayed by address all the same.
+const TOKEN_BYTES: usize = 32;
+
+/// Maximum length of a token; the rest of a longer file is ignored.
+const TOKEN_LEN_MAX: u64 = 4096;
+
+/// Mode of files that only the server's user may read.
+const PRIVATE: u32 = 0o600;
+
+/// Mode of files that the group may read, too.
+const SHARED: u32 = 0o640;
+
+/// Origin of the admin token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenOrigin {
+    /// The settings.
+    Configured,
+    /// The file in the data folder.
+    Stored,
+    /// Generated now, and written to the data folder.
+    Generated,
+}
+
+/// The admin token.
+#[derive(Clone)]
+pub struct AdminToken {
+    /// Shared by all clones, so that it can be replaced.
+    text: Arc<RwLock<String>>,
+    replaced: Arc<watch::Sender<()>>,
+    origin: TokenOrigin,
+}
+
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminToken").field("text", &"[hidden]").field("origin", &self.origin).finish()
+    }
+}
+
+impl AdminToken {
+    /// A token for another purpose than operating.
+    ///
+    /// # Errors
+    /// If a header cannot carry it.
+    pub fn given(text: &str) -> io::Result<Self> {
+        Self::new(text, TokenOrigin::Configured)
+    }
+
+    fn new(text: &str, origin: TokenOrigin) -> io::Result<Self> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the admin token is empty or has a character that no header can carry; allowed are visible ASCII \
+                 characters without spaces",
+            ));
+        }
+        Ok(Self { text: Arc::new(RwLock::new(text.to_owned())), replaced: Arc::default(), origin })
+    }
+
+    /// The origin of the token.
+    pub fn origin(&self) -> TokenOrigin {
+        self.origin
+    }
+
+    /// Whether `given` is this token. Comparing digests takes the same time for all inputs.
+    pub fn is(&self, given: &str) -> bool {
+        Sha256::digest(given).ct_eq(&Sha256::digest(self.text())).into()
+    }
+
+    /// What tells that the token was replaced.
+    pub(super) fn replacements(&self) -> watch::Receiver<()> {
+        self.replaced.subscribe()
+    }
+
+    /// Replaces the token of all clones. Returns whether it changed.
+    pub fn replace(&self, fresh: &Self) -> bool {
+        let (old, fresh) = (self.text(), fresh.text());
+        let changed = old != fresh;
+        *self.text.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        if changed {
+            self.replaced.send_replace(());
+        }
+        changed
+    }
+
+    fn text(&self) -> String {
+        self.text.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// File of the generated token.
+pub fn token_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("admin-token")
+}
+
+/// The admin token: `configured`, or the one stored in `data_dir`, or a new one that is written there. The data folder
+/// exists and belongs to the server alone.
+pub fn load(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
+    if let Some(given) = configured.filter(|given| !given.is_empty()) {
+        return AdminToken::new(given, TokenOrigin::Configured);
+    }
+    let path = token_path(data_dir);
+    match File::open(&path) {
+        Ok(file) => read_token_file(file, &path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir),
+        Err(error) => Err(with_path(&path, &error)),
+    }
+}
+
+/// Writes the token to `folder` for the operators of this machine. It is the service's runtime folder, which only members
+/// of its group may enter.
+pub fn share(token: &AdminToken, folder: &Path) -> io::Result<()> {
+    write(token, folder, SHARED)
+}
+
+fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
+    let about = |error: io::Error| with_path(path, &error);
+    let meta = file.metadata().map_err(about)?;
+    let mode = meta.permissions().mode() & 0o777;
+    if !meta.is_file() {
+        return Err(with_path(path, &io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
+    }
+    if mode & 0o022 != 0 {
+        let text = format!(
+            "others may write it (mode {mode:04o}), so the token may have been replaced; allowed is 0600. Remove the file to \
+             generate a new token, or change its mode if you trust its content"
+        );
+        return Err(with_path(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
+    }
+    if mode & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(PRIVATE)).map_err(about)?;
+        warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin token; its file is now private");
+    }
+    let mut text = String::new();
+    file.take(TOKEN_LEN_MAX).read_to_string(&mut text).map_err(about)?;
+    AdminToken::new(text.trim(), TokenOrigin::Stored).map_err(about)
+}
+
+fn make(data_dir: &Path) -> io::Result<AdminToken> {
+    let token = AdminToken::new(&random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, TokenOrigin::Generated)?;
+    write(&token, data_dir, PRIVATE)?;
+    Ok(token)
+}
+
+/// Written to a temporary file and renamed: a crash leaves a complete token or none.
+fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
+    let path = token_path(folder);
+    let draft = path.with_extension("new");
+    let written = (|| {
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
+        writeln!(file, "{}", token.text())?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&draft, &path)?;
+        File::open(folder)?.sync_all()
+    })();
+    written.map_err(|error| with_path(&path, &error))
+}
+
+/// Random bytes, encoded as text.
+pub(super) fn random_text(bytes: usize, form: &impl Engine) -> io::Result<String> {
+    let mut random = vec![0; bytes];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(form.encode(random))
+}
+
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
+}

@@ -1,0 +1,107 @@
+//! The handle on a node's part in its cluster: how the node sees it, and what an operator may ask for.
+
+use std::collections::BTreeSet;
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::{
+    balance::NodeId,
+    records::{ClusterRecords, RecordError},
+};
+
+/// How a node sees its cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterSnapshot {
+    /// The node itself.
+    pub me: Option<NodeId>,
+    /// All records.
+    pub records: ClusterRecords,
+    /// The nodes that are alive.
+    pub alive: BTreeSet<NodeId>,
+    /// How often this node has become the owner of a shard.
+    pub takeovers: u64,
+    /// When the records were last read. [`None`] before the first time.
+    pub read: Option<Instant>,
+    /// Why they could not be read since then.
+    pub problem: Option<String>,
+}
+
+/// Why a request of an operator was not met.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// There is no such shard.
+    #[error("there is no shard {0}; the cluster has {1}")]
+    Shard(usize, usize),
+    /// No node of this name is alive.
+    #[error("no node {0} is alive; alive are {1}")]
+    Node(String, String),
+    /// The node takes no shard.
+    #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
+    Leaving(String),
+    /// The records could not be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// This node has left.
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+/// Why a node has left its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MembershipEnd {
+    /// It was asked to.
+    Left,
+    /// Another process has its name, and started later.
+    NameTaken,
+}
+
+/// A request to the driver.
+pub(super) enum Command {
+    Leave,
+    Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
+    Drain(String, bool, oneshot::Sender<Result<(), RequestError>>),
+}
+
+/// A handle on a node's part. Clones refer to the same one.
+#[derive(Clone)]
+pub struct Membership {
+    /// How the node sees its cluster.
+    pub snapshot: watch::Receiver<ClusterSnapshot>,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Membership {
+    /// Takes no shard any more, gives up what the node has once the server has given it up, and ends.
+    pub fn leave(&self) {
+        // One that has ended has left.
+        self.commands.send(Command::Leave).ok();
+    }
+
+    /// Asks the owner of a shard to give it up to the node of this name.
+    ///
+    /// # Errors
+    /// If there is no such shard or node, or the request was not written.
+    pub async fn move_shard(&self, shard: usize, node: String) -> Result<(), RequestError> {
+        self.ask(|answer| Command::Move(shard, node, answer)).await
+    }
+
+    /// Asks the node of this name to give everything up and take nothing, or ends that.
+    ///
+    /// # Errors
+    /// If no node has this name, or the request was not written.
+    pub async fn drain(&self, node: String, drained: bool) -> Result<(), RequestError> {
+        self.ask(|answer| Command::Drain(node, drained, answer)).await
+    }
+
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
+    ) -> Result<(), RequestError> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).map_err(|_| RequestError::Stopping)?;
+        answered.await.map_err(|_| RequestError::Stopping)?
+    }
+}

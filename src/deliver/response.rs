@@ -1,0 +1,112 @@
+//! The response of an endpoint.
+//!
+//! The status decides. A delivery has succeeded when a head with 200 to 204 has arrived: the endpoint accepted the
+//! events, whether its body then ends, breaks off, or stalls. The body is only shown to operators.
+//!
+//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_WAIT`]. If it
+//!   ends within both, the connection is reused; otherwise it is closed, because an endpoint could keep it open without
+//!   end.
+//! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use awc::{
+    ClientResponse,
+    http::{StatusCode, Version, header},
+};
+use bytes::BytesMut;
+use futures_util::StreamExt as _;
+use tokio::time::{Instant, timeout_at};
+
+use super::{failure::bounded, socket::RequestAttempt};
+use crate::{
+    event::Timestamp,
+    policy::outcome::{Outcome, RequestResult},
+};
+
+/// 4 KiB of a response body are kept for operators.
+pub const BODY_BYTES_MAX: usize = 4_096;
+
+/// 64 KiB of a response body are read so that its connection can be reused: a new one costs more.
+pub const DRAINED_BYTES_MAX: usize = 65_536;
+
+/// How long a response body is read, within the request's own time limit.
+pub const BODY_WAIT: Duration = Duration::from_secs(2);
+
+/// Reads what is kept of a response, and decides whether its connection may be reused.
+pub(super) async fn read(
+    mut response: ClientResponse,
+    request_attempt: &RequestAttempt,
+    now: Timestamp,
+) -> RequestResult {
+    let status = response.status();
+    let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
+    answer.status = Some(status.as_u16());
+    answer.retry_after = retry_after(&response, now);
+    if status.is_informational() {
+        request_attempt.discard_connection();
+        answer.detail = match status {
+            StatusCode::SWITCHING_PROTOCOLS => "101 switches the protocol, which was not requested".to_owned(),
+            status => format!("{} is an interim response, and no final one followed", status.as_u16()),
+        };
+        return answer;
+    }
+    if request_attempt.late.get() {
+        // The body of a late response is not needed, and may never end.
+        request_attempt.discard_connection();
+        return answer;
+    }
+    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !bodiless {
+        let until = Instant::now() + BODY_WAIT;
+        let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
+        let mut kept = BytesMut::new();
+        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {
+            Ok(detail) => detail,
+            Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
+        };
+        answer.body = kept.freeze();
+    }
+    if response.version() == Version::HTTP_11 && (bodiless || has_length(&response)) {
+        // If the body was not read to its end, dropping the response closes the connection.
+        drop(response);
+        request_attempt.finish();
+    } else {
+        request_attempt.discard_connection();
+    }
+    answer
+}
+
+/// Reads at most `most` bytes of the body and keeps the first ones. Returns a text about the rest.
+pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut, most: usize) -> String {
+    let mut read = 0;
+    loop {
+        match response.next().await {
+            None => return String::new(),
+            Some(Ok(chunk)) => {
+                read += chunk.len();
+                kept.extend_from_slice(&chunk[..chunk.len().min(BODY_BYTES_MAX - kept.len())]);
+                if read > most {
+                    return format!("the response body is longer than {most} bytes; the connection was closed");
+                }
+            }
+            Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
+        }
+    }
+}
+
+fn has_length(response: &ClientResponse) -> bool {
+    let headers = response.headers();
+    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
+}
+
+/// `Retry-After`, in seconds or as a date. Unreadable values are ignored.
+fn retry_after(response: &ClientResponse, now: Timestamp) -> Option<Duration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Larger numbers are clamped.
+        return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
+    }
+    let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(date.saturating_sub(now.since(Timestamp(0))))
+}
