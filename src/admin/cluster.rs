@@ -99,9 +99,9 @@ impl ClusterPlane {
         let shards = records.shards.iter().filter(|shard| shard.revision > 0).map(|shard| {
             let record = shard.value.clone();
             ShardOwnershipView {
-                fully_qualified_namespace: record.fully_qualified_namespace,
-                event_hub_name: record.event_hub_name,
-                consumer_group: record.consumer_group,
+                fully_qualified_namespace: record.scope.fully_qualified_namespace,
+                event_hub_name: record.scope.event_hub_name,
+                consumer_group: record.scope.consumer_group,
                 partition_id: record.partition_id,
                 owner_name: record.owner_id.as_ref().map(name),
                 owner_id: record.owner_id.map(|owner| owner.0),

@@ -354,10 +354,8 @@ impl Claims {
 
     fn change(&self, shard: usize, edit: impl FnOnce(&mut OwnershipRecord)) -> OwnershipChange {
         let Versioned { value, revision, .. } = self.records.shards[shard].clone();
-        let OwnershipScope { fully_qualified_namespace, event_hub_name, consumer_group } = self.settings.scope.clone();
-        let partition_id = shard.to_string();
         let mut record =
-            OwnershipRecord { fully_qualified_namespace, event_hub_name, consumer_group, partition_id, ..value };
+            OwnershipRecord { scope: self.settings.scope.clone(), partition_id: shard.to_string(), ..value };
         edit(&mut record);
         OwnershipChange { shard, record, revision, insists: None }
     }

@@ -45,12 +45,9 @@ pub struct ShardPosition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnershipRecord {
-    /// The host name or the name of the cluster.
-    pub fully_qualified_namespace: String,
-    /// What is divided into partitions.
-    pub event_hub_name: String,
-    /// Who divides it.
-    pub consumer_group: String,
+    /// The names of the cluster.
+    #[serde(flatten)]
+    pub scope: OwnershipScope,
     /// The number of the shard.
     pub partition_id: String,
     /// The owner.
@@ -62,7 +59,8 @@ pub struct OwnershipRecord {
 }
 
 /// The names in an ownership record that are the same for all shards.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct OwnershipScope {
     /// The host name or the name of the cluster.
     pub fully_qualified_namespace: String,

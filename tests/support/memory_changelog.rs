@@ -45,16 +45,27 @@ struct MemoryLog {
     before_next: Vec<Message>,
     after_next: Vec<Message>,
     appends: u64,
+    /// Whether it appends whatever is expected.
+    is_unfenced: bool,
+    /// How many answers still lack the newest record.
+    stale_answers: u32,
 }
 
 impl MemoryLog {
     fn append(&mut self, (record, expected): &Message) -> Result<u64, ChangelogError> {
         let last = self.records.len() as u64;
-        if expected.is_some_and(|expected| expected != last) {
+        if !self.is_unfenced && expected.is_some_and(|expected| expected != last) {
             return Err(ChangelogError::WrongLast);
         }
         self.records.push(record.clone());
         Ok(last + 1)
+    }
+
+    /// Whether the next answer lacks the newest record.
+    fn is_stale(&mut self) -> bool {
+        let is_stale = self.stale_answers > 0;
+        self.stale_answers = self.stale_answers.saturating_sub(1);
+        is_stale
     }
 }
 
@@ -82,6 +93,16 @@ impl MemoryChangelog {
     /// Removes the first records, as a trim does.
     pub(crate) fn drop_first(&self, records: usize) {
         self.log().trimmed = records;
+    }
+
+    /// Takes the fence away: the log appends whatever is expected.
+    pub(crate) fn unfence(&self) {
+        self.log().is_unfenced = true;
+    }
+
+    /// Acts as a server that has just become the leader: so many answers lack the newest records.
+    pub(crate) fn answer_stale(&self, answers: u32) {
+        self.log().stale_answers = answers;
     }
 
     /// The log is deleted.
@@ -139,8 +160,9 @@ impl Changelog for MemoryChangelog {
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        let log = self.there()?;
-        Ok(ChangelogBounds { first: log.trimmed as u64 + 1, last: log.records.len() as u64 })
+        let mut log = self.there()?;
+        let last = log.records.len() as u64 - u64::from(log.is_stale());
+        Ok(ChangelogBounds { first: log.trimmed as u64 + 1, last })
     }
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
@@ -156,9 +178,9 @@ impl Changelog for MemoryChangelog {
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        let log = self.there()?;
+        let mut log = self.there()?;
         let from = usize::try_from(from).expect("a small log").saturating_sub(1);
-        if from < log.trimmed {
+        if log.is_stale() || from < log.trimmed {
             return Ok(Vec::new());
         }
         Ok(log.records.iter().skip(from).take(most).cloned().collect())

@@ -1,21 +1,11 @@
 //! Local stores that follow a changelog: what is refused, stale answers, positions, floors and a lost tail.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::{path::Path, sync::Arc};
 
-use bytes::Bytes;
 use gridhook::{
     clock::Clock,
     event::{PartitionId, Seq, Timestamp},
-    journal::{
-        changelog::{Changelog, ChangelogBounds, ChangelogError},
-        replicated::{ReplicatedStore, ShardCopy},
-    },
+    journal::replicated::{ReplicatedStore, ShardCopy},
     store::{
         Batch, Family, Store,
         keys::{self, MetaKind},
@@ -27,10 +17,7 @@ use gridhook::{
 use super::{OPTIONS, batch, data, log, owner, take};
 use crate::{
     journal::{chunk, copy_folder, log_in, scratch},
-    support::{
-        memory_changelog::{AppendFault, MemoryChangelog},
-        memory_store::MemoryStore,
-    },
+    support::{memory_changelog::AppendFault, memory_store::MemoryStore},
 };
 
 #[test]
@@ -59,42 +46,14 @@ fn a_copy_is_behind_what_it_applied_until_a_batch_is_complete() {
     drop(take(&log, &store, "b").expect("it has the rest"));
 }
 
-/// A server that has just become the leader: its first answers lack the newest records.
-struct Stale(MemoryChangelog, AtomicU32);
-
-impl Stale {
-    fn is_stale(&self) -> bool {
-        self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-}
-
-impl Changelog for Stale {
-    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
-        self.0.append(record, expected)
-    }
-
-    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        let bounds = self.0.bounds()?;
-        Ok(ChangelogBounds { last: bounds.last - u64::from(self.is_stale()), ..bounds })
-    }
-
-    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
-        self.0.trim(through, keep_bytes)
-    }
-
-    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        if self.is_stale() { Ok(Vec::new()) } else { self.0.read(from, most) }
-    }
-}
-
 #[test]
 fn stale_answers_of_a_new_leader_are_asked_again() {
     let (memory, log) = log();
     let (first, local) = owner(&log, "a");
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
     for answers in 1..6 {
-        let stale: Arc<dyn Changelog> = Arc::new(Stale(memory.clone(), answers.into()));
-        drop(take(&stale, &local, "a").unwrap_or_else(|error| panic!("{answers} stale answers: {error}")));
+        memory.answer_stale(answers);
+        drop(take(&log, &local, "a").unwrap_or_else(|error| panic!("{answers} stale answers: {error}")));
     }
 }
 

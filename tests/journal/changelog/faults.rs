@@ -241,31 +241,10 @@ fn flip(record: &Bytes) -> Bytes {
     bytes.into()
 }
 
-/// A log without a fence: it appends whatever is expected.
-struct Unfenced(MemoryChangelog);
-
-impl Changelog for Unfenced {
-    fn append(&self, record: &Bytes, _: Option<u64>) -> Result<u64, ChangelogError> {
-        self.0.append(record, None)
-    }
-
-    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        self.0.bounds()
-    }
-
-    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
-        self.0.trim(through, keep_bytes)
-    }
-
-    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        self.0.read(from, most)
-    }
-}
-
 #[test]
 fn without_the_expectation_records_of_a_former_owner_are_seen_and_refused() {
-    let memory = MemoryChangelog::default();
-    let log: Arc<dyn Changelog> = Arc::new(Unfenced(memory.clone()));
+    let (memory, log) = log();
+    memory.unfence();
     let (first, _) = owner(&log, "a");
     let (_second, _) = owner(&log, "b");
     assert!(first.write(&batch("k", 1, 0)).is_err(), "it is not where it should be");
