@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{Input, Turn, path},
+    arm::{ChangeLock, Input, path},
     auth::AdminCaller,
 };
 use crate::declared::{Declared, DeclaredResource};
@@ -47,8 +47,8 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let target = path::find(&path).ok_or_else(unknown)?;
     let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
     // No request is served yet, so no other change needs the lock.
-    let (caller, turn) = (&AdminCaller::Declared, &Turn::default());
-    let input = Input { control, caller, path: &target, body: body.as_bytes(), turn, is_conditional: false };
+    let (caller, lock) = (&AdminCaller::Declared, &ChangeLock::default());
+    let input = Input { control, caller, path: &target, body: body.as_bytes(), lock, is_conditional: false };
     let difference = operation.difference(input)?;
     if difference.exists && difference.changes.is_empty() {
         return Ok(Applied::Unchanged);

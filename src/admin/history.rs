@@ -97,14 +97,14 @@ impl Control {
             let mut of_topic = Sample::default();
             of_topic.counters[0] = topic.taken().count;
             for (glance, times) in topic.glances_with_response_times() {
-                let who = SubscriptionKey { partition: topic.partition(), subscription: glance.number() };
+                let key = SubscriptionKey { partition: topic.partition(), subscription: glance.number() };
                 let sample = sample_of(&glance, &times);
                 // An event subscription publishes nothing: its first counter is of events that matched.
                 add(&mut of_topic, &sample, 1);
                 let counters = &glance.counters;
-                activities.push(Activity { who, total: counters.matched + glance.backlog + counters.requests });
-                if state.selection.is_named(who) {
-                    samples.push((Scope::Subscription(who), sample));
+                activities.push(Activity { key, total: counters.matched + glance.backlog + counters.requests });
+                if state.selection.is_named(key) {
+                    samples.push((Scope::Subscription(key), sample));
                 }
             }
             add(&mut server, &of_topic, 0);

@@ -139,13 +139,13 @@ pub struct Control {
     /// The editions as tables.
     pub(crate) edition_tables: EditionTables,
     settings: RwLock<Vec<SettingView>>,
-    turns: [Arc<Mutex<()>>; LOCKS],
+    locks: [Arc<Mutex<()>>; LOCKS],
 }
 
 impl Control {
     /// A control plane of `registry`, with these editions, whose clients use `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        let (fault_injector, turns) =
+        let (fault_injector, locks) =
             (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Arc::default()));
         let (redrives, backups, failed_auth) = (None, None, Arc::default());
         let bounds = SeriesLimits { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
@@ -168,7 +168,7 @@ impl Control {
             history: history::Recorder::default(),
             edition_tables: EditionTables::default(),
             settings: RwLock::default(),
-            turns,
+            locks,
         }
     }
 
@@ -224,11 +224,11 @@ impl Control {
 
     /// The lock of changes of a topic: a change reads the record and writes the whole of it, so changes of one topic must
     /// not interleave. Topics share locks by hash, so that a slow change delays few others.
-    async fn turn(&self, topic_key: &str) -> OwnedMutexGuard<()> {
+    async fn lock(&self, topic_key: &str) -> OwnedMutexGuard<()> {
         let mut hasher = DefaultHasher::new();
         topic_key.hash(&mut hasher);
         let index = hasher.finish() % LOCKS as u64;
-        Arc::clone(&self.turns[index as usize]).lock_owned().await
+        Arc::clone(&self.locks[index as usize]).lock_owned().await
     }
 }
 

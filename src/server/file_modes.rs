@@ -87,7 +87,7 @@ fn below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
     inside.components().next().map(|first| first.as_os_str().to_owned())
 }
 
-/// Makes the store's files private. The admin token's file is excluded, because [`crate::admin::auth`] checks who could have
+/// Makes the store's files private. The admin token's file is excluded, because [`crate::admin::admin_token`] checks who could have
 /// written it.
 pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
     let mut open = 0;

@@ -34,7 +34,7 @@ use actix_web::{
 use serde::Serialize;
 use url::form_urlencoded;
 
-pub(super) use self::operation::{Input, Turn};
+pub(super) use self::operation::{ChangeLock, Input};
 use self::{
     operation::{Call, Operation},
     path::{ArmPath, TopicPath},
@@ -104,16 +104,16 @@ pub(super) async fn answer(
     let is_change = [Method::PUT, Method::PATCH, Method::DELETE].contains(&operation.method);
     let get = path.route.operation(&Method::GET).filter(|_| is_change);
     // The preconditions and the change are one step.
-    let turn = Turn::default();
+    let lock = ChangeLock::default();
     if let Some(key) = lock_key(&path).filter(|_| is_change) {
-        turn.begin(control.turn(&key).await);
+        lock.begin(control.lock(&key).await);
     }
     if operation.method == Method::PATCH && Permissions::of(&request)?.is_by_portal() {
         portal::check_change(&control, &path, &body)?;
     }
     let conditions = if is_change { Preconditions::of(&request) } else { Preconditions::default() };
     let is_conditional = !conditions.is_empty();
-    let input = Input { control: &control, caller: &caller, path: &path, body: &body, turn: &turn, is_conditional };
+    let input = Input { control: &control, caller: &caller, path: &path, body: &body, lock: &lock, is_conditional };
     let call = Call { request: &request, input };
     let before = shown(get, call).await;
     conditions.check(&operation.method, before.as_deref())?;
@@ -143,7 +143,7 @@ pub(super) async fn answer(
 
 /// The key of the lock of changes of the resource that a path names.
 fn lock_key(path: &ArmPath) -> Option<String> {
-    let namespace = || Some(namespaces::turn_of(&path.namespace().ok()?.name));
+    let namespace = || Some(namespaces::lock_key(&path.namespace().ok()?.name));
     path.topic().ok().map(|topic| topic.key()).or_else(namespace)
 }
 

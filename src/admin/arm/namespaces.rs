@@ -41,7 +41,7 @@ pub(super) fn no_namespace(path: &NamespacePath) -> AdminError {
 }
 
 /// Key of the lock of changes of a namespace and its topics.
-pub(super) fn turn_of(name: &Name) -> String {
+pub(super) fn lock_key(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
@@ -144,7 +144,7 @@ pub(super) async fn regenerate_key(
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     let key = KeyName::read(body)?;
-    let _turn = control.turn(&turn_of(&path.name)).await;
+    let _lock = control.lock(&lock_key(&path.name)).await;
     let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));

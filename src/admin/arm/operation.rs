@@ -32,16 +32,16 @@ pub(in crate::admin) struct Input<'a> {
     pub(in crate::admin) path: &'a ArmPath,
     pub(in crate::admin) body: &'a [u8],
     /// The lock of changes of the resource.
-    pub(in crate::admin) turn: &'a Turn,
+    pub(in crate::admin) lock: &'a ChangeLock,
     /// Whether the request has preconditions, which hold at this time.
     pub(in crate::admin) is_conditional: bool,
 }
 
 /// The lock of changes of a resource, which a handler may release early.
 #[derive(Default)]
-pub(in crate::admin) struct Turn(Cell<Option<OwnedMutexGuard<()>>>);
+pub(in crate::admin) struct ChangeLock(Cell<Option<OwnedMutexGuard<()>>>);
 
-impl Turn {
+impl ChangeLock {
     pub(super) fn begin(&self, lock: OwnedMutexGuard<()>) {
         self.0.set(Some(lock));
     }

@@ -236,7 +236,7 @@ async fn save(
 ) -> Result<HttpResponse, AdminError> {
     let (key, registry, form) = (topic.key(), &input.control.registry, input.path.route.form);
     if registry.needs_validation(&key, &requested) {
-        input.turn.end();
+        input.lock.end();
         let saved = registry.validate(&key, requested, basis).await?;
         return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));
     }

@@ -274,7 +274,7 @@ pub(super) async fn regenerate_key(
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
     let key = KeyName::read(body)?;
-    let _turn = control.turn(&path.key()).await;
+    let _lock = control.lock(&path.key()).await;
     let mut record = TopicRecord::clone(&topic(control, path)?.record());
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));

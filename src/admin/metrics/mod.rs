@@ -163,9 +163,9 @@ impl Exposition {
         *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
     }
 
-    async fn dead_letter_totals(&self, who: SubscriptionKey) -> Result<DeadLetterTotals, registry::Error> {
+    async fn dead_letter_totals(&self, key: SubscriptionKey) -> Result<DeadLetterTotals, registry::Error> {
         let Some(journal) = &self.sources.journal else { return Ok(DeadLetterTotals::default()) };
-        let record = journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(who)).await?;
+        let record = journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(key)).await?;
         let damaged =
             |error: crate::dead_letter::totals::DamagedTotals| crate::journal::Error::Damaged(error.to_string());
         Ok(record.map(|record| DeadLetterTotals::decode(&record).map_err(damaged)).transpose()?.unwrap_or_default())
@@ -238,8 +238,8 @@ pub(super) async fn subscription(
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let counted = topic.count(name).ok_or_else(|| no_subscription(path, name))?;
-    let who = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
-    let dead_letter_totals = control.exposition.dead_letter_totals(who).await?;
+    let key = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
+    let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
     let mut figures = SubscriptionFigures::of(&counted, &dead_letter_totals);
     if let Some(seq) = counted.unread {
         figures.state.unread_since = topic.appended_at(seq).await.map_err(registry::Error::from)?;

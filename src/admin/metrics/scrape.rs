@@ -67,7 +67,7 @@ pub(super) struct ScrapedSubscription {
 
 /// One event subscription and its sources.
 struct SubscriptionSource {
-    who: SubscriptionKey,
+    key: SubscriptionKey,
     topic: Arc<TopicHandle>,
     counted: SubscriptionCensus,
     dead_letters: DeadLetterTotals,
@@ -79,7 +79,7 @@ impl Exposition {
         let topics = registry.topics();
         let all = self.all(&topics);
         let mut selection = self.selection.lock().unwrap_or_else(PoisonError::into_inner);
-        let done: Vec<Activity> = all.iter().map(|one| Activity { who: one.who, total: total(&one.counted) }).collect();
+        let done: Vec<Activity> = all.iter().map(|one| Activity { key: one.key, total: total(&one.counted) }).collect();
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
         selection.choose(&done, &partitions, self.bounds, now);
 
@@ -91,13 +91,13 @@ impl Exposition {
         };
         let (mut named, mut rests, mut unread) =
             (Vec::new(), BTreeMap::<String, (SubscriptionFigures, Vec<_>)>::new(), Vec::new());
-        for SubscriptionSource { who, topic, counted, dead_letters } in all {
+        for SubscriptionSource { key, topic, counted, dead_letters } in all {
             let figures = SubscriptionFigures::of(&counted, &dead_letters);
-            let topic_label = label(who.partition).unwrap_or_default();
-            if selection.is_named(who) {
+            let topic_label = label(key.partition).unwrap_or_default();
+            if selection.is_named(key) {
                 unread.extend(counted.unread.map(|seq| (named.len(), topic, seq)));
                 named
-                    .push((who, NamedSubscription { topic: topic_label, subscription: counted.record.key(), figures }));
+                    .push((key, NamedSubscription { topic: topic_label, subscription: counted.record.key(), figures }));
             } else {
                 let (rest, rest_unread) =
                     rests.entry(topic_label).or_insert_with(|| (SubscriptionFigures::none(), Vec::new()));
@@ -108,8 +108,8 @@ impl Exposition {
         let labels: HashMap<PartitionId, String> =
             names.keys().filter_map(|partition| Some((*partition, label(*partition)?))).collect();
         let reported: Vec<(SubscriptionKey, &SubscriptionFigures)> =
-            named.iter().map(|(who, named)| (*who, &named.figures)).collect();
-        selection.report_named(&reported, |who| labels.get(&who.partition).cloned());
+            named.iter().map(|(key, named)| (*key, &named.figures)).collect();
+        selection.report_named(&reported, |key| labels.get(&key.partition).cloned());
         selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
         let mut subscriptions: Vec<NamedSubscription> = named.into_iter().map(|(_, named)| named).collect();
         for (topic, (mut figures, rest_unread)) in rests {
@@ -144,9 +144,9 @@ impl Exposition {
         let mut all = Vec::new();
         for topic in topics {
             for counted in topic.census() {
-                let who = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
-                let dead_letters = dead_letters.get(&DeadLetterTotals::name(who)).cloned().unwrap_or_default();
-                all.push(SubscriptionSource { who, topic: Arc::clone(topic), counted, dead_letters });
+                let key = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
+                let dead_letters = dead_letters.get(&DeadLetterTotals::name(key)).cloned().unwrap_or_default();
+                all.push(SubscriptionSource { key, topic: Arc::clone(topic), counted, dead_letters });
             }
         }
         all

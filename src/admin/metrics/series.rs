@@ -33,7 +33,7 @@ pub struct SeriesLimits {
 /// Total activity of an event subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::admin) struct Activity {
-    pub(in crate::admin) who: SubscriptionKey,
+    pub(in crate::admin) key: SubscriptionKey,
     pub(in crate::admin) total: u64,
 }
 
@@ -81,28 +81,28 @@ impl SeriesSelection {
         let kept = 0.5_f64.powf(passed / HALF_LIFE_SECONDS);
         let mut seen = HashMap::with_capacity(all.len());
         let mut ranks = Vec::with_capacity(all.len());
-        for Activity { who, total } in all {
+        for Activity { key, total } in all {
             let score =
-                self.seen.get(who).map_or(0.0, |seen| seen.score * kept + total.saturating_sub(seen.total) as f64);
-            seen.insert(*who, LastActivity { total: *total, score });
-            let lead = if self.named.contains(who) { LEAD } else { 1.0 };
-            ranks.push((score * lead, *total, *who));
+                self.seen.get(key).map_or(0.0, |seen| seen.score * kept + total.saturating_sub(seen.total) as f64);
+            seen.insert(*key, LastActivity { total: *total, score });
+            let lead = if self.named.contains(key) { LEAD } else { 1.0 };
+            ranks.push((score * lead, *total, *key));
         }
         (self.seen, self.looked) = (seen, Some(now));
         // Before the second scrape there is no recent activity: the total decides.
         ranks.sort_unstable_by(|one, other| {
             other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)).then(one.2.cmp(&other.2))
         });
-        self.choose_topics(ranks.iter().map(|(_, _, who)| who.partition).chain(topics.iter().copied()), topics, bounds);
+        self.choose_topics(ranks.iter().map(|(_, _, key)| key.partition).chain(topics.iter().copied()), topics, bounds);
         let (mut of_topic, mut named) = (HashMap::new(), HashSet::new());
-        for (_, _, who) in ranks {
-            let of_topic: &mut usize = of_topic.entry(who.partition).or_default();
+        for (_, _, key) in ranks {
+            let of_topic: &mut usize = of_topic.entry(key.partition).or_default();
             if named.len() < bounds.subscriptions
                 && *of_topic < bounds.subscriptions_per_topic
-                && self.topics.contains(&who.partition)
+                && self.topics.contains(&key.partition)
             {
                 *of_topic += 1;
-                named.insert(who);
+                named.insert(key);
             }
         }
         self.named = named;
@@ -121,8 +121,8 @@ impl SeriesSelection {
     }
 
     /// Whether an event subscription has series of its own.
-    pub(in crate::admin) fn is_named(&self, who: SubscriptionKey) -> bool {
-        self.named.contains(&who)
+    pub(in crate::admin) fn is_named(&self, key: SubscriptionKey) -> bool {
+        self.named.contains(&key)
     }
 
     /// Whether a topic has series of its own.
@@ -136,10 +136,10 @@ impl SeriesSelection {
         named: &[(SubscriptionKey, &SubscriptionFigures)],
         rest_of: impl Fn(SubscriptionKey) -> Option<String>,
     ) {
-        let current = named.iter().map(|(who, figures)| (*who, figures.sums.clone())).collect();
-        for (who, sums) in std::mem::replace(&mut self.last_named, current) {
-            if !self.last_named.contains_key(&who)
-                && let Some(rest) = rest_of(who)
+        let current = named.iter().map(|(key, figures)| (*key, figures.sums.clone())).collect();
+        for (key, sums) in std::mem::replace(&mut self.last_named, current) {
+            if !self.last_named.contains_key(&key)
+                && let Some(rest) = rest_of(key)
             {
                 self.rests.entry(rest).or_default().minus.merge(&sums, u64::saturating_add);
             }

@@ -167,28 +167,28 @@ impl SubjectIndex {
 impl ValueIndex {
     fn add(&mut self, filter: &Filter, position: usize) {
         // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to read than its data.
-        let doors = filter
+        let required = filter
             .advanced_filters
             .iter()
             .filter_map(|advanced| Some((advanced.key.path(), required_values(advanced)?)));
-        let first = doors.min_by_key(|(path, wanted)| (matches!(wanted, RequiredValues::Contained(_)), path.len()));
+        let first = required.min_by_key(|(path, wanted)| (matches!(wanted, RequiredValues::Contained(_)), path.len()));
         let Some((path, wanted)) = first else { return self.any.push(position) };
-        let doors = self.by_key.entry(path.to_vec()).or_default();
+        let filters = self.by_key.entry(path.to_vec()).or_default();
         match wanted {
             RequiredValues::Equal(values) => {
-                values.into_iter().for_each(|value| doors.by_value.entry(value).or_default().push(position));
+                values.into_iter().for_each(|value| filters.by_value.entry(value).or_default().push(position));
             }
             RequiredValues::Contained(parts) => {
-                parts.into_iter().for_each(|part| doors.by_part.entry(part).or_default().push(position));
+                parts.into_iter().for_each(|part| filters.by_part.entry(part).or_default().push(position));
             }
         }
     }
 
     fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
         found.extend(&self.any);
-        for (path, doors) in &self.by_key {
+        for (path, filters) in &self.by_key {
             if let Some(node) = view.find_path(path) {
-                doors.find(view, node, found);
+                filters.find(view, node, found);
             }
         }
     }
@@ -198,11 +198,11 @@ impl KeyIndex {
     fn find(&self, view: &EventView<'_>, node: &JsonNode<'_>, found: &mut Vec<usize>) {
         let value = node.value();
         if !self.by_value.is_empty() {
-            let mut open = |scalar: Scalar| found.extend(self.by_value.get(&scalar).into_iter().flatten());
+            let mut find = |scalar: Scalar| found.extend(self.by_value.get(&scalar).into_iter().flatten());
             let bools = value.bools().unwrap_or_default();
-            [false, true].into_iter().filter(|it| bools[usize::from(*it)]).map(Scalar::Bool).for_each(&mut open);
-            value.numbers().into_iter().flatten().cloned().map(Scalar::Number).for_each(&mut open);
-            value.texts().into_iter().flatten().cloned().map(Scalar::Text).for_each(&mut open);
+            [false, true].into_iter().filter(|it| bools[usize::from(*it)]).map(Scalar::Bool).for_each(&mut find);
+            value.numbers().into_iter().flatten().cloned().map(Scalar::Number).for_each(&mut find);
+            value.texts().into_iter().flatten().cloned().map(Scalar::Text).for_each(&mut find);
         }
         if !self.by_part.is_empty() {
             view.each_part(node, self.by_part.keys(), &mut |part| {

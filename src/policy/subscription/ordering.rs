@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use super::{
     Subscription,
     blocking::{BlockedKeys, BlockingEvent},
+    queue::WantedEvent,
 };
 use crate::{
     event::{Lane, Seq, Timestamp},
@@ -70,6 +71,14 @@ struct KeyState {
     failed: bool,
 }
 
+/// The numbers of writes.
+#[derive(Debug)]
+struct WriteNumbers {
+    next: u64,
+    in_progress: u64,
+    durable: u64,
+}
+
 /// The order of a subscription.
 #[derive(Debug)]
 pub(super) struct Ordering {
@@ -85,8 +94,7 @@ pub(super) struct Ordering {
     released: Vec<(Seq, HeldBack)>,
     /// Keys of events that are given up, and the write that makes it durable.
     ending: Vec<(OrderHash, u64)>,
-    /// The number of the next write, of the write in progress, and of the last durable one.
-    writes: (u64, u64, u64),
+    writes: WriteNumbers,
     recovery: Option<Recovery>,
     one_of_a_key: bool,
 }
@@ -140,7 +148,7 @@ impl Ordering {
             holding_keys: 0,
             released: Vec::new(),
             ending: Vec::new(),
-            writes: (1, 0, 0),
+            writes: WriteNumbers { next: 1, in_progress: 0, durable: 0 },
             recovery: needed.then_some(recovery),
             one_of_a_key,
         };
@@ -203,7 +211,7 @@ impl Ordering {
         state.going.remove(&seq);
         self.holding_keys += usize::from(state.held_back.is_empty());
         self.held_back +=
-            usize::from(state.held_back.insert(seq, HeldBack { lane, due, write: self.writes.0 }).is_none());
+            usize::from(state.held_back.insert(seq, HeldBack { lane, due, write: self.writes.next }).is_none());
     }
 
     /// An event is to be tried again. Returns true if it is to be held back: an earlier one of its key goes first.
@@ -219,7 +227,7 @@ impl Ordering {
     }
 
     /// An event has ended. Returns the event that is released and durable.
-    pub(super) fn end(&mut self, seq: Seq) -> Option<(Lane, Seq, Option<Timestamp>)> {
+    pub(super) fn end(&mut self, seq: Seq) -> Option<WantedEvent> {
         let key = self.forget(seq)?;
         self.advance(key)
     }
@@ -229,7 +237,7 @@ impl Ordering {
     pub(super) fn end_with_write(&mut self, seq: Seq) {
         let Some(key) = self.forget(seq) else { return };
         self.keys.entry(key).or_default().ending += 1;
-        self.ending.push((key, self.writes.0));
+        self.ending.push((key, self.writes.next));
     }
 
     fn forget(&mut self, seq: Seq) -> Option<OrderHash> {
@@ -247,7 +255,7 @@ impl Ordering {
     }
 
     /// Releases the next event of a key, unless others go before it.
-    fn advance(&mut self, key: OrderHash) -> Option<(Lane, Seq, Option<Timestamp>)> {
+    fn advance(&mut self, key: OrderHash) -> Option<WantedEvent> {
         let state = self.keys.get_mut(&key)?;
         if !state.going.is_empty() || state.ending > 0 {
             return None;
@@ -260,11 +268,11 @@ impl Ordering {
         self.holding_keys -= usize::from(state.held_back.is_empty());
         state.going.insert(next);
         state.failed = !state.held_back.is_empty();
-        if event.write > self.writes.2 {
+        if event.write > self.writes.durable {
             self.released.push((next, event));
             return None;
         }
-        Some((event.lane, next, event.due))
+        Some(WantedEvent { key: (event.lane, next), due: event.due })
     }
 
     /// The order key of an event that has not ended.
@@ -285,16 +293,17 @@ impl Ordering {
 
     /// Notes that all changes are in the write in progress.
     pub(super) fn written(&mut self) {
-        self.writes.1 = self.writes.0;
-        self.writes.0 += 1;
+        self.writes.in_progress = self.writes.next;
+        self.writes.next += 1;
     }
 
     /// Notes that the write in progress is durable; returns the events that are released by it.
-    pub(super) fn durable(&mut self) -> Vec<(Lane, Seq, Option<Timestamp>)> {
-        self.writes.2 = self.writes.1;
-        let durable = self.writes.2;
+    pub(super) fn durable(&mut self) -> Vec<WantedEvent> {
+        let durable = self.writes.in_progress;
+        self.writes.durable = durable;
         let released = self.released.extract_if(.., |(_, event)| event.write <= durable);
-        let mut released: Vec<_> = released.map(|(seq, event)| (event.lane, seq, event.due)).collect();
+        let mut released: Vec<_> =
+            released.map(|(seq, event)| WantedEvent { key: (event.lane, seq), due: event.due }).collect();
         let ended: Vec<_> = self.ending.extract_if(.., |(_, write)| *write <= durable).collect();
         for (key, _) in ended {
             self.keys.entry(key).and_modify(|state| state.ending -= 1);
@@ -439,7 +448,7 @@ impl Subscription {
             let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
             let Some(key) = key else {
                 if is_held_back {
-                    self.own.release((lane, seq, due));
+                    self.own.release(WantedEvent { key: (lane, seq), due });
                 }
                 if let Some(pending) = blocking {
                     // It no longer has an order.
@@ -459,7 +468,7 @@ impl Subscription {
                             ordering.blocking.retry(seq);
                         }
                     }
-                    None if is_held_back => self.own.release((lane, seq, due)),
+                    None if is_held_back => self.own.release(WantedEvent { key: (lane, seq), due }),
                     None => {}
                 }
                 continue;

@@ -17,15 +17,15 @@ use crate::{
 /// Number of pending deliveries fetched at once, unless a batch is larger.
 const FETCH: usize = 64;
 
-/// A pending delivery whose event is being fetched.
+/// A delivery whose event is fetched, or may be.
 #[derive(Debug)]
-pub(super) struct WantedEvents {
+pub(super) struct WantedEvent {
     pub(super) key: (Lane, Seq),
     /// When it was due. [`None`] for an event that was open at recovery and has no pending record.
     pub(super) due: Option<Timestamp>,
 }
 
-impl WantedEvents {
+impl WantedEvent {
     fn of_due(DueKey { due, lane, seq }: DueKey) -> Self {
         Self { key: (lane, seq), due: Some(due) }
     }
@@ -39,7 +39,7 @@ pub(super) struct SendQueue {
     lost: VecDeque<(Lane, Seq)>,
     /// No longer held back by an earlier event of their key. [`None`] if events have no order.
     released: Option<VecDeque<(Lane, Seq)>>,
-    fetching: Vec<WantedEvents>,
+    fetching: Vec<WantedEvent>,
     /// Ready to be sent again.
     retries: VecDeque<ReadyEvent>,
     /// Due, but no pull client waits for it.
@@ -66,9 +66,9 @@ impl SendQueue {
         self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys()).chain(released)
     }
 
-    /// An event is no longer held back; with its due time, if it has a pending record.
-    pub(super) fn release(&mut self, (lane, seq, due): (Lane, Seq, Option<Timestamp>)) {
-        self.put_back([WantedEvents { key: (lane, seq), due }]);
+    /// An event is no longer held back.
+    pub(super) fn release(&mut self, event: WantedEvent) {
+        self.put_back([event]);
     }
 
     /// Whether the event was open at recovery.
@@ -96,7 +96,7 @@ impl SendQueue {
     }
 
     /// Ends the fetch in progress.
-    pub(super) fn take_fetching(&mut self) -> Vec<WantedEvents> {
+    pub(super) fn take_fetching(&mut self) -> Vec<WantedEvent> {
         std::mem::take(&mut self.fetching)
     }
 
@@ -135,7 +135,7 @@ impl SendQueue {
     /// Returns idle keys to the window: those that expired, or the first `max` if a client waits.
     pub(super) fn wake_idle(&mut self, expired_by: Timestamp, wanted: bool, max: usize) {
         let woken = self.idle.take(expired_by, wanted, max);
-        self.put_back(woken.into_iter().map(WantedEvents::of_due));
+        self.put_back(woken.into_iter().map(WantedEvent::of_due));
     }
 
     /// When the first idle event expires.
@@ -165,7 +165,7 @@ impl SendQueue {
         let mut left = VecDeque::new();
         for key in self.lost.drain(..) {
             if may_go(key.0) && self.fetching.len() < max {
-                self.fetching.push(WantedEvents { key, due: None });
+                self.fetching.push(WantedEvent { key, due: None });
             } else {
                 left.push_back(key);
             }
@@ -174,11 +174,11 @@ impl SendQueue {
         // Neither retries nor released events starve the others.
         let room = max - self.fetching.len();
         let released = self.released.iter().flatten().count().min(room.div_ceil(2));
-        self.fetching.extend(self.due.take(now, room - released, may_go).into_iter().map(WantedEvents::of_due));
+        self.fetching.extend(self.due.take(now, room - released, may_go).into_iter().map(WantedEvent::of_due));
         if let Some(released) = &mut self.released {
             let room = (max - self.fetching.len()).min(released.len());
             let first = released.drain(..room);
-            self.fetching.extend(first.map(|key| WantedEvents { key, due: Some(HELD_BACK) }));
+            self.fetching.extend(first.map(|key| WantedEvent { key, due: Some(HELD_BACK) }));
         }
         self.fetching.iter().map(|wanted| wanted.key).collect()
     }
@@ -189,13 +189,13 @@ impl SendQueue {
         let (back, stay): (Vec<ReadyEvent>, Vec<ReadyEvent>) =
             retries.into_iter().partition(|ready| is_such(ready.item.lane));
         self.retries = stay.into();
-        self.put_back(back.into_iter().map(|ReadyEvent { item, .. }| WantedEvents { key: item.key(), due: item.due }));
+        self.put_back(back.into_iter().map(|ReadyEvent { item, .. }| WantedEvent { key: item.key(), due: item.due }));
     }
 
     /// Stops sending for a lane and returns what is being fetched to the window. The result is the keys without a
     /// pending record.
     pub(super) fn withdraw(&mut self, lane: Lane) -> Vec<Seq> {
-        let (back, stay): (Vec<WantedEvents>, Vec<WantedEvents>) =
+        let (back, stay): (Vec<WantedEvent>, Vec<WantedEvent>) =
             std::mem::take(&mut self.fetching).into_iter().partition(|wanted| wanted.key.0 == lane);
         self.fetching = stay;
         self.put_back(back);
@@ -205,8 +205,8 @@ impl SendQueue {
         lost.into_iter().map(|(_, seq)| seq).collect()
     }
 
-    pub(super) fn put_back(&mut self, wanted: impl IntoIterator<Item = WantedEvents>) {
-        for WantedEvents { key: (lane, seq), due } in wanted {
+    pub(super) fn put_back(&mut self, wanted: impl IntoIterator<Item = WantedEvent>) {
+        for WantedEvent { key: (lane, seq), due } in wanted {
             match (due, &mut self.released) {
                 (Some(HELD_BACK), Some(released)) => released.push_back((lane, seq)),
                 (Some(due), _) => self.due.put_back(DueKey { due, lane, seq }),

@@ -42,13 +42,13 @@ impl Subscription {
         if self.refuses_dead_letters(lane).is_some() {
             return;
         }
-        let letters = page.dead_letters.len() as u64;
+        let dead_letters = page.dead_letters.len() as u64;
         if let Some(job) = self.jobs.job_mut(lane) {
             job.kind = JobKind::Redrive { drained: page.drained };
         }
-        let seqs: Vec<_> = page.dead_letters.iter().map(|letter| letter.seq).collect();
+        let seqs: Vec<_> = page.dead_letters.iter().map(|dead_letter| dead_letter.seq).collect();
         let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
-        for (_, seq, of) in page.dead_letters.iter().filter_map(|letter| letter.waited) {
+        for (_, seq, of) in page.dead_letters.iter().filter_map(|dead_letter| dead_letter.waited) {
             waited.entry(of).or_default().insert(seq);
         }
         for (of, seqs) in waited {
@@ -57,9 +57,9 @@ impl Subscription {
         }
         self.pending_write.change(RecordChange::Redrive(Box::new(page)));
         self.count(lane, |counters| {
-            counters.passed += letters;
-            counters.matched += letters;
-            counters.pending += letters;
+            counters.passed += dead_letters;
+            counters.matched += dead_letters;
+            counters.pending += dead_letters;
         });
         for seq in seqs {
             let (last, status) = (Outcome::Aborted.into(), None);

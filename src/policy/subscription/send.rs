@@ -14,7 +14,7 @@ use super::{
     Subscription,
     lane_assignment::is_own,
     ordering::{LANE_WAITING_MAX, WAITING_BYTES},
-    queue::{SendQueue, WantedEvents},
+    queue::{SendQueue, WantedEvent},
 };
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
@@ -227,7 +227,7 @@ impl Subscription {
         let mut wanted = self.queue(of).take_fetching();
         for FetchedPending { lane, seq, pending, event } in fetched {
             let Some(index) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
-            let WantedEvents { due, .. } = wanted.remove(index);
+            let WantedEvent { due, .. } = wanted.remove(index);
             if due != pending.as_ref().map(|pending| pending.due) {
                 // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
                 continue;
