@@ -132,7 +132,7 @@ impl DeadLetters {
         let mut walk = Walk::new(self, location, query, at.at).until(at.until);
         let (mut counted, mut files) = (PurgeProgress::default(), 0);
         while let Some(at) = &walk.at {
-            if matches!(at, BrowseCursor::Written(_)) {
+            if matches!(at, BrowseCursor::Written(_) | BrowseCursor::InFile { .. }) {
                 if files == STEPS_MAX {
                     break;
                 }

@@ -105,7 +105,7 @@ pub struct FaultInjector {
 #[derive(Default)]
 struct InjectorState {
     last: u64,
-    on: BTreeMap<u64, (ActiveFaults, Fault)>,
+    active: BTreeMap<u64, (ActiveFaults, Fault)>,
     injected: InjectionCounters,
 }
 
@@ -130,14 +130,14 @@ impl FaultInjector {
     ) -> Result<ActiveFaults, AdminError> {
         let older = |state: &InjectorState| {
             let same = |(_, (_, on)): &(&u64, &(ActiveFaults, Fault))| fault.is_single() && on.name() == fault.name();
-            state.on.iter().find(same).map(|(number, _)| *number)
+            state.active.iter().find(same).map(|(number, _)| *number)
         };
         let older = older(&self.state());
         if let Some(number) = older {
             self.end(registry, number);
         }
         let mut state = self.state();
-        if state.on.len() >= ACTIVE_MAX {
+        if state.active.len() >= ACTIVE_MAX {
             return Err(AdminError::Conflict(format!("{ACTIVE_MAX} faults are active; DELETE /chaos ends them.")));
         }
         state.last += 1;
@@ -145,7 +145,7 @@ impl FaultInjector {
         let (now, most) = until;
         let (since, until) = (now.to_string(), now.after(most).to_string());
         let on = ActiveFaults { number, fault: fault.name().to_owned(), request: what, since, until };
-        state.on.insert(number, (on.clone(), fault));
+        state.active.insert(number, (on.clone(), fault));
         // Under the lock, so that it cannot end before it starts.
         switch(number, &self.targets);
         Ok(on)
@@ -155,7 +155,7 @@ impl FaultInjector {
     pub(super) fn end(&self, registry: &Registry, number: u64) {
         // Under the lock, so that an old fault does not end after its replacement starts.
         let mut state = self.state();
-        let Some((on, fault)) = state.on.remove(&number) else { return };
+        let Some((on, fault)) = state.active.remove(&number) else { return };
         match fault {
             Fault::Stall(stalled) => drop(stalled),
             Fault::StallJournal => self.targets.faults.stall(false),
@@ -169,7 +169,7 @@ impl FaultInjector {
 
     /// Ends all faults.
     pub(in crate::admin) fn end_all(&self, registry: &Registry) {
-        let numbers: Vec<u64> = self.state().on.keys().copied().collect();
+        let numbers: Vec<u64> = self.state().active.keys().copied().collect();
         for number in numbers {
             self.end(registry, number);
         }
@@ -182,7 +182,7 @@ impl FaultInjector {
         let state = self.state();
         // Failing writes are active until all of them have failed.
         let is_on = |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.failing() > 0;
-        let on = state.on.values().filter(|(_, fault)| is_on(fault)).map(|(on, _)| on.clone()).collect();
+        let on = state.active.values().filter(|(_, fault)| is_on(fault)).map(|(on, _)| on.clone()).collect();
         let injected = InjectionCounters {
             writes_stalled: faults.stalled(),
             writes_failed: faults.failed(),

@@ -76,8 +76,15 @@ impl FromStr for DeadLetterId {
 pub enum BrowseCursor {
     /// Among waiting dead letters, after this one.
     Waiting(Option<DeadLetterKey>),
-    /// Among files: after this file, or after an index in it.
-    Written(Option<(String, Option<u32>)>),
+    /// Among files, after this one.
+    Written(Option<String>),
+    /// In a file, after this index.
+    InFile {
+        /// The file.
+        file: String,
+        /// The index.
+        index: u32,
+    },
 }
 
 impl BrowseCursor {
@@ -87,7 +94,7 @@ impl BrowseCursor {
     pub(in crate::dead_letter) fn behind(key: &DeadLetterId) -> Self {
         match key {
             DeadLetterId::Waiting(key) => Self::Waiting(Some(*key)),
-            DeadLetterId::Written { file, index } => Self::Written(Some((file.clone(), Some(*index)))),
+            DeadLetterId::Written { file, index } => Self::InFile { file: file.clone(), index: *index },
         }
     }
 }
@@ -98,10 +105,8 @@ impl fmt::Display for BrowseCursor {
             Self::Waiting(None) => f.write_str("waiting"),
             Self::Written(None) => f.write_str("written"),
             Self::Waiting(Some(key)) => DeadLetterId::Waiting(*key).fmt(f),
-            Self::Written(Some((file, Some(index)))) => {
-                DeadLetterId::Written { file: file.clone(), index: *index }.fmt(f)
-            }
-            Self::Written(Some((file, None))) => write!(f, "{}~all", file.replace('/', SLASH)),
+            Self::InFile { file, index } => DeadLetterId::Written { file: file.clone(), index: *index }.fmt(f),
+            Self::Written(Some(file)) => write!(f, "{}~all", file.replace('/', SLASH)),
         }
     }
 }
@@ -112,7 +117,7 @@ impl FromStr for BrowseCursor {
     fn from_str(text: &str) -> Result<Self, InvalidDeadLetterId> {
         if let Some(file) = text.strip_suffix("~all") {
             return match format!("{file}~0").parse()? {
-                DeadLetterId::Written { file, .. } => Ok(Self::Written(Some((file, None)))),
+                DeadLetterId::Written { file, .. } => Ok(Self::Written(Some(file))),
                 DeadLetterId::Waiting(_) => Err(InvalidDeadLetterId),
             };
         }

@@ -75,15 +75,17 @@ impl<'a> Walk<'a> {
                 Ok(Step::default())
             }
             Some(BrowseCursor::Waiting(after)) => self.waiting(after).await,
-            Some(BrowseCursor::Written(_)) if !self.query.includes(DeadLetterStage::Written) => {
+            Some(BrowseCursor::Written(_) | BrowseCursor::InFile { .. })
+                if !self.query.includes(DeadLetterStage::Written) =>
+            {
                 self.at = None;
                 Ok(Step::default())
             }
-            Some(BrowseCursor::Written(Some((file, Some(index))))) => {
-                self.at = Some(BrowseCursor::Written(Some((file.clone(), None))));
+            Some(BrowseCursor::InFile { file, index }) => {
+                self.at = Some(BrowseCursor::Written(Some(file.clone())));
                 self.file(&file, Some(index)).await
             }
-            Some(BrowseCursor::Written(after)) => self.next_file(after.map(|(file, _)| file)).await,
+            Some(BrowseCursor::Written(after)) => self.next_file(after).await,
         }
     }
 
@@ -122,7 +124,7 @@ impl<'a> Walk<'a> {
             return Ok(Step::default());
         };
         let file = name.strip_prefix(&format!("{folder}/")).unwrap_or(&name).to_owned();
-        self.at = Some(BrowseCursor::Written(Some((file.clone(), None))));
+        self.at = Some(BrowseCursor::Written(Some(file.clone())));
         if name.ends_with(SUFFIX) || modified >= self.until || !self.query.may_have(&file) {
             return Ok(Step::default());
         }
