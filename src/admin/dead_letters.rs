@@ -81,7 +81,7 @@ pub(super) async fn list(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let (letters, shelf) = location(control, path, name)?;
+    let (dead_letters, location) = location(control, path, name)?;
     let (mut filter, mut top, mut after, mut kept) = (FilterBody::default(), TOP, None, Vec::new());
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         let (key, value) = (key.into_owned(), value.into_owned());
@@ -106,7 +106,7 @@ pub(super) async fn list(
         kept.push((key, value));
     }
     let (query, at) = (filter.query("")?, cursor("$skipToken", after.as_deref(), BrowseCursor::START)?);
-    let DeadLetterPage { found, problems, next } = letters.page(&shelf, &query, at, top).await?;
+    let DeadLetterPage { found, problems, next } = dead_letters.page(&location, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&kept).append_pair("$skipToken", &next.to_string());
@@ -123,11 +123,11 @@ pub(super) async fn get(
     name: &str,
     key: &str,
 ) -> Result<HttpResponse, AdminError> {
-    let (letters, shelf) = location(control, path, name)?;
+    let (dead_letters, location) = location(control, path, name)?;
     let wanted: DeadLetterId = key
         .parse()
         .map_err(|no_key: browse::InvalidDeadLetterId| InvalidRequest::new("the key", no_key.to_string()))?;
-    match letters.one(&shelf, wanted).await? {
+    match dead_letters.one(&location, wanted).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
                 .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
@@ -158,11 +158,12 @@ pub(super) async fn purge(
     name: &str,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let (letters, shelf) = location(control, path, name)?;
+    let (dead_letters, location) = location(control, path, name)?;
     let asked: PurgeBody = read(parse(body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
-    let PurgeProgress { dead_letters, problems, next } = letters.purge(&shelf, &query, at, asked.dry_run).await?;
+    let PurgeProgress { dead_letters, problems, next } =
+        dead_letters.purge(&location, &query, at, asked.dry_run).await?;
     if !asked.dry_run {
         info!(topic = path.key(), subscription = name, dead_letters, "dead letters purged");
     }
@@ -182,12 +183,12 @@ pub(super) async fn redrive(
     name: &str,
     body: &[u8],
 ) -> Result<HttpResponse, AdminError> {
-    let (redrives, (_, shelf)) = (control.redrives()?, location(control, path, name)?);
+    let (redrives, (_, location)) = (control.redrives()?, location(control, path, name)?);
     let asked: RedriveBody = read(parse(body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     if asked.dry_run {
-        let PurgeProgress { dead_letters, problems, next } = redrives.count(&shelf, &query, at).await?;
+        let PurgeProgress { dead_letters, problems, next } = redrives.count(&location, &query, at).await?;
         let next = next.map(|next| next.to_string());
         return Ok(HttpResponse::Ok().json(PurgedView {
             dead_letters,
@@ -200,7 +201,7 @@ pub(super) async fn redrive(
     let kind = JobKind::Redrive { drained: false };
     let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
     let lane = begun.job.ok_or(AdminError::Broken("the started redrive has no job"))?;
-    let begun = redrives.start(shelf.subscription_key, lane, &RedriveRequest { query, keep: asked.keep }).await;
+    let begun = redrives.start(location.subscription_key, lane, &RedriveRequest { query, keep: asked.keep }).await;
     if let Err(error) = begun {
         // The request is not stored, so the job ends. If that cannot be written either, the next start ends it.
         let cancel = Command::Job(JobCommand::Cancel(lane));

@@ -112,7 +112,7 @@ impl DeadLetterTarget {
 
 /// A dead letter waits, or will. A hint: losing it costs latency, unless no other hint names the target.
 #[derive(Clone, Debug)]
-pub struct PendingNotice {
+pub struct WaitingDeadLetters {
     /// The subscription.
     pub subscription_key: SubscriptionKey,
     /// The destination.
@@ -210,8 +210,8 @@ impl DeadLetters {
 
     /// Queues dead letters that wait. At the start, call it for every subscription with waiting dead letters
     /// ([`ReaderPool::all_dead`](crate::journal::ReaderPool::all_dead)), because no record contains the target.
-    pub fn waiting(&self, notice: PendingNotice) {
-        self.staging().notice(notice);
+    pub fn waiting(&self, waiting: WaitingDeadLetters) {
+        self.staging().note(waiting);
         self.wake();
     }
 
@@ -233,7 +233,11 @@ impl DeadLetters {
             && let Some(all) = self.0.context.all.get().and_then(Weak::upgrade)
             && let Some(other) = all.get(&target.store)
         {
-            other.waiting(PendingNotice { subscription_key: job.subscription_key, target, due: self.0.clock.now() });
+            other.waiting(WaitingDeadLetters {
+                subscription_key: job.subscription_key,
+                target,
+                due: self.0.clock.now(),
+            });
             return None;
         }
         Some(WriteTurn { target: Arc::new(target), ..job })

@@ -7,7 +7,7 @@
 //! - A subscription has one turn at a time, and at most [`StagingRules::at_once`] turns run.
 //! - After its turn, a subscription queues behind those that are already due, so that one with a million dead letters
 //!   does not delay others.
-//! - After a failure, only time brings the next turn, whatever notices arrive.
+//! - After a failure, only time brings the next turn, whatever is noted.
 //! - A turn follows at once only if dead letters were handled.
 //! - A deleted subscription finds nothing at its turn and is removed.
 
@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    dead_letter::{DeadLetterTarget, PendingNotice},
+    dead_letter::{DeadLetterTarget, WaitingDeadLetters},
     event::{SubscriptionKey, Timestamp},
 };
 
@@ -101,8 +101,8 @@ impl Staging {
     }
 
     /// Queues a subscription.
-    pub fn notice(&mut self, notice: PendingNotice) {
-        let PendingNotice { subscription_key, target, due } = notice;
+    pub fn note(&mut self, waiting: WaitingDeadLetters) {
+        let WaitingDeadLetters { subscription_key, target, due } = waiting;
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             let queue = SubscriptionQueue {
                 target: Arc::new(target),
@@ -195,7 +195,7 @@ impl Staging {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take`] again. [`None`]: after the next notice or the end of a turn.
+    /// When to call [`Staging::take`] again. [`None`]: after the next note or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)

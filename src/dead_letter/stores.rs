@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use super::{
-    DeadLetterTarget, DeadLetters, Notifier, PendingNotice, Sink, StagingQueues, TargetLookup, WriterContext,
+    DeadLetterTarget, DeadLetters, Notifier, Sink, StagingQueues, TargetLookup, WaitingDeadLetters, WriterContext,
     WriterOptions,
 };
 use crate::{clock::Clock, event::SubscriptionKey, journal::Journal};
@@ -69,15 +69,15 @@ impl DeadLetterStores {
 
     /// Queues dead letters at the store of their target, and at no other. False if that store does not exist: they stay
     /// in the journal.
-    pub fn waiting(&self, notice: PendingNotice) -> bool {
+    pub fn waiting(&self, waiting: WaitingDeadLetters) -> bool {
         for (name, dead_letters) in self.all() {
-            if *name != notice.target.store {
-                dead_letters.forget(notice.subscription_key);
+            if *name != waiting.target.store {
+                dead_letters.forget(waiting.subscription_key);
             }
         }
-        let store = self.0.get(&notice.target.store);
+        let store = self.0.get(&waiting.target.store);
         if let Some(dead_letters) = store {
-            dead_letters.waiting(notice);
+            dead_letters.waiting(waiting);
         }
         store.is_some()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     clock::Clock,
     control::registry::Registry,
-    dead_letter::{self, DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, PendingNotice},
+    dead_letter::{self, DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, WaitingDeadLetters},
     event::Timestamp,
     policy::{dead_letter_store::NamedStores, property},
     subscription::SharedState,
@@ -23,7 +23,7 @@ impl DeadLetterRouting {
     /// Notifies the actor of the destination's store of pending dead letters.
     pub(super) fn notify_stores(&self, stores: &DeadLetterStores, shared: &SharedState, due: Timestamp) {
         if let Some(target) = self.target(shared) {
-            stores.waiting(PendingNotice { subscription_key: shared.subscription_key, target, due });
+            stores.waiting(WaitingDeadLetters { subscription_key: shared.subscription_key, target, due });
         }
     }
 

@@ -46,20 +46,20 @@ impl SimulatedStore {
     pub fn apply(&mut self, change: &RecordChange) {
         match change {
             RecordChange::Cursor(cursor) => self.cursor = (**cursor).clone(),
-            RecordChange::Defer { lane, seq, pending: owed, was_due } => {
+            RecordChange::Defer { lane, seq, pending, was_due } => {
                 if let Some(due) = *was_due {
                     assert!(
                         self.due.remove(&DueKey { due, lane: *lane, seq: *seq }),
                         "no key to take away: {change:?}"
                     );
                 }
-                assert!(self.due.insert(DueKey { due: owed.due, lane: *lane, seq: *seq }), "put twice: {change:?}");
-                self.pending.insert((*lane, *seq), owed.clone());
+                assert!(self.due.insert(DueKey { due: pending.due, lane: *lane, seq: *seq }), "put twice: {change:?}");
+                self.pending.insert((*lane, *seq), pending.clone());
             }
             RecordChange::Settle { lane, seq, was_due } => {
                 let key = DueKey { due: *was_due, lane: *lane, seq: *seq };
                 assert!(self.due.remove(&key), "no key to take away: {change:?}");
-                assert!(self.pending.remove(&(*lane, *seq)).is_some(), "was not owed: {change:?}");
+                assert!(self.pending.remove(&(*lane, *seq)).is_some(), "was not pending: {change:?}");
             }
             RecordChange::DeadLetter { lane, seq, dead, .. } => {
                 assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
@@ -79,22 +79,27 @@ impl SimulatedStore {
     /// # Panics
     /// An invariant does not hold: the policy has a bug.
     pub fn check(&self) {
-        let owed_by = |is_such: &dyn Fn(Lane) -> bool| self.pending.keys().filter(|(lane, _)| is_such(*lane)).count();
+        let pending_of_lanes =
+            |is_such: &dyn Fn(Lane) -> bool| self.pending.keys().filter(|(lane, _)| is_such(*lane)).count();
         let jobs = self.cursor.jobs.iter();
         let columns = [(self.cursor.counters, Traffic::Own), (self.cursor.replayed, Traffic::Jobs)];
-        let columns = columns.map(|(counters, of)| (counters, owed_by(&|lane| Traffic::of(lane) == of)));
-        let columns = columns.into_iter().chain(jobs.map(|job| (job.counters, owed_by(&|lane| lane == job.lane))));
-        for (counters, owed) in columns {
+        let columns = columns.map(|(counters, of)| (counters, pending_of_lanes(&|lane| Traffic::of(lane) == of)));
+        let columns =
+            columns.into_iter().chain(jobs.map(|job| (job.counters, pending_of_lanes(&|lane| lane == job.lane))));
+        for (counters, found) in columns {
             let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
                 counters;
             assert_eq!(passed, filtered + matched, "{:?}", self.cursor);
             assert_eq!(matched, delivered + pending + dead_lettered + dropped + canceled, "{:?}", self.cursor);
-            assert_eq!(pending, owed as u64, "{:?}", self.cursor);
+            assert_eq!(pending, found as u64, "{:?}", self.cursor);
         }
-        let keys: BTreeSet<DueKey> =
-            self.pending.iter().map(|((lane, seq), owed)| DueKey { due: owed.due, lane: *lane, seq: *seq }).collect();
+        let keys: BTreeSet<DueKey> = self
+            .pending
+            .iter()
+            .map(|((lane, seq), pending)| DueKey { due: pending.due, lane: *lane, seq: *seq })
+            .collect();
         assert_eq!(keys, self.due, "a key for each record");
-        assert!(self.pending.keys().all(|key| !self.dead.contains_key(key)), "owed and dead");
+        assert!(self.pending.keys().all(|key| !self.dead.contains_key(key)), "pending and dead");
         self.check_lanes();
         for lane in &self.cursor.lanes {
             for seq in &lane.open {
@@ -128,7 +133,7 @@ impl SimulatedStore {
         assert_eq!(jobs.len(), self.cursor.jobs.len(), "two jobs in a lane: {:?}", self.cursor);
         let orphan = |lane: &LaneCursor| lane.lane.is_job() && !jobs.contains(&lane.lane);
         assert!(!self.cursor.lanes.iter().any(orphan), "a job's lane without its job: {:?}", self.cursor);
-        assert!(self.pending.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "owed for no job");
+        assert!(self.pending.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "pending for no job");
     }
 
     /// Whether the event has ended or has a record: no lane is yet to read it, jobs aside.
@@ -150,6 +155,6 @@ impl SimulatedStore {
 
     /// The pending delivery of the event, in any lane except those of jobs.
     pub fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery> {
-        self.pending.iter().find(|((lane, owed), _)| *owed == seq && !lane.is_job()).map(|(_, owed)| owed)
+        self.pending.iter().find(|((lane, of), _)| *of == seq && !lane.is_job()).map(|(_, pending)| pending)
     }
 }

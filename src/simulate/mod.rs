@@ -163,10 +163,10 @@ pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationRe
                         .published(now, &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait });
                 }
             }
-            ScheduledEvent::Of(number, happening) => {
+            ScheduledEvent::Of(number, event) => {
                 let (log, queue, series) = (&log, &mut queue, &mut series[models[number]]);
-                let world = &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait };
-                subscribers[number].happened(happening, now, world);
+                let context = &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait };
+                subscribers[number].happened(event, now, context);
             }
         }
     }

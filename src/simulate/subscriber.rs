@@ -101,16 +101,16 @@ impl Subscriber {
     }
 
     /// Notes that an event was published.
-    pub(super) fn published(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
-        self.absorb(Input::Appended { end: world.log.end() }, now, world);
+    pub(super) fn published(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
+        self.absorb(Input::Appended { end: context.log.end() }, now, context);
     }
 
     /// Processes a scheduled event of this subscription.
-    pub(super) fn happened(&mut self, happening: SubscriberEvent, now: Timestamp, world: &mut SubscriberContext<'_>) {
-        match happening {
-            SubscriberEvent::Answered(request, reply) => self.answered(&request, reply, now, world),
-            SubscriberEvent::Durable => self.durable(now, world),
-            SubscriberEvent::Tick => self.ticked(now, world),
+    pub(super) fn happened(&mut self, event: SubscriberEvent, now: Timestamp, context: &mut SubscriberContext<'_>) {
+        match event {
+            SubscriberEvent::Answered(request, reply) => self.answered(&request, reply, now, context),
+            SubscriberEvent::Durable => self.durable(now, context),
+            SubscriberEvent::Tick => self.ticked(now, context),
         }
     }
 
@@ -133,20 +133,20 @@ impl Subscriber {
         request: &OutgoingBatch,
         reply: SimulatedReply,
         now: Timestamp,
-        world: &mut SubscriberContext<'_>,
+        context: &mut SubscriberContext<'_>,
     ) {
-        self.see(now, world.log);
+        self.see(now, context.log);
         if reply.outcome == Outcome::Delivered {
             self.watch.delivered(request.items.len() as u64, now);
             let first = request.items.iter().map(|item| item.appended).min().unwrap_or(now);
             self.counts.longest_wait = self.counts.longest_wait.max(now.since(first));
         }
-        self.absorb(Input::Finished { request: request.id, answer: reply.answer() }, now, world);
+        self.absorb(Input::Finished { request: request.id, answer: reply.answer() }, now, context);
     }
 
     /// Applies the write in progress and reports it as durable.
-    fn durable(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
-        self.see(now, world.log);
+    fn durable(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
+        self.see(now, context.log);
         let write = self.writing.take().expect("a write was on its way");
         for change in &write.changes {
             self.disk.apply(change);
@@ -156,21 +156,21 @@ impl Subscriber {
         }
         // The dead-letter actor takes them from here.
         self.disk.dead.clear();
-        let (disk, end) = (&self.disk, world.log.end());
+        let (disk, end) = (&self.disk, context.log.end());
         self.watch.written(now, || disk.low().unwrap_or(end));
-        self.absorb(Input::Durable, now, world);
+        self.absorb(Input::Durable, now, context);
     }
 
     /// Ticks the state machine, unless its deadline has changed.
-    fn ticked(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
+    fn ticked(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
         if self.armed != Some(now) {
             return;
         }
         self.armed = None;
         if self.core.next_due(now).is_some_and(|due| due <= now) {
-            self.absorb(Input::Tick, now, world);
+            self.absorb(Input::Tick, now, context);
         } else {
-            self.arm(now, world.queue);
+            self.arm(now, context.queue);
         }
     }
 
@@ -188,38 +188,38 @@ impl Subscriber {
         self.watch.see(now, &self.endpoint, log, || disk.low().unwrap_or(log.end()));
     }
 
-    fn absorb(&mut self, input: Input, now: Timestamp, world: &mut SubscriberContext<'_>) {
+    fn absorb(&mut self, input: Input, now: Timestamp, context: &mut SubscriberContext<'_>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
-                let wait = if write.urgent { SYNC } else { SYNC + world.outcome_wait };
-                world.queue.plan(now.after(wait), ScheduledEvent::Of(self.number, SubscriberEvent::Durable));
+                let wait = if write.urgent { SYNC } else { SYNC + context.outcome_wait };
+                context.queue.plan(now.after(wait), ScheduledEvent::Of(self.number, SubscriberEvent::Durable));
                 assert!(self.writing.replace(write).is_none(), "one write is on its way at a time");
             }
             for effect in step.effects {
-                inputs.extend(self.perform(effect, now, world));
+                inputs.extend(self.perform(effect, now, context));
             }
         }
-        self.arm(now, world.queue);
+        self.arm(now, context.queue);
     }
 
     /// Carries out an effect. Returns the answer if it is available at once.
-    fn perform(&mut self, effect: Effect, now: Timestamp, world: &mut SubscriberContext<'_>) -> Option<Input> {
+    fn perform(&mut self, effect: Effect, now: Timestamp, context: &mut SubscriberContext<'_>) -> Option<Input> {
         match effect {
             Effect::Send { request, events: _ } => {
-                self.send(request, now, world);
+                self.send(request, now, context);
                 None
             }
             Effect::Connect => Some(Input::Connected(self.endpoint.availability(now).up)),
             // Simulated subscriptions are pushed.
             Effect::HandOver { .. } | Effect::ReportResults { .. } => None,
             Effect::FindPosition { before } => {
-                let at = world.log.at(before);
-                Some(Input::Position { before, at, appended: world.log.event(at).map(|event| event.appended) })
+                let at = context.log.at(before);
+                Some(Input::Position { before, at, appended: context.log.event(at).map(|event| event.appended) })
             }
             Effect::ReadLog { lane, from, end } => {
-                let mut events = world.log.read(from);
+                let mut events = context.log.read(from);
                 events.retain(|event| end.is_none_or(|end| event.seq < end));
                 let total = events.len() as u64;
                 Some(Input::Read { lane, from, upto: from.plus(total), total, events })
@@ -231,31 +231,31 @@ impl Subscriber {
                 Some(Input::DueRead { of, keys, all })
             }
             Effect::ReadPending(keys) => {
-                let owed = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
-                Some(Input::PendingRead(keys.into_iter().map(owed).collect()))
+                let stored = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                Some(Input::PendingRead(keys.into_iter().map(stored).collect()))
             }
             Effect::Fetch(keys) => {
                 let fetch = |(lane, seq)| FetchedPending {
                     lane,
                     seq,
                     pending: self.disk.pending.get(&(lane, seq)).cloned(),
-                    event: world.log.event(seq),
+                    event: context.log.event(seq),
                 };
                 Some(Input::Fetched(keys.into_iter().map(fetch).collect()))
             }
         }
     }
 
-    fn send(&mut self, request: Arc<OutgoingBatch>, now: Timestamp, world: &mut SubscriberContext<'_>) {
-        self.see(now, world.log);
+    fn send(&mut self, request: Arc<OutgoingBatch>, now: Timestamp, context: &mut SubscriberContext<'_>) {
+        self.see(now, context.log);
         let events = request.items.len();
         let up = self.watch.sent(events as u64, now);
         let reply = self.endpoint.answer(&request.items, now, &mut self.jitter);
-        world.series.attempted(now, events as u64, reply.outcome == Outcome::Delivered);
+        context.series.attempted(now, events as u64, reply.outcome == Outcome::Delivered);
         self.counts.requests += 1;
         self.counts.attempts += events as u64;
         self.counts.while_down += if up { 0 } else { events as u64 };
-        world
+        context
             .queue
             .plan(now.after(reply.latency), ScheduledEvent::Of(self.number, SubscriberEvent::Answered(request, reply)));
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use gridhook::{
     dead_letter::{
-        DeadLetterTarget, PendingNotice,
+        DeadLetterTarget, WaitingDeadLetters,
         staging::{Staging, StagingRules, TurnReport},
     },
     event::Timestamp,
@@ -19,9 +19,9 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp(1_000_000_000_000).after(Duration::from_secs(seconds))
 }
 
-fn notice(subscription: u32, due: u64) -> PendingNotice {
+fn notice(subscription: u32, due: u64) -> WaitingDeadLetters {
     let retry = [1, 2, 3].map(Duration::from_secs).to_vec();
-    PendingNotice {
+    WaitingDeadLetters {
         subscription_key: subscription_key(subscription),
         target: DeadLetterTarget { retry, ..target("letters") },
         due: at(due),
@@ -31,7 +31,7 @@ fn notice(subscription: u32, due: u64) -> PendingNotice {
 fn staging(notices: &[(u32, u64)]) -> Staging {
     let mut staging = Staging::new(RULES);
     for (subscription, due) in notices {
-        staging.notice(notice(*subscription, *due));
+        staging.note(notice(*subscription, *due));
     }
     staging
 }
@@ -65,8 +65,8 @@ fn the_earliest_of_several_notices_counts() {
 fn a_notice_during_a_turn_causes_another() {
     let mut staging = staging(&[(1, 0)]);
     assert_eq!(take(&mut staging, 0), [1]);
-    staging.notice(notice(1, 250));
-    staging.notice(notice(1, 300));
+    staging.note(notice(1, 250));
+    staging.note(notice(1, 300));
     assert_eq!(take(&mut staging, 300), [] as [u32; 0], "one turn at a time");
     done(&mut staging, 1, Some(280), 1);
     assert_eq!(staging.next_due(), Some(at(250)));
@@ -98,7 +98,7 @@ fn failures_back_off_and_no_notice_shortens_it() {
         for wait in [1, 2, 3, 3] {
             assert_eq!(take(&mut staging, now), [1]);
             staging.finished(subscription_key(1), report, at(now));
-            staging.notice(notice(1, 0));
+            staging.note(notice(1, 0));
             assert_eq!(staging.next_due(), Some(at(now + wait)));
             now += wait;
         }
@@ -128,6 +128,6 @@ fn no_turn_starts_after_closing() {
 #[test]
 fn a_changed_target_is_used() {
     let mut staging = staging(&[(1, 0)]);
-    staging.notice(PendingNotice { target: target("elsewhere"), ..notice(1, 50) });
+    staging.note(WaitingDeadLetters { target: target("elsewhere"), ..notice(1, 50) });
     assert_eq!(staging.take(at(0)).pop().expect("a turn").target.folder, "elsewhere");
 }

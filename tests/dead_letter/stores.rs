@@ -10,7 +10,7 @@ use std::{
 
 use actix::Actor;
 use gridhook::{
-    dead_letter::{DeadLetterStores, DeadLetterTarget, DeadLetterTotals, PendingNotice, Sink},
+    dead_letter::{DeadLetterStores, DeadLetterTarget, DeadLetterTotals, Sink, WaitingDeadLetters},
     event::SubscriptionKey,
 };
 
@@ -69,14 +69,14 @@ fn an_unreachable_store_does_not_delay_others() {
         // As many as the files that a store writes at once.
         for subscription in 1..=OPTIONS.rules.at_once as u32 {
             world.add_dead_letters(subscription_key(subscription), 1, START).await;
-            stores.waiting(PendingNotice {
+            stores.waiting(WaitingDeadLetters {
                 subscription_key: subscription_key(subscription),
                 target: at("a", "letters"),
                 due: START,
             });
         }
         world.add_dead_letters(subscription_key(9), 2, START).await;
-        assert!(stores.waiting(PendingNotice {
+        assert!(stores.waiting(WaitingDeadLetters {
             subscription_key: subscription_key(9),
             target: at("b", "letters"),
             due: START
@@ -102,7 +102,11 @@ fn dead_letters_for_a_lost_store_can_be_redirected() {
         break_store(folder.path());
         targets.lock().expect("no panic").insert(subscription_key(1), at("a", "letters"));
         world.add_dead_letters(subscription_key(1), 5, START).await;
-        stores.waiting(PendingNotice { subscription_key: subscription_key(1), target: at("a", "letters"), due: START });
+        stores.waiting(WaitingDeadLetters {
+            subscription_key: subscription_key(1),
+            target: at("a", "letters"),
+            due: START,
+        });
         let begun = until(&world, &stores, subscription_key(1), |totals| totals.in_progress.is_some()).await;
         assert!(begun.in_progress.expect("it is begun").name.starts_with("a:letters/MY-SUBSCRIPTION/"));
 
@@ -122,7 +126,7 @@ fn a_missing_store_keeps_its_dead_letters_in_the_journal() {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         world.add_dead_letters(subscription_key(1), 1, START).await;
-        assert!(!stores.waiting(PendingNotice {
+        assert!(!stores.waiting(WaitingDeadLetters {
             subscription_key: subscription_key(1),
             target: at("c", "letters"),
             due: START

@@ -13,8 +13,8 @@ use bytes::BufMut;
 use gridhook::{
     clock::{Clock, ManualClock},
     dead_letter::{
-        DeadLetterActor, DeadLetterTarget, DeadLetterTotals, DeadLetters, Notifier, PendingNotice, Sink, WriterOptions,
-        staging::StagingRules,
+        DeadLetterActor, DeadLetterTarget, DeadLetterTotals, DeadLetters, Notifier, Sink, WaitingDeadLetters,
+        WriterOptions, staging::StagingRules,
     },
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp},
     journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
@@ -128,7 +128,7 @@ impl World {
     }
 
     pub(super) fn notice(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
-        self.dead_letters.waiting(PendingNotice { subscription_key, target, due });
+        self.dead_letters.waiting(WaitingDeadLetters { subscription_key, target, due });
     }
 
     pub(super) fn actor(&self) -> Addr<DeadLetterActor> {

@@ -83,7 +83,7 @@ fn planned_change(
     path: NamespacePath,
     body: &[u8],
 ) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), AdminError> {
-    let wish = NamespaceSpec::put(path.name.as_str(), body)?;
+    let spec = NamespaceSpec::put(path.name.as_str(), body)?;
     match control.registry.namespace(path.name.as_str()) {
         Some(existing) if !is_in_scope(&existing.scope, &path.scope) => Err(AdminError::Conflict(format!(
             "The name '{}' is taken: names of namespaces are unique in the server, and {} exists.",
@@ -91,10 +91,10 @@ fn planned_change(
             existing.resource_id()
         ))),
         Some(existing) => {
-            let record = identified(wish.update(&existing), Some(&existing));
+            let record = identified(spec.update(&existing), Some(&existing));
             Ok((Some(existing), record))
         }
-        None => Ok((None, identified(wish.create(path.name.as_str(), path.scope, new_keys()?)?, None))),
+        None => Ok((None, identified(spec.create(path.name.as_str(), path.scope, new_keys()?)?, None))),
     }
 }
 

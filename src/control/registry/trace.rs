@@ -96,11 +96,11 @@ impl TopicHandle {
         let subscribers = self.subscribers().await?;
         let mut traces = TraceResult { occurrences: Vec::new(), log: (floor, end), next: None };
         let mut left = max;
-        let mut mark = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
+        let mut token = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
         for _ in 0..LOOKUPS_MAX {
-            let (seqs, upto) = self.look(wanted, mark.seq, floor, end).await?;
+            let (seqs, upto) = self.look(wanted, token.seq, floor, end).await?;
             for seq in seqs {
-                let behind = mark.behind.filter(|_| seq == mark.seq);
+                let behind = token.behind.filter(|_| seq == token.seq);
                 let (occurrence, more) = self.event_history(seq, &subscribers, behind, left, end, now).await?;
                 left -= occurrence.subscriptions.len();
                 let last = occurrence.subscriptions.last().map(|traced| traced.subscription_key.subscription);
@@ -111,9 +111,9 @@ impl TopicHandle {
                 }
             }
             let Some(upto) = upto else { return Ok(traces) };
-            mark = TraceToken { seq: upto, behind: None };
+            token = TraceToken { seq: upto, behind: None };
         }
-        traces.next = Some(mark);
+        traces.next = Some(token);
         Ok(traces)
     }
 

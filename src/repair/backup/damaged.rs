@@ -50,8 +50,8 @@ pub(in crate::repair) fn copy_damaged(
     }
     let damaged = FolderLock::take_if_there(from)?;
     let (mut target, lock) = restore::take(data_dir)?;
-    let mark = watermark::read(&from.join(WATERMARK)).map_err(of_io(&from.join(WATERMARK)))?;
-    let acknowledged = match mark {
+    let stored = watermark::read(&from.join(WATERMARK)).map_err(of_io(&from.join(WATERMARK)))?;
+    let acknowledged = match stored {
         WatermarkValue::Whole(sequence) => Some(sequence),
         WatermarkValue::Missing | WatermarkValue::Damaged => None,
     };

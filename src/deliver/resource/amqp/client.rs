@@ -124,12 +124,12 @@ impl Link {
     fn result(&self, error: &Error) -> RequestResult {
         let text = format!("{}: {error}", self.address);
         match error.kind() {
-            ErrorKind::ProtocolError(told) => match told.get_id() {
+            ErrorKind::ProtocolError(error) => match error.get_id() {
                 NOT_FOUND => result_of(404, text),
                 // Also the answer to a wrong password.
                 ACCESS_REFUSED => result_of(403, text),
                 CONTENT_TOO_LARGE => result_of(413, text),
-                PRECONDITION_FAILED if told.get_message().as_str().contains("size") => result_of(413, text),
+                PRECONDITION_FAILED if error.get_message().as_str().contains("size") => result_of(413, text),
                 PRECONDITION_FAILED => result_of(400, text),
                 _ => failure(Failure::GenericError, text),
             },
