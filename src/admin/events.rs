@@ -60,8 +60,8 @@ pub(super) async fn list(control: &Control, path: &TopicPath, query: &str) -> Re
     Ok(HttpResponse::Ok().json(EventList {
         events: page.events,
         before: page.next.map(|next| next.0),
-        log_from_sequence: page.log.0.0,
-        log_before_sequence: page.log.1.0,
+        log_from_sequence: page.log.start.0,
+        log_before_sequence: page.log.end.0,
     }))
 }
 

@@ -1,7 +1,7 @@
 //! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe`,
 //! `release` and `unblock`.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, ops::Range};
 
 use actix_web::HttpResponse;
 use tracing::info;
@@ -158,7 +158,7 @@ impl CountersView {
 pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let backlog = topic.crowded_partition();
-    let (from, end) = topic.log_range().await.map_err(registry::Error::from)?;
+    let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
     let oldest = if from < end { topic.appended_at(from).await.map_err(registry::Error::from)? } else { None };
     let taken = topic.taken();
     let rates = control.topic_rates.rate(topic.partition(), taken, control.clock.now());

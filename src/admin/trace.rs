@@ -187,8 +187,8 @@ pub(super) async fn trace(control: &Control, path: &TopicPath, query: &str) -> R
     Ok(HttpResponse::Ok().json(TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),
-        log_from_sequence: log.0.0,
-        log_before_sequence: log.1.0,
+        log_from_sequence: log.start.0,
+        log_before_sequence: log.end.0,
         events: occurrences.iter().map(EventView::new).collect(),
         r#continue: next.map(|next| next.to_string()),
     }))

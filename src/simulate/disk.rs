@@ -135,26 +135,4 @@ impl SimulatedStore {
         assert!(!self.cursor.lanes.iter().any(orphan), "a job's lane without its job: {:?}", self.cursor);
         assert!(self.pending.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "pending for no job");
     }
-
-    /// Whether the event has ended or has a record: no lane is yet to read it, jobs aside.
-    pub fn has_passed(&self, seq: Seq) -> bool {
-        !self.cursor.own_lanes().any(|lane| {
-            let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
-            reads || lane.open.contains(&seq)
-        })
-    }
-
-    /// The same for a job: its lane is not yet to read it.
-    pub fn has_passed_in(&self, job: Lane, seq: Seq) -> bool {
-        let lane = self.cursor.lanes.iter().find(|lane| lane.lane == job);
-        !lane.is_some_and(|lane| {
-            let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
-            reads || lane.open.contains(&seq)
-        })
-    }
-
-    /// The pending delivery of the event, in any lane except those of jobs.
-    pub fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery> {
-        self.pending.iter().find(|((lane, of), _)| *of == seq && !lane.is_job()).map(|(_, pending)| pending)
-    }
 }

@@ -3,11 +3,42 @@
 use std::ops::ControlFlow;
 
 use gridhook::{
-    event::SubscriptionKey,
-    policy::record::{Cursor, DeadLetterRecord, DueKey, PendingDelivery, job::Job},
+    event::{Lane, Seq, SubscriptionKey},
+    policy::record::{Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, job::Job},
     simulate::SimulatedStore,
     store::{Family, Store, keys, records::StoredRecord},
 };
+
+/// What the models ask of a store.
+pub(super) trait StoreQuestions {
+    /// Whether the event has ended or has a record: no lane is yet to read it, jobs aside.
+    fn has_passed(&self, seq: Seq) -> bool;
+
+    /// The same for a job.
+    fn has_passed_in(&self, job: Lane, seq: Seq) -> bool;
+
+    /// The pending delivery of the event, in any lane except those of jobs.
+    fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery>;
+}
+
+impl StoreQuestions for SimulatedStore {
+    fn has_passed(&self, seq: Seq) -> bool {
+        !self.cursor.own_lanes().any(|lane| is_to_read(lane, seq))
+    }
+
+    fn has_passed_in(&self, job: Lane, seq: Seq) -> bool {
+        !self.cursor.lanes.iter().any(|lane| lane.lane == job && is_to_read(lane, seq))
+    }
+
+    fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery> {
+        self.pending.iter().find(|((lane, of), _)| *of == seq && !lane.is_job()).map(|(_, pending)| pending)
+    }
+}
+
+fn is_to_read(lane: &LaneCursor, seq: Seq) -> bool {
+    let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
+    reads || lane.open.contains(&seq)
+}
 
 /// As a store has it.
 pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> SimulatedStore {

@@ -43,7 +43,7 @@ use gridhook::{
 };
 
 use super::{
-    disk::{check_tally, count, ended_jobs, load},
+    disk::{StoreQuestions as _, check_tally, count, ended_jobs, load},
     driver::{START, status},
     plain,
     sabotage::{Bug, Saboteur},

@@ -1,5 +1,7 @@
 //! Reads events of a topic's log, for operators.
 
+use std::ops::Range;
+
 use super::TopicHandle;
 use crate::{
     event::{Event, Seq},
@@ -23,7 +25,7 @@ pub struct EventPage<T> {
     /// The next page has the events before this one; [`None`] at the beginning of the log.
     pub next: Option<Seq>,
     /// The beginning and the end of the log.
-    pub log: (Seq, Seq),
+    pub log: Range<Seq>,
 }
 
 impl TopicHandle {
@@ -42,7 +44,7 @@ impl TopicHandle {
         line: &dyn Fn(&Event) -> Option<T>,
     ) -> Result<EventPage<T>, journal::Error> {
         let log = self.log_range().await?;
-        let (floor, end) = log;
+        let Range { start: floor, end } = log.clone();
         let (mut end, mut events) = (before.unwrap_or(end).min(end), Vec::new());
         for _ in 0..WINDOWS_MAX {
             let from = Seq(end.0.saturating_sub(WINDOW)).max(floor);
@@ -73,10 +75,10 @@ impl TopicHandle {
     }
 
     /// The beginning and the end of the log.
-    pub async fn log_range(&self) -> Result<(Seq, Seq), journal::Error> {
+    pub async fn log_range(&self) -> Result<Range<Seq>, journal::Error> {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = self.journal.reads().floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
-        Ok((floor, end))
+        Ok(floor..end)
     }
 
     async fn each_between(&self, mut from: Seq, end: Seq, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {

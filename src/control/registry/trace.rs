@@ -4,7 +4,7 @@
 //! then in the log block by block, where max blocks are excluded by their id filter. An answer is limited in blocks
 //! and in subscriptions, and has a token to continue.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr};
 
 use super::{Registry, TopicHandle};
 use crate::{
@@ -60,7 +60,7 @@ pub struct TraceResult {
     /// The events, in order. An id may have been published more than once.
     pub occurrences: Vec<EventOccurrence>,
     /// The beginning and the end of the log.
-    pub log: (Seq, Seq),
+    pub log: Range<Seq>,
     /// Where to continue, if there is more.
     pub next: Option<TraceToken>,
 }
@@ -94,7 +94,7 @@ impl TopicHandle {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
         let subscribers = self.subscribers().await?;
-        let mut traces = TraceResult { occurrences: Vec::new(), log: (floor, end), next: None };
+        let mut traces = TraceResult { occurrences: Vec::new(), log: floor..end, next: None };
         let mut left = max;
         let mut token = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
         for _ in 0..LOOKUPS_MAX {

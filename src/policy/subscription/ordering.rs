@@ -16,27 +16,25 @@
 //! - An event leaves only once the earlier ones of its key were sent, or are given up by a durable write. Whatever
 //!   crashes, no event is sent for the first time after a later one of its key. An attempt whose result was not durable
 //!   may be repeated after a later event.
-//! - Recovery reads all pending deliveries, because only their events tell their keys. Meanwhile nothing is sent, and
-//!   outcomes wait.
+//! - Nothing is sent before the order is recovered ([`recovery`]).
 //!
 //! What it does not do: jobs keep no order by key. They send one request at a time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+mod recovery;
 
-use super::{
-    Subscription,
-    blocking::{BlockedKeys, BlockingEvent},
-    queue::WantedEvent,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use self::recovery::Recovery;
+use super::{Subscription, blocking::BlockedKeys, queue::WantedEvent};
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Effect, Input, SendItem,
+        SendItem,
         batch::{LastAttempt, ReadyEvent, Turn},
         lane::LaneReader,
         order::{OrderHash, OrderSettings},
         outcome::Outcome,
-        record::{BLOCKING, DueKey, FetchedPending, HELD_BACK, OrderView, PendingDelivery, RecordChange, Traffic},
+        record::{BLOCKING, HELD_BACK, OrderView},
     },
 };
 
@@ -45,9 +43,6 @@ pub(super) const LANE_WAITING_MAX: usize = 256;
 
 /// The same in bytes.
 pub(super) const WAITING_BYTES: usize = 1024 * 1024;
-
-/// Pending deliveries that recovery fetches at once.
-const FETCH: usize = 256;
 
 /// An event that is held back.
 #[derive(Clone, Copy, Debug)]
@@ -99,33 +94,6 @@ pub(super) struct Ordering {
     one_of_a_key: bool,
 }
 
-/// A pending or open delivery that recovery has read.
-#[derive(Debug)]
-struct FoundPending {
-    lane: Lane,
-    key: Option<OrderHash>,
-    appended: Timestamp,
-    pending: Option<PendingDelivery>,
-}
-
-/// What recovery has read so far.
-#[derive(Debug)]
-struct Recovery {
-    /// The next due key to read; [`None`] if all are read.
-    from: Option<DueKey>,
-    wanted: VecDeque<(Lane, Seq)>,
-    found: BTreeMap<Seq, FoundPending>,
-    asked: bool,
-    is_any_due: bool,
-}
-
-impl Recovery {
-    /// Whether all is read.
-    fn is_read(&self) -> bool {
-        self.from.is_none() && self.wanted.is_empty() && !self.asked
-    }
-}
-
 impl Ordering {
     /// Nothing is known yet of the events with these keys and of those in the order of due times.
     pub(super) fn recover(
@@ -135,10 +103,7 @@ impl Ordering {
         lingering: impl Iterator<Item = (Seq, OrderHash)>,
         is_any_due: bool,
     ) -> Self {
-        let wanted: VecDeque<(Lane, Seq)> = open.collect();
-        let from = is_any_due.then(|| DueKey::at(Timestamp::default()));
-        let needed = is_any_due || !wanted.is_empty();
-        let recovery = Recovery { from, wanted, found: BTreeMap::new(), asked: false, is_any_due };
+        let recovery = Recovery::new(open.collect(), is_any_due);
         let mut ordering = Self {
             tracked_max: order.tracked_max,
             blocking: BlockedKeys::new(order.blocks),
@@ -149,7 +114,7 @@ impl Ordering {
             released: Vec::new(),
             ending: Vec::new(),
             writes: WriteNumbers { next: 1, in_progress: 0, durable: 0 },
-            recovery: needed.then_some(recovery),
+            recovery: Some(recovery).filter(|recovery| !recovery.is_read()),
             one_of_a_key,
         };
         lingering.for_each(|(seq, key)| ordering.begin(seq, key));
@@ -373,129 +338,6 @@ impl Subscription {
         }
         for next in ordering.durable() {
             self.own.release(next);
-        }
-    }
-
-    // --- recovery ---
-
-    /// Whether the input is absorbed by the recovery of the order, or waits for its end.
-    pub(super) fn recovers_order(&mut self, input: Input) -> Option<Input> {
-        let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else {
-            return Some(input);
-        };
-        match input {
-            Input::DueRead { of: Traffic::Own, keys, all } if recovery.asked => {
-                recovery.asked = false;
-                recovery.from = if all { None } else { keys.last().map(|last| last.next()).or(recovery.from) };
-                recovery.wanted.extend(keys.iter().map(|key| (key.lane, key.seq)));
-            }
-            Input::Fetched(fetched) if recovery.asked => {
-                recovery.asked = false;
-                let order = self.settings.order.as_deref();
-                for FetchedPending { lane, seq, pending, event } in fetched {
-                    let Some(index) = recovery.wanted.iter().take(FETCH).position(|wanted| *wanted == (lane, seq))
-                    else {
-                        continue;
-                    };
-                    recovery.wanted.remove(index);
-                    let key = event.as_ref().and_then(|event| order.and_then(|order| order.hash(event)));
-                    let appended = event.map(|event| event.appended).unwrap_or_default();
-                    recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
-                }
-            }
-            Input::Finished { .. } | Input::Late { .. } | Input::Claim(_) | Input::Quarantine(_) => {
-                self.postponed.push(input);
-            }
-            other => return Some(other),
-        }
-        None
-    }
-
-    /// What recovery asks next.
-    pub(super) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
-        let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else { return };
-        if recovery.asked || recovery.is_read() {
-            return;
-        }
-        recovery.asked = true;
-        match recovery.from {
-            Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue { of: Traffic::Own, from }),
-            _ => effects.push(Effect::Fetch(recovery.wanted.iter().take(FETCH).copied().collect())),
-        }
-    }
-
-    /// Ends the recovery once all is read and what has another place in the order is written, a part with each write.
-    pub(super) fn finish_recovery(&mut self) {
-        let Some(ordering) = &mut self.ordering else { return };
-        let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else { return };
-        for item in self.requests.items().filter(|item| !item.lane.is_job()) {
-            if let Some(key) = recovery.found.remove(&item.seq).and_then(|found| found.key) {
-                ordering.begin(item.seq, key);
-            }
-        }
-        while let Some((seq, FoundPending { lane, key, appended, pending })) = recovery.found.pop_first() {
-            if self.pending_write.may_give_up() == 0 {
-                recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
-                ordering.recovery = Some(recovery);
-                return;
-            }
-            let is_lost = self.own.is_lost((lane, seq));
-            let due = pending.as_ref().map(|pending| pending.due);
-            if !is_lost && due.is_none() {
-                continue;
-            }
-            let is_held_back = due == Some(HELD_BACK);
-            let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
-            let Some(key) = key else {
-                if is_held_back {
-                    self.own.release(WantedEvent { key: (lane, seq), due });
-                }
-                if let Some(pending) = blocking {
-                    // It no longer has an order.
-                    ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
-                    ordering.blocking.retry(seq);
-                }
-                continue;
-            };
-            let state = ordering.keys.entry(key).or_default();
-            state.failed = true;
-            if state.going.is_empty() {
-                ordering.begin(seq, key);
-                match blocking {
-                    Some(pending) => {
-                        ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
-                        if !ordering.blocking.is_enabled() {
-                            ordering.blocking.retry(seq);
-                        }
-                    }
-                    None if is_held_back => self.own.release(WantedEvent { key: (lane, seq), due }),
-                    None => {}
-                }
-                continue;
-            }
-            ordering.hold_back(key, lane, seq, due.map(|_| HELD_BACK));
-            match pending {
-                Some(pending) if !is_held_back => {
-                    // It was pending before the subscription had an order, or had another one.
-                    let was_due = pending.due;
-                    if was_due != BLOCKING {
-                        self.own.due.leave(DueKey { due: was_due, lane, seq });
-                    }
-                    let pending = PendingDelivery { due: HELD_BACK, ..pending };
-                    self.pending_write.spend(1);
-                    self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
-                }
-                Some(_) | None => {
-                    if let Some(event) = ordering.keys.get_mut(&key).and_then(|state| state.held_back.get_mut(&seq)) {
-                        event.write = 0;
-                    }
-                    self.own.forget_lost((lane, seq));
-                }
-            }
-        }
-        if !ordering.tracked.is_empty() {
-            // What is held back is seen in the state that a write publishes.
-            self.pending_write.cursor_now();
         }
     }
 }

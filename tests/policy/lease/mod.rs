@@ -22,7 +22,10 @@ use gridhook::{
 };
 
 use self::world::{ORDERED, World};
-use super::{disk::load, model::stories};
+use super::{
+    disk::{StoreQuestions as _, load},
+    model::stories,
+};
 use crate::support::memory_store::MemoryStore;
 
 /// SplitMix64.

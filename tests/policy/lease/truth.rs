@@ -19,7 +19,7 @@ use gridhook::{
 };
 
 use super::{
-    super::disk::check_tally,
+    super::disk::{StoreQuestions as _, check_tally},
     world::{SUBJECTS, is_plain},
 };
 
