@@ -288,7 +288,7 @@ fn dead(seq: u64) -> Vec<u8> {
     keys::dead(ONE, FILE_DUE, Seq(seq), Lane::LIVE)
 }
 
-fn account() -> Vec<u8> {
+fn totals_key() -> Vec<u8> {
     keys::meta(MetaKind::DeadLetters, DeadLetterTotals::name(ONE).as_bytes())
 }
 
@@ -342,8 +342,8 @@ const COUNTS: &[Damage] = &[
         "3 dead-lettered is not the sum of 1 waiting and 1 written or lost",
     ),
     (
-        "no account",
-        |store| delete(store, Family::Meta, account()),
+        "no totals",
+        |store| delete(store, Family::Meta, totals_key()),
         "2 dead-lettered is not the sum of 1 waiting and 0 written or lost",
     ),
     (
@@ -482,7 +482,7 @@ const RECORDS: &[Damage] = &[
     ("an owed record", |store| cut(store, Family::Pending, owed(3)), "a record of kind pending is damaged"),
     ("a carried event", |store| cut(store, Family::Carried, carried(3)), "event 3 is carried and cannot be read: "),
     ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of kind dead is damaged"),
-    ("an account", |store| cut(store, Family::Meta, account()), "dead-letter totals are damaged"),
+    ("dead-letter totals", |store| cut(store, Family::Meta, totals_key()), "dead-letter totals are damaged"),
     (
         "a line of the ledger",
         |store| cut(store, Family::Ledger, ledger_line(store)),

@@ -677,8 +677,8 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);
     let owner = queue.open(ONE).owner;
-    let account = |of: SubscriptionKey| DeadLetterWrite {
-        totals: Some((keys::dead_letters_name(of), Bytes::from_static(b"account"))),
+    let totals = |of: SubscriptionKey| DeadLetterWrite {
+        totals: Some((keys::dead_letters_name(of), Bytes::from_static(b"totals"))),
         ..DeadLetterWrite::default()
     };
     let kept = || {
@@ -686,14 +686,14 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
         keys_in(&store, Family::Meta, &range.start, &range.end)
     };
     for of in [ONE, TWO] {
-        queue.wait(queue.journal.write_dead_letters(of, account(of))).expect("there is room");
+        queue.wait(queue.journal.write_dead_letters(of, totals(of))).expect("there is room");
     }
     assert_eq!(kept(), [keys::dead_letters(ONE), keys::dead_letters(TWO)]);
     queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
     queue.housekeep();
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
     // A dead-letter file is written at the same time.
-    queue.wait(queue.journal.write_dead_letters(ONE, account(ONE))).expect("there is room");
+    queue.wait(queue.journal.write_dead_letters(ONE, totals(ONE))).expect("there is room");
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
     // Its incarnations are forgotten too, and the last one is still fenced.
     assert!(matches!(queue.wait(queue.journal.open(ONE)), Err(Error::Unknown)));

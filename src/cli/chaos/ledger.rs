@@ -24,7 +24,7 @@ enum PublishAnswer {
 
 /// The published and delivered events of a run.
 #[derive(Debug)]
-pub struct DeliveryAccount {
+pub struct DeliveryLedger {
     seed: u64,
     answers: Vec<PublishAnswer>,
     /// For each subscription, the number of arrivals of each event.
@@ -36,7 +36,7 @@ pub struct DeliveryAccount {
 
 /// The totals of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccountSummary {
+pub struct LedgerSummary {
     /// Acknowledged events.
     pub acknowledged: u64,
     /// First arrivals of acknowledged events, over all subscriptions.
@@ -66,8 +66,8 @@ struct ArrivedData {
     check: String,
 }
 
-impl DeliveryAccount {
-    /// An empty account of a run.
+impl DeliveryLedger {
+    /// An empty ledger of a run.
     pub fn new(seed: u64, subscriptions: usize) -> Self {
         let arrivals = vec![Vec::new(); subscriptions];
         Self { seed, answers: Vec::new(), arrivals, acknowledged: 0, arrived: 0, damaged: 0 }
@@ -128,9 +128,9 @@ impl DeliveryAccount {
     }
 
     /// The current totals.
-    pub fn sum(&self) -> AccountSummary {
+    pub fn sum(&self) -> LedgerSummary {
         let mut sum =
-            AccountSummary { acknowledged: self.acknowledged, damaged: self.damaged, ..AccountSummary::default() };
+            LedgerSummary { acknowledged: self.acknowledged, damaged: self.damaged, ..LedgerSummary::default() };
         for (subscription, arrivals) in self.arrivals.iter().enumerate() {
             for (number, answer) in self.answers.iter().enumerate() {
                 let times = arrivals.get(number).copied().unwrap_or(0);

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::{
     verdict::PublishedCount,
-    webhook::{Account, with},
+    webhook::{SharedLedger, with},
 };
 use crate::{cli::client::ServerClient, clock::Clock};
 
@@ -42,20 +42,20 @@ pub(super) struct LoadGenerator {
     /// The publishers' address, if the control plane has its own address.
     at: Option<Rc<Url>>,
     path: Rc<str>,
-    account: Account,
+    ledger: SharedLedger,
     in_flight: Rc<Cell<usize>>,
     stopped: Rc<Cell<bool>>,
     published: Rc<RefCell<PublishedCount>>,
 }
 
 impl LoadGenerator {
-    pub(super) fn new(session: Rc<ServerClient>, at: Option<Url>, topic: &str, account: Account) -> Self {
+    pub(super) fn new(session: Rc<ServerClient>, at: Option<Url>, topic: &str, ledger: SharedLedger) -> Self {
         let path = format!("/topics/{topic}/api/events").into();
         Self {
             session,
             at: at.map(Rc::new),
             path,
-            account,
+            ledger,
             in_flight: Rc::default(),
             stopped: Rc::default(),
             published: Rc::default(),
@@ -99,7 +99,7 @@ impl LoadGenerator {
     }
 
     async fn publish(&self, events: usize) {
-        let (first, body) = with(&self.account, |ledger| ledger.issue(events));
+        let (first, body) = with(&self.ledger, |ledger| ledger.issue(events));
         let request = match &self.at {
             Some(at) => self.session.request_to(at, Method::POST, &self.path),
             None => self.session.request(Method::POST, &self.path),
@@ -113,10 +113,10 @@ impl LoadGenerator {
         // Read to the end, so that the connection can be reused.
         response.body().limit(ANSWER_BYTES_MAX).await.ok();
         if status.is_success() {
-            with(&self.account, |ledger| ledger.acknowledged(first, events));
+            with(&self.ledger, |ledger| ledger.acknowledged(first, events));
             self.published.borrow_mut().requests += 1;
         } else {
-            with(&self.account, |ledger| ledger.refused(first, events));
+            with(&self.ledger, |ledger| ledger.refused(first, events));
             self.published.borrow_mut().refused += 1;
             actix_rt::time::sleep(REFUSED_WAIT).await;
         }

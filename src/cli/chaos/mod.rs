@@ -21,7 +21,7 @@ use humantime_serde::re::humantime::parse_duration;
 use url::Url;
 
 pub use self::{
-    ledger::{AccountSummary, DeliveryAccount},
+    ledger::{DeliveryLedger, LedgerSummary},
     verdict::ChaosVerdict,
 };
 use super::{

@@ -20,11 +20,11 @@ use tokio::{
 use super::{
     ChaosCommand, ChaosError,
     kills::{KillCount, KillSchedule},
-    ledger::{DeliveryAccount, counts},
+    ledger::{DeliveryLedger, counts},
     load::LoadGenerator,
     name_of,
     verdict::ChaosVerdict,
-    webhook::{self, Account, with},
+    webhook::{self, SharedLedger, with},
 };
 use crate::{
     api::{chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport},
@@ -46,7 +46,7 @@ struct ChaosRun {
     chaos: ChaosCommand,
     clock: Clock,
     session: Rc<ServerClient>,
-    account: Account,
+    ledger: SharedLedger,
     topic: String,
     seed: u64,
     stopped: Rc<Cell<bool>>,
@@ -57,9 +57,9 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     let session = Rc::new(chaos.control.session().map_err(request_failed("cannot connect to the server"))?);
     let before = fault_counts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
-    let account = Arc::new(Mutex::new(DeliveryAccount::new(seed, chaos.subscriptions as usize)));
-    let (at, webhook) = webhook::listen(chaos.listen, &account)
-        .map_err(|error| ChaosError::Webhook { address: chaos.listen, error })?;
+    let ledger = Arc::new(Mutex::new(DeliveryLedger::new(seed, chaos.subscriptions as usize)));
+    let (at, webhook) =
+        webhook::listen(chaos.listen, &ledger).map_err(|error| ChaosError::Webhook { address: chaos.listen, error })?;
     let endpoint = match &chaos.endpoint {
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
         None => format!("http://{at}"),
@@ -67,7 +67,7 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     // Concurrent runs with the same seed need different topics.
     let topic = format!("chaos-{:08x}", fastrand::u32(..));
     let (stopped, kills) = (Rc::default(), Rc::default());
-    let run = ChaosRun { chaos, clock, session, account, topic, seed, stopped, kills };
+    let run = ChaosRun { chaos, clock, session, ledger, topic, seed, stopped, kills };
     let verdict = run.execute(&endpoint, &before).await;
     let cleaned = run.clean_up().await;
     webhook.stop(false).await;
@@ -87,7 +87,7 @@ impl ChaosRun {
         self.set_up(endpoint).await.map_err(request_failed("cannot create the topic"))?;
         let load = {
             let at = self.chaos.publish_to.clone();
-            LoadGenerator::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.account))
+            LoadGenerator::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.ledger))
         };
         let started = self.clock.now();
         self.run_faults(&load, &mut signals).await?;
@@ -119,7 +119,7 @@ impl ChaosRun {
             injected: faults,
             ..ChaosVerdict::default()
         };
-        Ok(verdict.judge(with(&self.account, |ledger| ledger.sum())))
+        Ok(verdict.judge(with(&self.ledger, |ledger| ledger.sum())))
     }
 
     async fn set_up(&self, endpoint: &str) -> Result<(), client::ClientError> {
@@ -179,7 +179,7 @@ impl ChaosRun {
             if passed >= duration {
                 return bar.finish_and_clear();
             }
-            let (acknowledged, arrived) = with(&self.account, |ledger| ledger.so_far());
+            let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
             let counts = [acknowledged, arrived, self.kills.killed.get()].map(counted);
             bar.set_position(passed.as_millis() as u64);
             bar.set_message(format!("{} acknowledged, {} arrived, {} killed", counts[0], counts[1], counts[2]));
@@ -219,7 +219,7 @@ impl ChaosRun {
     }
 
     fn missing(&self) -> MissingEvents {
-        let (acknowledged, arrived) = with(&self.account, |ledger| ledger.so_far());
+        let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
         MissingEvents { events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived) }
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::Serialize;
 
-use super::ledger::AccountSummary;
+use super::ledger::LedgerSummary;
 use crate::{
     api::supervision::RecoveryView,
     cli::{format::number as counted, output::TextTable},
@@ -68,8 +68,8 @@ pub struct ChaosVerdict {
 
 impl ChaosVerdict {
     /// Adds the totals and computes the verdict.
-    pub(super) fn judge(mut self, sum: AccountSummary) -> Self {
-        let AccountSummary { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
+    pub(super) fn judge(mut self, sum: LedgerSummary) -> Self {
+        let LedgerSummary { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
         let names = named.into_iter().map(|(subscription, event)| format!("{}/{event}", super::name_of(subscription)));
         self.lost_events = names.collect();
         self.acknowledged = acknowledged;

@@ -8,26 +8,26 @@ use std::{
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, web};
 
-use super::ledger::DeliveryAccount;
+use super::ledger::DeliveryLedger;
 use crate::cli::listen;
 
 /// 64 MiB, above the size of every delivery request.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// The shared account of a run.
-pub(super) type Account = Arc<Mutex<DeliveryAccount>>;
+/// The shared ledger of a run.
+pub(super) type SharedLedger = Arc<Mutex<DeliveryLedger>>;
 
-/// Runs `act` on the locked account.
-pub(super) fn with<T>(account: &Account, act: impl FnOnce(&mut DeliveryAccount) -> T) -> T {
-    act(&mut account.lock().unwrap_or_else(PoisonError::into_inner))
+/// Runs `act` on the locked ledger.
+pub(super) fn with<T>(ledger: &SharedLedger, act: impl FnOnce(&mut DeliveryLedger) -> T) -> T {
+    act(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Starts the webhook. Returns its address and its handle.
-pub(super) fn listen(address: SocketAddr, account: &Account) -> io::Result<(SocketAddr, ServerHandle)> {
-    let account = web::Data::new(Arc::clone(account));
+pub(super) fn listen(address: SocketAddr, ledger: &SharedLedger) -> io::Result<(SocketAddr, ServerHandle)> {
+    let ledger = web::Data::new(Arc::clone(ledger));
     let server = HttpServer::new(move || {
         App::new()
-            .app_data(account.clone())
+            .app_data(ledger.clone())
             .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
             .route("/{subscription}", web::post().to(receive))
     });
@@ -44,7 +44,7 @@ async fn receive(
     request: HttpRequest,
     subscription: web::Path<usize>,
     body: web::Bytes,
-    account: web::Data<Account>,
+    ledger: web::Data<SharedLedger>,
 ) -> HttpResponse {
     match request.headers().get("aeg-event-type").map(|kind| kind.as_bytes()) {
         Some(b"SubscriptionValidation") => match listen::validation_code(&body) {
@@ -53,7 +53,7 @@ async fn receive(
         },
         Some(b"SubscriptionDeletion") => HttpResponse::Ok().finish(),
         Some(_) | None => {
-            with(&account, |ledger| ledger.arrived(*subscription, &body));
+            with(&ledger, |ledger| ledger.arrived(*subscription, &body));
             HttpResponse::Ok().finish()
         }
     }

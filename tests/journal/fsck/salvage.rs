@@ -78,7 +78,7 @@ fn what_is_missing_is_told_to_the_event() {
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
     let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
     assert_eq!((passed, delivered, pending, dead_lettered, dropped), (8, 2, 1, 2, 1));
-    let totals = DeadLetterTotals::decode(&value(&store, Family::Meta, &account())).expect("whole");
+    let totals = DeadLetterTotals::decode(&value(&store, Family::Meta, &totals_key())).expect("whole");
     assert_eq!((totals.written, totals.lost), (1, 1));
     let (loss, report) = accept(&store);
     assert!(report.is_sound() && loss == LossReport::default(), "a loss is accepted once: {loss:?}");
