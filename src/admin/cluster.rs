@@ -23,7 +23,7 @@ use super::{
     model,
 };
 use crate::{
-    api::cluster::{ClusterNodeView, ClusterView, DrainBody, MoveBody, OwnershipView, ShardOwnershipView},
+    api::cluster::{ClusterNodeView, ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView, ShardOwnershipView},
     clock::Clock,
     cluster::{
         balance::NodeId,
@@ -124,10 +124,14 @@ fn plane(request: &HttpRequest) -> Result<&ClusterPlane, AdminError> {
 
 fn of_request(error: RequestError) -> AdminError {
     match error {
-        RequestError::Shard(..) | RequestError::Node(..) => AdminError::NotFound(format!("{error}.")),
-        RequestError::Leaving(_) | RequestError::Record(_) | RequestError::Stopping => {
-            AdminError::Conflict(format!("{error}."))
+        RequestError::Shard(..) | RequestError::Node(..) | RequestError::Unknown(..) => {
+            AdminError::NotFound(format!("{error}."))
         }
+        RequestError::Leaving(_)
+        | RequestError::Alive(_)
+        | RequestError::Unreadable(_)
+        | RequestError::Record(_)
+        | RequestError::Stopping => AdminError::Conflict(format!("{error}.")),
     }
 }
 
@@ -155,6 +159,14 @@ pub(super) async fn drain(request: HttpRequest, body: web::Payload) -> Result<Ht
     let DrainBody { node, drain } = model::read(model::parse(&read_body(body).await?)?)?;
     plane.membership.drain(node, drain).await.map_err(of_request)?;
     Ok(HttpResponse::Accepted().json(plane.view()))
+}
+
+/// `POST /cluster/forget`: removes the record of a node that is gone for good.
+pub(super) async fn forget(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+    let plane = plane(&request)?;
+    let ForgetBody { node } = model::read(model::parse(&read_body(body).await?)?)?;
+    plane.membership.forget(node).await.map_err(of_request)?;
+    Ok(HttpResponse::Ok().json(plane.view()))
 }
 
 /// What a standby answers itself.

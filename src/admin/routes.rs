@@ -91,6 +91,7 @@ static ROUTES: &[GridhookRoute] = &[
     route("/cluster/ownership", &[operation(GET, Access::READ, |route| route.to(cluster::ownership), own::ownership)]),
     route("/cluster/move", &[operation(POST, Access::ADMIN, |route| route.to(cluster::move_shard), own::move_shard)]),
     route("/cluster/drain", &[operation(POST, Access::ADMIN, |route| route.to(cluster::drain), own::drain_node)]),
+    route("/cluster/forget", &[operation(POST, Access::ADMIN, |route| route.to(cluster::forget), own::forget_node)]),
     // A session has the role of its token, so everyone with a token may start one.
     personal("/ui/session", &[
         operation(GET, Access::READ.or_portal(), |route| route.to(session::report), own::session),

@@ -112,3 +112,12 @@ pub struct DrainBody {
     /// Whether it gives up what it owns and takes nothing, or takes its share again.
     pub drain: bool,
 }
+
+/// `POST /cluster/forget`.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ForgetNode)]
+pub struct ForgetBody {
+    /// Name of the node.
+    pub node: String,
+}

@@ -6,6 +6,7 @@ use super::{
     client::{ClientArgs, ClientError},
     format::optional,
     output::TextTable,
+    prompt,
 };
 use crate::api::cluster::{ClusterView, OwnershipView};
 
@@ -18,7 +19,8 @@ Examples:
   gridhook cluster ownership
   gridhook cluster move 0 node-b
   gridhook cluster drain node-a
-  gridhook cluster drain node-a --end")]
+  gridhook cluster drain node-a --end
+  gridhook cluster forget node-c")]
 pub struct Cluster {
     #[command(subcommand)]
     command: Verb,
@@ -55,6 +57,16 @@ enum Verb {
         #[arg(long)]
         end: bool,
     },
+    /// Remove the record of a node that is gone for good
+    Forget {
+        #[command(flatten)]
+        client: ClientArgs,
+        /// Name of the node
+        node: String,
+        /// Skip the confirmation
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 impl Cluster {
@@ -77,6 +89,13 @@ impl Cluster {
             Verb::Drain { client, node, end } => {
                 let body = json!({ "node": node, "drain": !end });
                 let view: Value = client.control.session()?.post("/cluster/drain", &body).await?;
+                client.print(&view, nodes)
+            }
+            Verb::Forget { client, node, yes } => {
+                let session = client.control.session()?;
+                let lost = "The stream keeps nothing for it any more, so it may need a backup to join again.";
+                prompt::confirm(&format!("Forget the node {node}? {lost}"), yes)?;
+                let view: Value = session.post("/cluster/forget", &json!({ "node": node })).await?;
                 client.print(&view, nodes)
             }
         }

@@ -99,7 +99,7 @@ commands! {
     Serve(Serve) => |command, program| (program.serve)(command.sources()).map(Into::into),
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
-    /// Show the nodes of a cluster, move shards and drain nodes
+    /// Show the nodes of a cluster, move shards, drain and forget nodes
     Cluster(cluster::Cluster) => |command, _| block_on(command.run()),
     /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock) => |command, _| block_on(command.run()),

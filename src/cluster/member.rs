@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -346,13 +346,28 @@ impl<S: RecordStore> Member<S> {
             Command::Leave => self.claims.leave(),
             Command::Move(shard, name, answer) => {
                 let moved = self.move_shard(shard, &name).await;
-                answer.send(moved).ok();
+                self.answer(answer, moved).await;
             }
             Command::Drain(name, drained, answer) => {
                 let done = self.drain(&name, drained).await;
-                answer.send(done).ok();
+                self.answer(answer, done).await;
+            }
+            Command::Forget(name, answer) => {
+                let done = self.forget(&name).await;
+                self.answer(answer, done).await;
             }
         }
+    }
+
+    /// Answers a request. Who asked sees the records as they are now.
+    async fn answer(&mut self, to: oneshot::Sender<Result<(), RequestError>>, done: Result<(), RequestError>) {
+        if done.is_ok() {
+            // The next turn reads again.
+            self.read().await.ok();
+            self.publish();
+        }
+        // A client that has gone needs none.
+        to.send(done).ok();
     }
 
     async fn move_shard(&mut self, shard: usize, name: &str) -> Result<(), RequestError> {
@@ -382,14 +397,40 @@ impl<S: RecordStore> Member<S> {
         self.read().await.ok();
         let records = self.claims.records();
         if !records.nodes.contains_key(name) {
-            let names: Vec<&str> = records.nodes.keys().map(String::as_str).collect();
-            return Err(RequestError::Node(name.to_owned(), names.join(", ")));
+            return Err(RequestError::Unknown(name.to_owned(), records.names()));
         }
         let (is_drained, revision) = records.drained.get(name).copied().unwrap_or_default();
         if is_drained != drained {
             let value = if drained { Bytes::from_static(b"{}") } else { Bytes::new() };
             self.write(&drained_key(name), value, revision).await?;
         }
+        Ok(())
+    }
+
+    async fn forget(&mut self, name: &str) -> Result<(), RequestError> {
+        // An old record would show a node that renews it as silent.
+        match self.read().await {
+            Ok(true) => {}
+            Ok(false) => return Err(RecordError::Unavailable(self.problem.clone().unwrap_or_default()).into()),
+            Err(_) => return Err(RequestError::Stopping),
+        }
+        let records = self.claims.records();
+        let Some(node) = records.nodes.get(name) else {
+            return Err(match records.unreadable.get(name) {
+                Some((true, _)) => RequestError::Unreadable(name.to_owned()),
+                Some((false, _)) | None => RequestError::Unknown(name.to_owned(), records.names()),
+            });
+        };
+        if self.claims.alive().contains(&node.value.id) {
+            return Err(RequestError::Alive(name.to_owned()));
+        }
+        let revision = node.revision;
+        if let Some((true, revision)) = records.drained.get(name).copied() {
+            self.write(&drained_key(name), Bytes::new(), revision).await?;
+        }
+        // A node that has just come back has changed its record.
+        self.write(&node_key(name), Bytes::new(), revision).await?;
+        tracing::info!(name, "the node is forgotten");
         Ok(())
     }
 }

@@ -38,10 +38,19 @@ pub enum RequestError {
     /// No node of this name is alive.
     #[error("no node {0} is alive; alive are {1}")]
     Node(String, String),
+    /// No node has this name.
+    #[error("no node {0} has a record; the nodes are {1}")]
+    Unknown(String, String),
     /// The node takes no shard.
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),
-    /// The records could not be written.
+    /// The node is no node that is gone for good.
+    #[error("the node {0} is alive, or was a moment ago; stop it, wait for cluster.expiry, and try again")]
+    Alive(String),
+    /// Its record is of a newer release.
+    #[error("the record of the node {0} cannot be read by this release; ask a node of a newer one")]
+    Unreadable(String),
+    /// The records could not be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// This node has left.
@@ -63,6 +72,7 @@ pub(super) enum Command {
     Leave,
     Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
     Drain(String, bool, oneshot::Sender<Result<(), RequestError>>),
+    Forget(String, oneshot::Sender<Result<(), RequestError>>),
 }
 
 /// A handle on a node's part. Clones refer to the same one.
@@ -94,6 +104,14 @@ impl Membership {
     /// If no node has this name, or the request was not written.
     pub async fn drain(&self, node: String, drained: bool) -> Result<(), RequestError> {
         self.ask(|answer| Command::Drain(node, drained, answer)).await
+    }
+
+    /// Removes the record of a node that is gone for good: the changelog keeps nothing for it any more.
+    ///
+    /// # Errors
+    /// If no node has this name, if the node is alive, or if the record was not removed.
+    pub async fn forget(&self, node: String) -> Result<(), RequestError> {
+        self.ask(|answer| Command::Forget(node, answer)).await
     }
 
     async fn ask(

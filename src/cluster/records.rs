@@ -189,6 +189,11 @@ impl ClusterRecords {
         self.nodes.values().map(|node| (node.value.id.clone(), node.revision))
     }
 
+    /// The names of the nodes, for a message.
+    pub fn names(&self) -> String {
+        self.nodes.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
     /// The nodes that take no shard.
     pub fn leaving(&self) -> BTreeSet<NodeId> {
         let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);

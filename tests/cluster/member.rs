@@ -166,8 +166,10 @@ fn an_operator_moves_a_shard_drains_a_node_and_is_told_what_is_wrong() {
         let ask = &one.membership;
         assert_eq!(ask.move_shard(1, "name1".to_owned()).await, Err(RequestError::Shard(1, 1)));
         let unknown = RequestError::Node("name7".to_owned(), "name0, name1".to_owned());
-        assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown.clone()));
-        assert_eq!(ask.drain("name7".to_owned(), true).await, Err(unknown));
+        assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown));
+        let unknown = RequestError::Unknown("name7".to_owned(), "name0, name1".to_owned());
+        assert_eq!(ask.drain("name7".to_owned(), true).await, Err(unknown.clone()));
+        assert_eq!(ask.forget("name7".to_owned()).await, Err(unknown));
         assert_eq!(ask.move_shard(0, "name0".to_owned()).await, Ok(()), "it has it");
         assert_eq!(two.membership.move_shard(0, "name1".to_owned()).await, Ok(()));
         let drained = one.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
@@ -251,6 +253,8 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
         owner.claim.progress.flushed.store(20, Ordering::Release);
         let other = start(1, records.for_other(), long_leases());
         other.claim.progress.flushed.store(7, Ordering::Release);
+        let mut third = start(2, records.for_other(), long_leases());
+        third.claim.progress.flushed.store(20, Ordering::Release);
         let until = async |expected: u64, what: &str| {
             let seen = &owner.claim.progress.flushed_by_all;
             let is_seen = async {
@@ -272,8 +276,48 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
         let revision = || records.all().into_iter().find(|stored| stored.key == key).expect("a record").revision;
         records.set(&key, "{}".into(), revision()).expect("nobody else writes");
         until(0, "its record cannot be read").await;
+        let unreadable = RequestError::Unreadable("name1".to_owned());
+        assert_eq!(owner.membership.forget("name1".to_owned()).await, Err(unreadable));
         records.set(&key, "".into(), revision()).expect("nobody else writes");
         until(20, "an operator deleted it").await;
+        // A node that was killed is not taken for dead before its lease has ended.
+        third.kill();
+        let alive = RequestError::Alive("name2".to_owned());
+        assert_eq!(owner.membership.forget("name2".to_owned()).await, Err(alive.clone()));
+        assert_eq!(owner.membership.forget("name0".to_owned()).await, Err(RequestError::Alive("name0".to_owned())));
+    });
+}
+
+#[test]
+fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let short = LeaseIntervals::new(Duration::from_millis(40), Duration::from_millis(400)).expect("ten renewals");
+        let mut owner = start(0, records.for_other(), short);
+        owner.owner().await;
+        owner.claim.progress.flushed.store(20, Ordering::Release);
+        let mut gone = start(1, records.for_other(), short);
+        gone.claim.progress.flushed.store(7, Ordering::Release);
+        gone.standby_of(&owner.address()).await;
+        assert_eq!(owner.membership.drain("name1".to_owned(), true).await, Ok(()));
+        let view = owner.membership.snapshot.borrow().clone();
+        assert!(view.records.drained["name1"].0, "who has asked sees it: {view:?}");
+        gone.kill();
+        let asked = async {
+            while let Err(error) = owner.membership.forget("name1".to_owned()).await {
+                assert_eq!(error, RequestError::Alive("name1".to_owned()));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, asked).await.expect("it is dead");
+        let view = owner.membership.snapshot.borrow().clone();
+        assert!(!view.records.nodes.contains_key("name1") && !view.records.drained["name1"].0, "{view:?}");
+        assert_eq!(owner.claim.progress.flushed_by_all.load(Ordering::Acquire), 20, "nothing is kept for it");
+        let unknown = RequestError::Unknown("name1".to_owned(), "name0".to_owned());
+        assert_eq!(owner.membership.forget("name1".to_owned()).await, Err(unknown));
+        let mut back = start(1, records.for_other(), short);
+        back.standby_of(&owner.address()).await;
+        assert_eq!(owner.membership.move_shard(0, "name1".to_owned()).await, Ok(()), "it is drained no longer");
     });
 }
 

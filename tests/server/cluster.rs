@@ -2,6 +2,7 @@
 //! or stopped.
 
 mod forwarding;
+mod membership;
 
 use std::{fs, time::Duration};
 

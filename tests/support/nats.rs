@@ -103,6 +103,14 @@ impl Nats {
         });
     }
 
+    /// Removes all messages of a stream.
+    pub(crate) fn purge(&self, stream: &str) {
+        self.runtime.block_on(async {
+            let stream = self.context().await.expect("a client").get_stream(stream).await.expect("a stream");
+            stream.purge().await.expect("it is purged");
+        });
+    }
+
     /// Makes a stream that takes the subject of its name.
     pub(crate) fn create(&self, name: &str) {
         self.runtime.block_on(async {

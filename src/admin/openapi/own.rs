@@ -12,7 +12,7 @@ use crate::{
         audit::AuditPageView,
         chaos::{ActiveFaults, ChaosReport, ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody},
         clock::ClockView,
-        cluster::{ClusterView, DrainBody, MoveBody, OwnershipView},
+        cluster::{ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView},
         dead_letters::NewestDeadLettersView,
         editions::EditionsReport,
         health::{Liveness, Readiness},
@@ -270,7 +270,7 @@ const CLUSTER: [(u16, &str); 5] = [
     (400, "Invalid body"),
     (404, "No such node or shard, or no node of a cluster"),
     (408, "Body not received in time"),
-    (409, "The node gives everything up, or the records cannot be written"),
+    (409, "The node gives everything up or is alive, or the records cannot be written"),
     (413, "Body too large"),
 ];
 
@@ -303,6 +303,14 @@ pub(in crate::admin) fn drain_node(schemas: &mut SchemaRegistry) -> OperationBui
     OperationBuilder::new("cluster", "drainNode", summary)
         .body(true, &schemas.of::<DrainBody>(), json!({"node": "b", "drain": true}))
         .answer(202, "The nodes", &schemas.of::<ClusterView>())
+        .errors(&CLUSTER, &error())
+}
+
+pub(in crate::admin) fn forget_node(schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let summary = "Remove the record of a node that is gone for good, so that the stream keeps nothing for it";
+    OperationBuilder::new("cluster", "forgetNode", summary)
+        .body(true, &schemas.of::<ForgetBody>(), json!({"node": "b"}))
+        .answer(200, "The nodes that are left", &schemas.of::<ClusterView>())
         .errors(&CLUSTER, &error())
 }
 

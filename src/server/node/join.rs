@@ -10,7 +10,7 @@ use actix_web::web;
 
 use super::{ClusterError, ClusterNode};
 #[cfg(feature = "nats")]
-use super::{DRAIN_MAX, StoppableLog, check_unreplicated};
+use super::{DRAIN_MAX, StoppableLog, check_unreplicated, is_lost, options};
 #[cfg(feature = "nats")]
 use crate::{
     admin::ClusterPlane,
@@ -21,6 +21,10 @@ use crate::{
         lease::LeaseIntervals,
         member::Member,
         records::OwnershipScope,
+    },
+    journal::{
+        changelog::Changelog,
+        replicated::{FollowError, ShardCopy},
     },
     server::{front::hop::NodeSecret, io_error, settings},
 };
@@ -55,6 +59,7 @@ pub(in crate::server) async fn join(
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), is_new));
     let nats::Opened { log, records, connection } = opened.await.expect("connecting does not panic")?;
+    check_follows(Arc::clone(&store), Arc::clone(&log)).await?;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let claims = ClaimSettings {
         me: NodeId(uuid::Uuid::new_v4().to_string()),
@@ -102,6 +107,17 @@ pub(in crate::server) async fn join(
         listener,
         _records: Box::new(connection),
     })
+}
+
+/// Refuses a store that cannot follow the changelog before the node has a record, for which the changelog would be kept.
+#[cfg(feature = "nats")]
+async fn check_follows(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<(), ClusterError> {
+    let opened = tokio::task::spawn_blocking(move || ShardCopy::open(store, log, options()));
+    match opened.await.expect("opening a copy does not panic") {
+        Err(error) if !matches!(error, FollowError::Log(_)) && !is_lost(&error) => Err(error.into()),
+        // The node looks again while it follows.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The secret of the nodes.

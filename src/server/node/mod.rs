@@ -112,7 +112,10 @@ pub enum ClusterError {
 fn advice(error: &FollowError) -> &'static str {
     match error {
         FollowError::Foreign => "; gridhook help cluster tells how to bring existing topics into a cluster",
-        FollowError::Trimmed { .. } => "; restore a newer backup of a node of this cluster to this folder",
+        FollowError::Trimmed { .. } => {
+            "; make a backup of the cluster (gridhook backup), restore it to an empty folder (gridhook restore), and start \
+             the node with that"
+        }
         FollowError::Missing { .. } | FollowError::Shorter { .. } | FollowError::Broken { .. } => {
             "; nothing was changed, and the data folders of all nodes still have what was acknowledged"
         }

@@ -1,0 +1,94 @@
+//! Nodes that are gone for good, and nodes that come back.
+
+use std::{fs, time::Duration};
+
+use serde_json::Value;
+
+use super::{Cluster, LONG, START, STREAM, TOKEN, assert_all_arrive, publish};
+use crate::support::{
+    nats::has_nats,
+    server::{Server, SubscriptionSpec, operator, say, wait_for},
+    sink::Sink,
+};
+
+/// The names of the nodes with a record, as a node sees them.
+fn names(node: &Server) -> Vec<String> {
+    let view = node.command("GET", "/cluster/status", &Value::Null).json();
+    let nodes = view["nodes"].as_array().expect("nodes");
+    nodes.iter().filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect()
+}
+
+/// Forgets node `c`, once the others take it for dead.
+fn forget(node: &Server) {
+    wait_for("the node to be dead", START, || match operator(node, &["cluster", "forget", "c", "--yes"]) {
+        Ok(shown) => {
+            assert!(!shown.contains("\nc "), "{shown}");
+            true
+        }
+        Err(error) => {
+            assert!(error.contains("the node c is alive, or was a moment ago"), "{error}");
+            false
+        }
+    });
+    assert_eq!(names(node), ["a", "b"]);
+}
+
+#[test]
+fn a_forgotten_node_joins_again_or_says_what_it_needs() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
+    let sink = Sink::start();
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..10);
+    let asked = |node: &str, flag: &[&str]| operator(&cluster.nodes[1], &[&["cluster", "forget", node], flag].concat());
+    let error = asked("b", &["--yes"]).expect_err("it is alive");
+    assert!(error.contains("the node b is alive"), "{error}");
+    let error = asked("d", &["--yes"]).expect_err("there is none");
+    assert!(error.contains("no node d has a record; the nodes are a, b, c"), "{error}");
+    let error = asked("c", &[]).expect_err("nobody has confirmed it");
+    assert!(error.contains("Forget the node c?") && error.contains("--yes"), "{error}");
+    assert_eq!(names(&cluster.nodes[0]), ["a", "b", "c"]);
+
+    // The stream has all that it needs.
+    cluster.nodes[2].kill_9();
+    forget(&cluster.nodes[1]);
+    let trail = operator(&cluster.nodes[0], &["audit", "--search", "/cluster/forget"]).expect("a table");
+    assert!(trail.contains("POST"), "{trail}");
+    cluster.join(2);
+    assert_eq!(names(&cluster.nodes[0]), ["a", "b", "c"]);
+
+    // The stream does not have it any more.
+    cluster.nodes[2].kill_9();
+    ids.extend(publish(&cluster.nodes[0], &key, 10..30));
+    forget(&cluster.nodes[0]);
+    wait_for("the standby to apply everything", LONG, || {
+        let view = cluster.nodes[1].command("GET", "/cluster/status", &Value::Null).json();
+        view["nodes"][0]["applied"] == view["nodes"][1]["applied"]
+    });
+    cluster.nats.0[0].purge(STREAM);
+    cluster.nodes[2].begin();
+    assert_eq!(cluster.nodes[2].wait(START), Some(1));
+    let logs = cluster.nodes[2].logs();
+    assert!(logs.contains("the changelog begins at record") && logs.contains("gridhook restore"), "{logs}");
+    assert_eq!(names(&cluster.nodes[0]), ["a", "b"], "the stream is kept for no node that cannot follow");
+
+    // It does what it was told.
+    let backup = cluster.nodes[0].data_dir().with_file_name("backup");
+    operator(&cluster.nodes[1], &["backup", backup.to_str().expect("text")]).expect("a backup");
+    let folder = cluster.nodes[2].data_dir();
+    fs::remove_dir_all(&folder).expect("a folder");
+    let (backup, folder_name) = (backup.display().to_string(), folder.display().to_string());
+    let (status, reported) = say(&["restore", &backup, "--data-dir", &folder_name]);
+    assert!(status.success(), "{reported}");
+    fs::write(folder.join("admin-token"), TOKEN).expect("a file");
+    cluster.join(2);
+    assert_eq!(names(&cluster.nodes[0]), ["a", "b", "c"]);
+    operator(&cluster.nodes[1], &["cluster", "move", "0", "c"]).expect("a request");
+    wait_for("the node to own the store", START, || cluster.owner() == 2);
+    ids.extend(publish(&cluster.nodes[2], &key, 30..40));
+    wait_for("all events", Duration::from_secs(60), || sink.taken("/taken") >= ids.len());
+    assert_all_arrive(&cluster.nodes[2], &sink, &["taken"], &ids);
+}
