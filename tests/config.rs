@@ -168,11 +168,19 @@ fn a_node_of_a_cluster_names_what_it_lacks() {
         ("NODE_LISTEN", "", "cluster.node_listen", "other nodes reach"),
         ("NODE_LISTEN", "0.0.0.0:1", "cluster.advertise", "host and port"),
         ("SECRET_FILE", "", "cluster.secret_file", "share"),
+        ("CA_FILE", "ca", "cluster.urls", "tls://"),
+        ("CERTIFICATE_FILE", "c", "cluster.certificate_file", "set together"),
+        ("NODE_KEY_FILE", "k", "cluster.node_certificate_file", "set together"),
     ] {
         let name = format!("GRIDHOOK_CLUSTER__{variable}");
         let refused = load(base, &[(name.as_str(), value)], &[]).expect_err(variable).to_string();
         assert!(refused.contains(key) && refused.contains(allowed), "{variable}={value}: {refused}");
     }
+    let files =
+        ["NODE_CA_FILE", "NODE_CERTIFICATE_FILE", "NODE_KEY_FILE"].map(|key| format!("GRIDHOOK_CLUSTER__{key}"));
+    let tls = [(files[0].as_str(), "ca"), (files[1].as_str(), "crt"), (files[2].as_str(), "key")];
+    let tls = load(base, &tls, &[]).expect("good settings").cluster.expect("a node").node_tls.expect("TLS");
+    assert_eq!((tls.authorities, tls.identity.key), (PathBuf::from("ca"), PathBuf::from("key")));
     for (most, keep) in [("2 GiB", "1 GiB"), ("0", "64 TiB"), ("1 MiB", "0")] {
         let sizes = [("GRIDHOOK_CLUSTER__STREAM_BYTES", most), ("GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES", keep)];
         assert!(load(base, &sizes, &[]).is_ok(), "{most} and {keep}");

@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncRead, AsyncReadExt as _},
     net::TcpStream,
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, sleep_until, timeout},
@@ -44,7 +44,10 @@ const FAILED_PAUSE: Duration = Duration::from_secs(5);
 const GREETING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Proves to the owner at an address that the connection is one of its cluster, so that the owner keeps it open.
-pub type Greeting = Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<TcpStream>> + Send + Sync>;
+pub type Greeting = Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
+
+/// A connection to an owner, which ends with the owner's process.
+pub type OwnerConnection = Box<dyn AsyncRead + Send + Unpin>;
 
 /// The driver of a node's claims.
 pub struct Member<S> {
@@ -71,7 +74,7 @@ impl<S: RecordStore> Member<S> {
         let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
         let served = vec![None; shards.len()];
         let (claims, began) = (Claims::new(settings), Instant::now());
-        let greeting: Greeting = Arc::new(|connection, _| Box::pin(ready(Ok(connection))));
+        let greeting: Greeting = Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
         let member =
             Self { store, claims, shards, greeting, served, began, snapshot, commands, takeovers: 0, problem: None };
         (member, Membership { snapshot: seen, commands: sender })

@@ -19,6 +19,8 @@ pub struct Cluster {
     pub node: String,
     /// The servers of NATS.
     pub urls: Vec<String>,
+    /// The authorities and the client certificate of TLS to these servers.
+    pub nats_tls: NatsTls,
     /// How the node logs in there.
     pub login: NatsLogin,
     /// The login of the system account that shows whether the servers sync every write; [`None`] if that is not checked.
@@ -35,10 +37,39 @@ pub struct Cluster {
     pub advertise: Option<String>,
     /// The file of the secret that all nodes share.
     pub secret_file: PathBuf,
+    /// The files of TLS between nodes; [`None`] if they do not use it.
+    pub node_tls: Option<NodeTlsFiles>,
     /// The interval of renewals.
     pub renew: Duration,
     /// The time without a renewal after which a node is dead.
     pub expiry: Duration,
+}
+
+/// TLS to servers of NATS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NatsTls {
+    /// The file of the authorities; [`None`] for `delivery.tls_roots`.
+    pub authorities: Option<PathBuf>,
+    /// The client certificate.
+    pub identity: Option<IdentityFiles>,
+}
+
+/// The files of TLS between nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTlsFiles {
+    /// The authorities of all nodes.
+    pub authorities: PathBuf,
+    /// The certificate of the node.
+    pub identity: IdentityFiles,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityFiles {
+    /// The file of the certificate.
+    pub certificate: PathBuf,
+    /// The file of the key.
+    pub key: PathBuf,
 }
 
 /// How a client logs in to NATS.
@@ -63,6 +94,12 @@ pub(super) struct RawCluster {
     node: Option<String>,
     #[serde(deserialize_with = "read::list")]
     urls: Vec<String>,
+    #[serde(deserialize_with = "read::optional")]
+    ca_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    certificate_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    key_file: Option<PathBuf>,
     #[serde(deserialize_with = "read::optional")]
     credentials: Option<PathBuf>,
     #[serde(deserialize_with = "read::optional")]
@@ -89,6 +126,12 @@ pub(super) struct RawCluster {
     advertise: Option<String>,
     #[serde(deserialize_with = "read::optional")]
     secret_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    node_ca_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    node_certificate_file: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    node_key_file: Option<PathBuf>,
     #[serde(deserialize_with = "read::wait::<_, 50, HOUR>")]
     renew: Duration,
     #[serde(deserialize_with = "read::wait::<_, 150, HOUR>")]
@@ -130,6 +173,8 @@ impl RawCluster {
         if self.urls.is_empty() || !self.urls.iter().all(is_server) {
             layers.refuse(&["cluster.urls"], "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]");
         }
+        let nats_tls = nats_tls(layers, &self.urls, (self.ca_file, self.certificate_file, self.key_file));
+        let node_tls = node_tls(layers, (self.node_ca_file, self.node_certificate_file, self.node_key_file));
         let login = login(layers, "", self.credentials, self.username, self.password_file);
         let system_login = login_of_system(
             layers,
@@ -163,6 +208,7 @@ impl RawCluster {
             name: self.name,
             node,
             urls: self.urls,
+            nats_tls,
             login,
             system_login,
             replicas: self.replicas,
@@ -171,9 +217,44 @@ impl RawCluster {
             listen: self.node_listen?,
             advertise: self.advertise,
             secret_file: self.secret_file?,
+            node_tls,
             renew: self.renew,
             expiry: self.expiry,
         })
+    }
+}
+
+/// The files of authorities, of a certificate and of its key.
+type TlsPaths = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
+
+fn nats_tls(layers: &mut Layers, urls: &[String], (authorities, certificate, key): TlsPaths) -> NatsTls {
+    let keys = ["cluster.ca_file", "cluster.certificate_file", "cluster.key_file"];
+    let is_any = authorities.is_some() || certificate.is_some() || key.is_some();
+    if is_any && !urls.iter().all(|url| url.starts_with("tls://")) {
+        layers.refuse(&["cluster.urls"], format!("addresses with tls://, because one of {} is set", keys.join(", ")));
+    }
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some(IdentityFiles { certificate, key }),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => {
+            layers.refuse(&keys[1..], "two files: cluster.certificate_file and cluster.key_file are set together");
+            None
+        }
+    };
+    NatsTls { authorities, identity }
+}
+
+fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
+    match paths {
+        (Some(authorities), Some(certificate), Some(key)) => {
+            Some(NodeTlsFiles { authorities, identity: IdentityFiles { certificate, key } })
+        }
+        (None, None, None) => None,
+        _ => {
+            let keys = ["cluster.node_ca_file", "cluster.node_certificate_file", "cluster.node_key_file"];
+            layers.refuse(&keys, format!("files: {} are set together", keys.join(", ")));
+            None
+        }
     }
 }
 

@@ -154,7 +154,11 @@ impl TlsTrust {
     }
 }
 
-fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
+/// These authorities.
+///
+/// # Errors
+/// If a file has no usable certificate.
+pub(crate) fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         match root {

@@ -48,13 +48,20 @@ pub(super) struct HttpListener {
     admin: Option<(TcpListener, Arc<ListenerCounters>)>,
     tls: Option<ServerConfig>,
     /// The certificate in use, without TLS [`None`].
-    pub(super) shown: Option<Arc<tls::ServerCertificate>>,
+    pub(super) shown: Option<Arc<tls::ReloadableCertificate>>,
     /// The bound addresses.
     addresses: Vec<SocketAddr>,
     /// The URL that the server gives to others.
     pub(super) public_url: String,
     /// The listener for the other nodes of a cluster, which the owner serves.
-    pub(super) nodes: Option<(TcpListener, HopAcceptor)>,
+    pub(super) nodes: Option<NodeListener>,
+}
+
+/// The listener for the other nodes of a cluster.
+pub(super) struct NodeListener {
+    pub(super) listener: TcpListener,
+    pub(super) acceptor: HopAcceptor,
+    pub(super) tls: Option<ServerConfig>,
 }
 
 impl HttpListener {
@@ -234,9 +241,9 @@ impl HttpListener {
                 &shared,
             )?;
         }
-        if let Some((nodes, acceptor)) = self.nodes {
-            let nodes = (nodes, Arc::new(ListenerCounters::new("nodes")));
-            let settings = listener_settings(config, nodes, None, (of_nodes, &refusal_slots));
+        if let Some(NodeListener { listener, acceptor, tls }) = self.nodes {
+            let nodes = (listener, Arc::new(ListenerCounters::new("nodes")));
+            let settings = listener_settings(config, nodes, tls, (of_nodes, &refusal_slots));
             // Each node forwards the requests of many clients.
             let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
             let services = (services(&shared, role), services(&shared, ListenerRole::Operators));

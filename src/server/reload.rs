@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, io, path::Path, rc::Rc, sync::Arc, time::Durati
 use actix_web::web;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{issuer, settings, tls::ServerCertificate};
+use super::{issuer, settings, tls::ReloadableCertificate};
 use crate::{
     admin::{Control, admin_token},
     config::{self, Config, Secret, SettingSources},
@@ -40,7 +40,7 @@ pub(super) struct Reload {
     pub(super) log: LogFilter,
     pub(super) token: admin_token::AdminToken,
     pub(super) control: web::Data<Control>,
-    pub(super) certificate: Option<Arc<ServerCertificate>>,
+    pub(super) certificate: Option<Arc<ReloadableCertificate>>,
     pub(super) identities: ClientCertificates,
     pub(super) trust: TlsTrust,
     pub(super) keys: Option<Rc<issuer::KeySetSource>>,

@@ -1,8 +1,8 @@
-//! The server's TLS certificate, which can be replaced while the server runs.
+//! TLS certificates that can be replaced while the server runs: those of its listeners, and of a node of a cluster.
 //!
 //! The files are checked at each `server.tls_reload` and on SIGHUP. A new certificate applies to new connections. Files that
 //! cannot be used (for example, a new certificate beside an old key) leave the last certificate in use and are logged once
-//! for each change.
+//! for each change. Authorities are read at the start.
 //!
 //! Not here: requesting certificates. ACME clients do that.
 
@@ -13,22 +13,30 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "nats")]
+use rustls::{ClientConfig, server::WebPkiClientVerifier};
 use rustls::{
-    ServerConfig,
+    ServerConfig, SignatureScheme,
+    client::ResolvesClientCert,
     crypto::ring,
     pki_types::CertificateDer,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 
+#[cfg(feature = "nats")]
+use tokio::signal::unix::{SignalKind, signal};
+
+#[cfg(feature = "nats")]
+use crate::deliver::trust::{MinimumTlsVersion, TrustRoots};
 use crate::{
     config,
     deliver::trust::{self, identity},
 };
 
-/// The server's certificate in use.
+/// A certificate in use.
 #[derive(Debug)]
-pub(super) struct ServerCertificate {
+pub(super) struct ReloadableCertificate {
     certificate: PathBuf,
     key: PathBuf,
     current: RwLock<Arc<CertifiedKey>>,
@@ -36,23 +44,40 @@ pub(super) struct ServerCertificate {
     seen: RwLock<(Vec<u8>, Vec<u8>)>,
 }
 
-impl ResolvesServerCert for ServerCertificate {
+impl ResolvesServerCert for ReloadableCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(self.current())
     }
 }
 
-impl ServerCertificate {
-    fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
+impl ResolvesClientCert for ReloadableCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl ReloadableCertificate {
+    /// Reads the files. Blocks.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub(super) fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
         let seen = RwLock::new(read(&certificate, &key).unwrap_or_default());
         let current = RwLock::new(Arc::new(certified(&certificate, &key)?));
         Ok(Self { certificate, key, current, seen })
     }
 
+    fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The certificate without its chain, and its file.
     pub(super) fn end_entity(&self) -> Option<(String, CertificateDer<'static>)> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        Some((self.certificate.display().to_string(), current.cert.first()?.clone()))
+        Some((self.certificate.display().to_string(), self.current().cert.first()?.clone()))
     }
 
     /// Reads the files, and takes a new certificate. Blocks.
@@ -61,7 +86,7 @@ impl ServerCertificate {
             Ok(found) => found,
             // The files are missing or being replaced; the last certificate stays in use.
             Err(error) => {
-                tracing::debug!(%error, "the server certificate cannot be read");
+                tracing::debug!(%error, "a certificate cannot be read");
                 return "not readable";
             }
         };
@@ -72,11 +97,11 @@ impl ServerCertificate {
         match certified(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
-                tracing::info!(path = %self.certificate.display(), "server certificate replaced");
+                tracing::info!(path = %self.certificate.display(), "certificate replaced");
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "the new server certificate cannot be used; the last one stays in use");
+                tracing::error!(%error, "a new certificate cannot be used; the last one stays in use");
                 "not usable"
             }
         }
@@ -97,9 +122,9 @@ fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::Trus
 /// The TLS configuration and its certificate; [`None`] where the settings name none.
 pub(super) fn listening(
     settings: &config::Server,
-) -> Result<Option<(ServerConfig, Arc<ServerCertificate>)>, trust::TrustError> {
+) -> Result<Option<(ServerConfig, Arc<ReloadableCertificate>)>, trust::TrustError> {
     let (Some(certificate), Some(key)) = (&settings.tls_certificate, &settings.tls_key) else { return Ok(None) };
-    let shown = Arc::new(ServerCertificate::load(certificate.clone(), key.clone())?);
+    let shown = Arc::new(ReloadableCertificate::load(certificate.clone(), key.clone())?);
     let versions = super::settings::version(settings.tls_minimum_version).and_later();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)?
@@ -108,13 +133,74 @@ pub(super) fn listening(
     Ok(Some((config, shown)))
 }
 
+/// TLS between the nodes of a cluster: both ends show a certificate of the same authorities.
+#[cfg(feature = "nats")]
+pub(super) struct NodeTls {
+    /// The certificate of this node.
+    pub(super) certificate: Arc<ReloadableCertificate>,
+    /// The end of an owner.
+    pub(super) server: ServerConfig,
+    /// The end of a node that calls an owner.
+    pub(super) client: ClientConfig,
+}
+
+#[cfg(feature = "nats")]
+impl NodeTls {
+    /// Reads the files. Blocks.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub(super) fn load(files: &config::NodeTlsFiles) -> Result<Self, trust::TrustError> {
+        let config::NodeTlsFiles { authorities, identity } = files;
+        let certificate = ReloadableCertificate::load(identity.certificate.clone(), identity.key.clone())?;
+        let certificate = Arc::new(certificate);
+        let roots = Arc::new(trust::store(&[TrustRoots::File(authorities.clone())])?);
+        let (provider, versions) = (Arc::new(ring::default_provider()), MinimumTlsVersion::Tls13.and_later());
+        let nodes = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
+        let nodes =
+            nodes.map_err(|error| trust::TrustError::File { path: authorities.clone(), detail: error.to_string() })?;
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)?
+            .with_client_cert_verifier(nodes)
+            .with_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>);
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)?
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesClientCert>);
+        Ok(Self { certificate, server, client })
+    }
+}
+
+/// Checks the files of a node of a cluster periodically and on SIGHUP, as long as the process runs. The part of `reload` that a
+/// standby needs, too.
+#[cfg(feature = "nats")]
+pub(super) async fn keep_node_fresh(certificates: Vec<Arc<ReloadableCertificate>>, every: Duration) {
+    // `reload` has installed the handler before.
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = hangup.recv() => {}
+        }
+        let certificates = certificates.clone();
+        let reload = move || {
+            for certificate in certificates {
+                certificate.reload();
+            }
+        };
+        if tokio::task::spawn_blocking(reload).await.is_err() {
+            tracing::error!("reading a certificate panicked");
+        }
+    }
+}
+
 /// Checks the files periodically while the certificate is in use.
-pub(super) async fn keep_fresh(shown: Weak<ServerCertificate>, every: Duration) {
+pub(super) async fn keep_fresh(shown: Weak<ReloadableCertificate>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let Some(shown) = shown.upgrade() else { return };
         if tokio::task::spawn_blocking(move || shown.reload()).await.is_err() {
-            tracing::error!("reading the server certificate panicked");
+            tracing::error!("reading a certificate panicked");
         }
     }
 }

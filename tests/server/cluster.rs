@@ -3,6 +3,7 @@
 
 mod forwarding;
 mod membership;
+mod tls;
 
 use std::{fs, time::Duration};
 
@@ -54,7 +55,12 @@ impl Cluster {
     }
 
     fn prepare(nats_servers: usize, settings: &[(&str, &str)]) -> Self {
-        let nats = NatsCluster::start(nats_servers, "always");
+        let own = |_: &str| settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        Self::prepare_on(NatsCluster::start(nats_servers, "always"), own)
+    }
+
+    /// Three nodes on these servers, with settings besides that each node has by its name. None is started.
+    fn prepare_on<'a>(nats: NatsCluster, own: impl Fn(&str) -> Vec<(&'a str, String)>) -> Self {
         let files = tempfile::tempdir().expect("a folder");
         let file = |name: &str, text: &str| {
             let path = files.path().join(name);
@@ -62,13 +68,15 @@ impl Cluster {
             path.display().to_string()
         };
         let (password, secret) = (file("password", PASSWORD), file("secret", SECRET));
-        let (urls, replicas) = (nats.urls().join(","), nats_servers.to_string());
-        let all = |node: &'static str| {
+        let (urls, replicas) = (nats.urls().join(","), nats.0.len().to_string());
+        let names = ["a", "b", "c"];
+        let own = names.map(own);
+        let all = |index: usize| {
             let mut all = vec![
                 ("SERVER__ADMIN_TOKEN", TOKEN),
                 ("CLUSTER__ENGINE", "nats"),
                 ("CLUSTER__NAME", "test"),
-                ("CLUSTER__NODE", node),
+                ("CLUSTER__NODE", names[index]),
                 ("CLUSTER__URLS", urls.as_str()),
                 ("CLUSTER__USERNAME", "gridhook"),
                 ("CLUSTER__PASSWORD_FILE", password.as_str()),
@@ -78,10 +86,10 @@ impl Cluster {
                 ("CLUSTER__NODE_LISTEN", "127.0.0.1:0"),
                 ("CLUSTER__SECRET_FILE", secret.as_str()),
             ];
-            all.extend_from_slice(settings);
+            all.extend(own[index].iter().map(|(key, value)| (*key, value.as_str())));
             all
         };
-        let nodes = Server::several(&["a", "b", "c"].map(all));
+        let nodes = Server::several(&[0, 1, 2].map(all));
         for node in &nodes {
             // Where the tests read the token of a server.
             fs::create_dir_all(node.data_dir()).expect("a folder");

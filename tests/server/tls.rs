@@ -48,14 +48,14 @@ fn a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not() {
     assert_eq!(shown(&server), first.certificate.to_vec());
     // Half of the pair: for a moment it is a certificate without its key.
     std::fs::write(&certificate, &second.pem).expect("written");
-    wait_for("the complaint", LONG, || server.logs().contains("new server certificate cannot be used"));
+    wait_for("the complaint", LONG, || server.logs().contains("a new certificate cannot be used"));
     assert_eq!(shown(&server), first.certificate.to_vec());
     second.write(folder.path(), "server");
     wait_for("the new certificate", LONG, || shown(&server) == second.certificate.to_vec());
     assert_eq!(open.ask("GET", "/healthz", &[], b"").expect("it answers").status, 200, "what is open stays open");
     assert_eq!(open.certificate(), Some(first.certificate.to_vec()));
 
-    let complaints = || server.logs().matches("new server certificate cannot be used").count();
+    let complaints = || server.logs().matches("a new certificate cannot be used").count();
     let before = complaints();
     std::fs::write(&certificate, "nothing").expect("written");
     wait_for("another complaint", LONG, || complaints() > before);

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command},
     time::Duration,
 };
@@ -32,6 +32,8 @@ pub(crate) fn has_nats() -> bool {
 pub(crate) struct Nats {
     folder: tempfile::TempDir,
     port: ReservedPort,
+    /// The folder with the certificates of TLS.
+    tls: Option<PathBuf>,
     child: Option<Child>,
     runtime: tokio::runtime::Runtime,
 }
@@ -43,14 +45,14 @@ impl Nats {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
         let authorization = format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
-        Self::with(&format!("max_payload: {MESSAGE_BYTES_MAX}\n{authorization}"), "always")
+        Self::with(&format!("max_payload: {MESSAGE_BYTES_MAX}\n{authorization}"), "always", None)
     }
 
     /// One with these settings, which syncs its streams this often.
-    fn with(more: &str, sync: &str) -> Self {
+    fn with(more: &str, sync: &str, tls: Option<&Path>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let nats =
-            Self { folder: tempfile::tempdir().expect("a folder"), port: ReservedPort::new(), child: None, runtime };
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), ReservedPort::new());
+        let nats = Self { folder, port, tls: tls.map(Path::to_owned), child: None, runtime };
         let settings = format!(
             "listen: \"{}\"\n{more}jetstream {{ store_dir: \"{}\", sync_interval: {sync} }}\n",
             nats.port.address,
@@ -62,7 +64,7 @@ impl Nats {
 
     /// Its address.
     pub(crate) fn url(&self) -> String {
-        format!("nats://{}", self.port.address)
+        format!("{}://{}", if self.tls.is_some() { "tls" } else { "nats" }, self.port.address)
     }
 
     /// Starts it, with what it had, and waits until it answers.
@@ -103,6 +105,11 @@ impl Nats {
         });
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().expect("a server that runs").id()
+    }
+
     /// Removes all messages of a stream.
     pub(crate) fn purge(&self, stream: &str) {
         self.runtime.block_on(async {
@@ -113,8 +120,14 @@ impl Nats {
 
     /// Makes a stream that takes the subject of its name.
     pub(crate) fn create(&self, name: &str) {
+        self.create_replicated(name, 1);
+    }
+
+    /// The same on so many servers.
+    pub(crate) fn create_replicated(&self, name: &str, replicas: usize) {
         self.runtime.block_on(async {
-            let config = Config { name: name.to_owned(), subjects: vec![name.to_owned()], ..Config::default() };
+            let subjects = vec![name.to_owned()];
+            let config = Config { name: name.to_owned(), subjects, num_replicas: replicas, ..Config::default() };
             self.context().await.expect("a client").create_stream(config).await.expect("a stream is made");
         });
     }
@@ -136,6 +149,14 @@ impl Nats {
 
     async fn context(&self) -> Result<Context, async_nats::ConnectError> {
         let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
+        let options = match &self.tls {
+            None => options,
+            Some(folder) => {
+                let [certificate, key] = ["client.crt", "client.key"].map(|name| folder.join(name));
+                let options = options.require_tls(true).add_root_certificates(folder.join("ca.pem"));
+                options.add_client_certificate(certificate, key)
+            }
+        };
         options.connect(self.url()).await.map(jetstream::new)
     }
 
@@ -150,6 +171,16 @@ pub(crate) struct NatsCluster(pub(crate) Vec<Nats>);
 impl NatsCluster {
     /// Starts so many servers, which sync their streams this often.
     pub(crate) fn start(servers: usize, sync: &str) -> Self {
+        Self::start_with(servers, sync, None)
+    }
+
+    /// One server that lets in clients with a certificate only. The folder has `server.crt`, `client.crt`, their keys, `ca.pem`
+    /// with the authority of the server, and `clients.pem` with that of the clients.
+    pub(crate) fn start_tls(folder: &Path) -> Self {
+        Self::start_with(1, "always", Some(folder))
+    }
+
+    fn start_with(servers: usize, sync: &str, tls: Option<&Path>) -> Self {
         let routes: Vec<ReservedPort> = (0..servers).map(|_| ReservedPort::new()).collect();
         let all: Vec<String> = routes.iter().map(|route| format!("\"nats://{}\"", route.address)).collect();
         let of_server = |(index, route): (usize, &ReservedPort)| {
@@ -163,7 +194,14 @@ impl NatsCluster {
                 users("gridhook"),
                 users("system")
             );
-            Nats::with(&format!("server_name: n{index}\nmax_payload: 8MB\n{cluster}{accounts}"), sync)
+            let files = tls.map(|folder| {
+                let [certificate, key, clients] =
+                    ["server.crt", "server.key", "clients.pem"].map(|name| folder.join(name).display().to_string());
+                let files = format!("cert_file: \"{certificate}\", key_file: \"{key}\", ca_file: \"{clients}\"");
+                format!("tls {{ {files}, verify: true, timeout: 30 }}\n")
+            });
+            let files = files.unwrap_or_default();
+            Nats::with(&format!("server_name: n{index}\nmax_payload: 8MB\n{cluster}{accounts}{files}"), sync, tls)
         };
         let mut cluster = Self(routes.iter().enumerate().map(of_server).collect());
         cluster.0.iter_mut().for_each(Nats::start);

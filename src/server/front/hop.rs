@@ -8,17 +8,29 @@
 //!
 //! Then the connection has requests of HTTP; or nothing, if the node only watches whether the owner's process runs.
 //!
+//! With `cluster.node_certificate_file`, all of this is within TLS, and both ends show a certificate of the cluster's
+//! authorities.
+//!
 //! Each request has a header with the address of its client, which counts as the peer of the request.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use actix_web::{HttpMessage as _, dev::ServiceRequest};
 use data_encoding::HEXLOWER;
 use ring::hmac;
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
     time::timeout,
 };
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::either::Either;
 
 use crate::publish::auth::host::LocalAddress;
 
@@ -147,18 +159,76 @@ impl HopAcceptor {
     }
 }
 
-impl NodeSecret {
+/// A connection that the owner has accepted.
+pub(in crate::server) type OwnerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// How a node calls owners. Clones share it.
+#[derive(Clone)]
+pub(in crate::server) struct OwnerCaller {
+    secret: NodeSecret,
+    tls: Option<TlsConnector>,
+    /// The problem with the last call, which is logged once.
+    problem: Arc<Mutex<Option<String>>>,
+}
+
+impl OwnerCaller {
+    #[cfg(feature = "nats")]
+    pub(in crate::server) fn new(secret: NodeSecret, tls: Option<TlsConnector>) -> Self {
+        Self { secret, tls, problem: Arc::default() }
+    }
+
     /// The other node's part of the handshake with the owner at `address`, for clients on a side, or to watch it.
-    pub(in crate::server) async fn offer<T>(
+    pub(in crate::server) async fn greet(
         &self,
-        mut stream: T,
+        stream: TcpStream,
         address: &str,
         side: Option<ListenerSide>,
-    ) -> io::Result<T>
+    ) -> io::Result<OwnerStream> {
+        let greeted = match &self.tls {
+            None => self.secret.offer(stream, address, side).await.map(Either::Left),
+            Some(tls) => match secured(tls, stream, address).await {
+                Ok(stream) => self.secret.offer(Box::new(stream), address, side).await.map(Either::Right),
+                Err(error) => Err(io::Error::other(format!("TLS: {error}"))),
+            },
+        };
+        let problem = greeted.as_ref().err().map(ToString::to_string);
+        let mut last = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = problem.as_ref().filter(|problem| last.as_ref() != Some(*problem)) {
+            tracing::warn!(error, address, "the owner has not accepted a connection of this node");
+        }
+        *last = problem;
+        drop(last);
+        greeted
+    }
+}
+
+async fn secured(tls: &TlsConnector, stream: TcpStream, address: &str) -> io::Result<TlsStream<TcpStream>> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    tls.connect(name, stream).await.map_err(|error| {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+        match cause {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                io::Error::other("the owner does not use it; set cluster.node_certificate_file on all nodes or on none")
+            }
+            Some(_) | None => error,
+        }
+    })
+}
+
+impl NodeSecret {
+    /// What [`OwnerCaller::greet`] does within TLS.
+    async fn offer<T>(&self, mut stream: T, address: &str, side: Option<ListenerSide>) -> io::Result<T>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let greeting = line(&mut stream).await?;
+        let greeting = line(&mut stream).await.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other(
+                "the owner has ended the connection without a greeting; it may expect TLS \
+                 (cluster.node_certificate_file)",
+            ),
+            _ => error,
+        })?;
         let owner_nonce = greeting.strip_prefix(PROTOCOL).map(str::trim_start);
         let owner_nonce = owner_nonce.ok_or_else(|| io::Error::other("the owner speaks another protocol"))?;
         let (side, node_nonce) = (side.map_or(WATCH, ListenerSide::name), nonce()?);

@@ -12,6 +12,7 @@ mod connection_limit;
 pub(super) mod hop;
 
 use std::{
+    convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
     rc::Rc,
@@ -28,7 +29,10 @@ use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
     IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config,
 };
-use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_tls::accept::{
+    TlsError,
+    rustls_0_23::{Acceptor, TlsStream},
+};
 use actix_web::{App, dev::AppConfig, web};
 use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
@@ -147,7 +151,7 @@ impl ListenerSettings {
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
         G: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
     {
-        let Self { listener, counters, refusal_slots, tls: _, limit, timeouts } = self;
+        let Self { listener, counters, refusal_slots, tls, limit, timeouts } = self;
         let name = counters.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
         let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
@@ -161,46 +165,82 @@ impl ListenerSettings {
             is_hop: true,
         };
         let publishers = ListenerServices { address, timeouts, signal, counters, configure: publishers, is_hop: true };
-        server.listen(name, listener, move || {
-            let (counter, acceptor) = (counter.clone(), acceptor.clone());
-            fn_service(move |stream| counter.clone().admit(stream))
-                .and_then(fn_service(move |(stream, peer)| {
-                    let accepted = acceptor.clone().accept(stream, timeouts.head);
-                    async move {
-                        let (mut stream, side): (ClientConnection, _) = accepted.await?;
-                        let Some(side) = side else {
-                            // A node that watches is a node of this cluster, and has no deadline.
-                            stream.stage().request_started();
-                            stream.read_u8().await.ok();
-                            return Err(());
-                        };
-                        Ok((stream, side, peer))
-                    }
-                }))
-                .and_then(by_side(
-                    publishers.clone().service::<ClientConnection>(false),
-                    operators.clone().service::<ClientConnection>(false),
-                ))
-        })
+        match tls {
+            None => server.listen(name, listener, move || {
+                let (counter, acceptor) = (counter.clone(), acceptor.clone());
+                fn_service(move |stream| counter.clone().admit(stream))
+                    .map(|(stream, _)| stream)
+                    .and_then(hop_handshake::<ClientConnection>(acceptor, timeouts))
+                    .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
+            }),
+            Some(tls) => {
+                let mut secure = Acceptor::new(tls);
+                secure.set_handshake_timeout(timeouts.head);
+                server.listen(name, listener, move || {
+                    let (counter, acceptor) = (counter.clone(), acceptor.clone());
+                    fn_service(move |stream| counter.clone().admit(stream))
+                        .map(|(stream, _)| stream)
+                        .and_then(secure.clone().map_err(note_refused_node).map_init_err(drop))
+                        .map(secure_connection)
+                        .and_then(hop_handshake::<SecureConnection>(acceptor, timeouts))
+                        .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
+                })
+            }
+        }
     }
 }
 
+/// Logs why a connection of another node has no TLS.
+fn note_refused_node(error: TlsError<io::Error, Infallible>) {
+    match error {
+        // A node that looks whether this process runs sends nothing.
+        TlsError::Tls(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+        TlsError::Tls(error) => tracing::warn!(%error, "a connection of another node was refused: TLS"),
+        TlsError::Timeout => {
+            tracing::warn!("a connection of another node was refused: no TLS handshake came in time");
+        }
+        TlsError::Service(never) => match never {},
+    }
+}
+
+/// The owner's part of the handshake with a node. A connection of a node that only watches ends here.
+fn hop_handshake<T: TrackedStream>(
+    acceptor: HopAcceptor,
+    timeouts: HeadTimeouts,
+) -> impl ServiceFactory<T, Config = (), Response = (T, ListenerSide), Error = (), InitError = ()> {
+    fn_service(move |stream: T| {
+        let accepted = acceptor.clone().accept(stream, timeouts.head);
+        async move {
+            let (mut stream, side) = accepted.await?;
+            let Some(side) = side else {
+                // It is a node of this cluster, and has no deadline.
+                stream.stage().request_started();
+                stream.read_u8().await.ok();
+                return Err(());
+            };
+            Ok((stream, side))
+        }
+    })
+}
+
 /// The services of both sides as one.
-fn by_side<P, O>(
+fn by_side<T, P, O>(
     publishers: P,
     operators: O,
-) -> impl ServiceFactory<(ClientConnection, ListenerSide, SocketAddr), Config = (), Response = (), Error = (), InitError = ()>
+) -> impl ServiceFactory<(T, ListenerSide), Config = (), Response = (), Error = (), InitError = ()>
 where
-    P: HttpServiceFactory,
-    O: HttpServiceFactory,
+    T: TrackedStream,
+    P: HttpServiceFactory<T>,
+    O: HttpServiceFactory<T>,
 {
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);
         async move {
             let services = Rc::new((factories.0.new_service(()).await?, factories.1.new_service(()).await?));
-            Ok(fn_service(move |(stream, side, peer)| {
-                let connection = (stream, Protocol::Http1, Some(peer));
+            Ok(fn_service(move |(stream, side): (T, ListenerSide)| {
+                let peer = stream.peer();
+                let connection = (stream, Protocol::Http1, peer);
                 match side {
                     ListenerSide::Publishers => Either::Left(services.0.call(connection)),
                     ListenerSide::Operators => Either::Right(services.1.call(connection)),
@@ -211,25 +251,14 @@ where
 }
 
 /// The factory of a service for connections of clients.
-trait HttpServiceFactory:
-    ServiceFactory<
-        (ClientConnection, Protocol, Option<SocketAddr>),
-        Config = (),
-        Response = (),
-        Error = (),
-        InitError = (),
-    > + 'static
+trait HttpServiceFactory<T>:
+    ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()> + 'static
 {
 }
 
-impl<T> HttpServiceFactory for T where
-    T: ServiceFactory<
-            (ClientConnection, Protocol, Option<SocketAddr>),
-            Config = (),
-            Response = (),
-            Error = (),
-            InitError = (),
-        > + 'static
+impl<T, F> HttpServiceFactory<T> for F where
+    F: ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
+        + 'static
 {
 }
 

@@ -22,11 +22,19 @@ use crate::{
         member::Member,
         records::OwnershipScope,
     },
+    deliver::{
+        TlsTrust,
+        trust::{TrustError, TrustRoots},
+    },
     journal::{
         changelog::Changelog,
         replicated::{FollowError, ShardCopy},
     },
-    server::{front::hop::NodeSecret, io_error, settings},
+    server::{
+        front::hop::{NodeSecret, OwnerCaller},
+        io_error, settings,
+        tls::{self, NodeTls, ReloadableCertificate},
+    },
 };
 use crate::{
     config::{self, Config},
@@ -53,9 +61,10 @@ pub(in crate::server) async fn join(
         Some(address) => address.clone(),
         None => listener.local_addr().map_err(io_error("cluster.node_listen"))?.to_string(),
     };
+    let node_tls = cluster.node_tls.as_ref().map(NodeTls::load).transpose()?;
+    let mut certificates: Vec<_> = node_tls.iter().map(|tls| Arc::clone(&tls.certificate)).collect();
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls =
-        tls.then(|| settings::trust(config)).transpose()?.map(|trust| rustls::ClientConfig::clone(&trust.config()));
+    let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), is_new));
     let nats::Opened { log, records, connection } = opened.await.expect("connecting does not panic")?;
@@ -79,11 +88,16 @@ pub(in crate::server) async fn join(
     let (claim, driver) = cluster::claim(0);
     let (member, membership) = Member::new(records, claims, vec![driver]);
     // On a thread of its own, because a busy server must not lose its lease.
-    let greets = secret.clone();
+    let (tls, connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
+    let caller = OwnerCaller::new(secret.clone(), connector);
+    let greets = caller.clone();
     let member = member.with_greeting(Arc::new(move |connection, address: String| {
-        let secret = greets.clone();
-        Box::pin(async move { secret.offer(connection, &address, None).await })
+        let caller = greets.clone();
+        Box::pin(async move { Ok(Box::new(caller.greet(connection, &address, None).await?) as _) })
     }));
+    if !certificates.is_empty() {
+        connection.runtime().spawn(tls::keep_node_fresh(certificates, config.server.tls_reload));
+    }
     let member = Some(connection.runtime().spawn(member.run()));
     let log = Arc::new(StoppableLog::of(log));
     let (name, keep_bytes) = (cluster.node.clone(), cluster.stream_keep_bytes);
@@ -99,6 +113,8 @@ pub(in crate::server) async fn join(
         membership,
         plane: web::Data::new(plane),
         secret,
+        caller,
+        tls,
         address,
         member,
         log,
@@ -118,6 +134,31 @@ async fn check_follows(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Resul
         // The node looks again while it follows.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// TLS to the servers of NATS. A client certificate of this node is added to `certificates`.
+#[cfg(feature = "nats")]
+fn nats_tls(
+    cluster: &config::Cluster,
+    config: &Config,
+    certificates: &mut Vec<Arc<ReloadableCertificate>>,
+) -> Result<rustls::ClientConfig, TrustError> {
+    let config::NatsTls { authorities, identity } = &cluster.nats_tls;
+    let trust = match authorities {
+        Some(file) => {
+            let version = settings::version(config.delivery.tls_minimum_version);
+            TlsTrust::of(&[TrustRoots::File(file.clone())], version)?
+        }
+        None => settings::trust(config)?,
+    };
+    let mut tls = rustls::ClientConfig::clone(&trust.config());
+    if let Some(config::IdentityFiles { certificate, key }) = identity {
+        let certificate = Arc::new(ReloadableCertificate::load(certificate.clone(), key.clone())?);
+        tls.client_auth_cert_resolver = Arc::clone(&certificate) as _;
+        tls.resumption = rustls::client::Resumption::default();
+        certificates.push(certificate);
+    }
+    Ok(tls)
 }
 
 /// The secret of the nodes.

@@ -30,9 +30,9 @@ pub(super) use self::{
 use super::{
     ServerError,
     forward::Forwarder,
-    front::hop::{HopAcceptor, NodeSecret},
+    front::hop::{NodeSecret, OwnerCaller},
     io_error,
-    listener::HttpListener,
+    listener::{HttpListener, NodeListener},
     settings,
     shutdown::StopSignals,
     startup,
@@ -139,6 +139,9 @@ pub(super) struct ClusterNode {
     /// What the node shows of its cluster.
     pub(super) plane: web::Data<ClusterPlane>,
     secret: NodeSecret,
+    caller: OwnerCaller,
+    /// TLS of the listener for other nodes.
+    tls: Option<rustls::ServerConfig>,
     /// How other nodes reach this one.
     address: String,
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
@@ -188,12 +191,13 @@ impl ClusterNode {
         };
         let counters = Arc::clone(&self.plane.forwarded);
         let idle_max = config.limits.idle_wait / 2;
-        Ok((context, Forwarder::new(role, self.address.clone(), self.secret.clone(), idle_max, counters)))
+        Ok((context, Forwarder::new(role, self.address.clone(), self.caller.clone(), idle_max, counters)))
     }
 
     /// The listener for other nodes, and this node's part of the handshake there.
-    pub(super) fn listener_of_nodes(&self) -> Result<(TcpListener, HopAcceptor), ServerError> {
-        Ok((self.listener.try_clone().map_err(io_error("cluster.listen"))?, self.secret.acceptor(&self.address)))
+    pub(super) fn listener_of_nodes(&self) -> Result<NodeListener, ServerError> {
+        let listener = self.listener.try_clone().map_err(io_error("cluster.node_listen"))?;
+        Ok(NodeListener { listener, acceptor: self.secret.acceptor(&self.address), tls: self.tls.clone() })
     }
 
     /// Follows the changelog until the claim is won, and takes the shard.

@@ -1,0 +1,191 @@
+//! TLS between the nodes, and between a node and NATS.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+};
+
+use serde_json::{Value, json};
+
+use super::{Cluster, LONG, START, assert_all_arrive, publish};
+use crate::support::{
+    certificates::Authority,
+    load,
+    nats::{NatsCluster, has_nats},
+    server::{SCOPE, Server, SubscriptionSpec, events_path, wait_for},
+    sink::Sink,
+};
+
+/// The settings of TLS between nodes, with the files of a node in this folder.
+fn node_tls(folder: &Path, node: &str) -> Vec<(&'static str, String)> {
+    let file = |kind: &str| folder.join(format!("{node}.{kind}")).display().to_string();
+    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_WAIT", "1s")];
+    let mut settings: Vec<_> = leases.map(|(key, value)| (key, value.to_owned())).into();
+    settings.extend([
+        ("CLUSTER__NODE_CA_FILE", file("ca")),
+        ("CLUSTER__NODE_CERTIFICATE_FILE", file("crt")),
+        ("CLUSTER__NODE_KEY_FILE", file("key")),
+    ]);
+    settings
+}
+
+/// What a publish through a node is answered.
+fn status_of(node: &Server, key: &str) -> u16 {
+    let body = load::body(&["e0".to_owned()], "s");
+    let answer = node.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body);
+    answer.expect("an answer").status
+}
+
+#[test]
+fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
+    if !has_nats() {
+        return;
+    }
+    let (folder, sink) = (tempfile::tempdir().expect("a folder"), Sink::start());
+    let (authority, other) = (Authority::new(), Authority::new());
+    let write = |node: &str, trusts: &Authority, issuer: &Authority| {
+        fs::write(folder.path().join(format!("{node}.ca")), trusts.pem()).expect("a file");
+        issuer.issue("127.0.0.1").write(folder.path(), node);
+    };
+    write("a", &authority, &authority);
+    write("b", &authority, &other);
+    write("c", &other, &authority);
+    let nats = NatsCluster::start(1, "always");
+    let mut cluster = Cluster::prepare_on(nats, |node| node_tls(folder.path(), node));
+    for index in 0..3 {
+        cluster.join(index);
+    }
+    assert_eq!(cluster.owner(), 0);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
+
+    // The owner does not know the authority of one, and the other one does not know the authority of the owner.
+    assert_eq!(status_of(&cluster.nodes[1], &key), 503);
+    assert_eq!(status_of(&cluster.nodes[2], &key), 503);
+    let said = |node: usize, what: &str| {
+        wait_for(what, LONG, || cluster.nodes[node].logs().lines().any(|line| line.contains(what)));
+    };
+    said(1, "received fatal alert");
+    said(2, "invalid peer certificate");
+    said(0, "invalid peer certificate");
+    said(0, "received fatal alert");
+    assert!(cluster.nodes[0].logs().contains("a connection of another node was refused: TLS"));
+    assert!(cluster.nodes[1].logs().contains("the owner has not accepted a connection of this node"));
+
+    // A certificate is replaced without a restart, and authorities with one.
+    write("b", &authority, &authority);
+    cluster.nodes[1].signal("HUP");
+    wait_for("the new certificate", LONG, || cluster.nodes[1].logs().contains("certificate replaced"));
+    let mut ids = publish(&cluster.nodes[1], &key, 1..20);
+    cluster.nodes[2].terminate();
+    write("c", &authority, &authority);
+    cluster.join(2);
+    ids.extend(publish(&cluster.nodes[2], &key, 20..40));
+    assert_all_arrive(&cluster.nodes[1], &sink, &["taken"], &ids);
+
+    // Without TLS there is no greeting.
+    let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+    let address: SocketAddr = view["nodes"][0]["address"].as_str().and_then(|at| at.parse().ok()).expect("an address");
+    for sent in ["", "publishers 0123abcd 00\n"] {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.set_read_timeout(Some(LONG)).expect("a socket");
+        stream.write_all(sent.as_bytes()).expect("a line");
+        let mut answered = Vec::new();
+        // It may be reset.
+        stream.read_to_end(&mut answered).ok();
+        assert!(!String::from_utf8_lossy(&answered).contains("gridhook"), "{answered:?}");
+    }
+    assert!(cluster.nodes[0].logs().contains("no TLS handshake came in time"), "{}", cluster.nodes[0].logs());
+
+    // A standby that has become the owner watches and serves the others.
+    cluster.nodes[0].kill_9();
+    let next = cluster.owner_but(Some(0));
+    let standby = 3 - next;
+    let more = publish(&cluster.nodes[standby], &key, 40..50);
+    assert_all_arrive(&cluster.nodes[next], &sink, &["taken"], &more);
+}
+
+#[test]
+fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new();
+    for node in ["a", "b"] {
+        fs::write(folder.path().join(format!("{node}.ca")), authority.pem()).expect("a file");
+        authority.issue("127.0.0.1").write(folder.path(), node);
+    }
+    let nats = NatsCluster::start(1, "always");
+    let own = |node: &str| {
+        let mut settings = node_tls(folder.path(), node);
+        // The last one has none.
+        settings.truncate(if node == "c" { 3 } else { settings.len() });
+        settings
+    };
+    let mut cluster = Cluster::prepare_on(nats, own);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.join(1);
+    cluster.join(2);
+    publish(&cluster.nodes[1], &key, 0..5);
+    assert_eq!(status_of(&cluster.nodes[2], &key), 503);
+    let may_expect = "it may expect TLS (cluster.node_certificate_file)";
+    wait_for(may_expect, LONG, || cluster.nodes[2].logs().contains(may_expect));
+    let moved = cluster.nodes[0].command("POST", "/cluster/move", &json!({"shard": 0, "node": "c"}));
+    assert_eq!(moved.status, 202, "{}", moved.text());
+    wait_for("the other one to own the store", START, || cluster.owner() == 2);
+    assert_eq!(status_of(&cluster.nodes[1], &key), 503);
+    let on_all = "set cluster.node_certificate_file on all nodes or on none";
+    wait_for(on_all, LONG, || cluster.nodes[1].logs().contains(on_all));
+}
+
+#[test]
+fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (authority, of_clients, next) = (Authority::new(), Authority::new(), Authority::new());
+    fs::write(file("ca.pem"), authority.pem()).expect("a file");
+    fs::write(file("clients.pem"), of_clients.pem()).expect("a file");
+    fs::write(file("other.pem"), next.pem()).expect("a file");
+    authority.issue("127.0.0.1").write(folder.path(), "server");
+    of_clients.issue("gridhook").write(folder.path(), "client");
+    let own = |node: &str| {
+        let mut settings = vec![("CLUSTER__CA_FILE", file(if node == "b" { "other.pem" } else { "ca.pem" }))];
+        if node != "c" {
+            let [certificate, key] = ["client.crt", "client.key"].map(file);
+            settings.extend([("CLUSTER__CERTIFICATE_FILE", certificate), ("CLUSTER__KEY_FILE", key)]);
+        }
+        settings
+    };
+    let mut cluster = Cluster::prepare_on(NatsCluster::start_tls(folder.path()), own);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    cluster.nodes[0].topic("orders", "EventGridSchema");
+    for (index, why) in [(1, "invalid peer certificate"), (2, "")] {
+        cluster.nodes[index].begin();
+        assert_eq!(cluster.nodes[index].wait(START), Some(1));
+        let logs = cluster.nodes[index].logs();
+        assert!(logs.contains("NATS cannot be reached") && logs.contains(why), "{logs}");
+    }
+
+    // The servers of NATS take another authority of clients.
+    cluster.nats.0[0].kill();
+    fs::write(file("clients.pem"), next.pem()).expect("a file");
+    next.issue("gridhook").write(folder.path(), "client");
+    cluster.nodes[0].signal("HUP");
+    wait_for("the new certificate", LONG, || cluster.nodes[0].logs().contains("certificate replaced"));
+    cluster.nats.0[0].resume();
+    wait_for("writes", START, || {
+        let answer = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
+        answer.is_ok_and(|answer| answer.status == 200)
+    });
+    let made = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
+    assert!(made.status < 300, "{}", made.text());
+}
