@@ -237,6 +237,11 @@ impl Control {
 
 /// The token of a header of the form `Bearer {token}`.
 pub(super) fn bearer(request: &HttpRequest) -> Option<&str> {
-    let (scheme, token) = request.headers().get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    request.headers().get(AUTHORIZATION).and_then(bearer_in)
+}
+
+/// The bearer token in the value of a header.
+pub(super) fn bearer_in(authorization: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = authorization.to_str().ok()?.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim())
 }

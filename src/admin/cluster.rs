@@ -1,29 +1,25 @@
 //! `/cluster`: the nodes of a cluster and what each owns, as the node that answers sees it.
 //!
-//! An owner checks the tokens of all operators. A standby has not read them: it answers the admin token alone.
+//! An owner checks the tokens of all operators. A standby has not read them: it answers the admin token itself, and forwards
+//! requests with other tokens.
 
 use std::sync::Arc;
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    body::BoxBody,
-    dev::{ServiceRequest, ServiceResponse},
-    guard,
-    middleware::{Next, from_fn},
-    web,
-};
+use actix_web::{HttpRequest, HttpResponse, guard, http::header::AUTHORIZATION, web};
 
 use super::{
     AdminError, ListenerRole,
     admin_token::AdminToken,
     arm::read_body,
-    auth::bearer,
+    auth::{bearer, bearer_in},
     health::{self, ServerHealth},
     metrics::{MetricsAccess, standby_exposition},
     model,
 };
 use crate::{
-    api::cluster::{ClusterNodeView, ClusterView, DrainBody, ForgetBody, MoveBody, OwnershipView, ShardOwnershipView},
+    api::cluster::{
+        ClusterNodeView, ClusterView, DrainBody, ForgetBody, MoveBody, NodeState, OwnershipView, ShardOwnershipView,
+    },
     clock::Clock,
     cluster::{
         balance::NodeId,
@@ -63,21 +59,28 @@ impl ClusterPlane {
 
     fn view(&self) -> ClusterView {
         let ClusterSnapshot { records, alive, takeovers, read, problem, .. } = self.snapshot();
-        let leaving = records.leaving();
         let nodes = records.nodes.iter().map(|(name, node)| {
             let id = &node.value.id;
             let owns = records.shards.iter().enumerate();
             let owns = owns.filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id)).map(|(number, _)| number);
+            let owns: Vec<usize> = owns.collect();
+            let is_drained = records.drained.get(name).is_some_and(|(drained, _)| *drained);
+            let state = match (alive.contains(id), is_drained) {
+                (false, _) => NodeState::Dead,
+                (true, true) if owns.is_empty() => NodeState::Drained,
+                (true, true) => NodeState::Draining,
+                (true, false) if node.value.behind => NodeState::CatchingUp,
+                (true, false) if node.value.leaving => NodeState::Leaving,
+                (true, false) => NodeState::Alive,
+            };
             let positions = |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
             ClusterNodeView {
                 name: name.clone(),
                 id: id.0.clone(),
                 address: node.value.address.clone(),
                 version: node.value.version.clone(),
-                alive: alive.contains(id),
-                leaving: leaving.contains(id),
-                drained: records.drained.get(name).is_some_and(|(drained, _)| *drained),
-                owns: owns.collect(),
+                state,
+                owns,
                 applied: positions(|at| at.applied),
                 flushed: positions(|at| at.flushed),
                 last_renewal: node.written.clone(),
@@ -227,19 +230,17 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
         }
     };
     cfg.service(web::resource("/metrics").route(web::get().to(metrics)));
-    // Changes go to the owner, which records them in the audit trail.
-    let own = |path: &'static str| web::resource(path).guard(guard::Get());
-    cfg.service(own("/cluster/status").to(status).wrap(from_fn(admin_only)));
-    cfg.service(own("/cluster/ownership").to(ownership).wrap(from_fn(admin_only)));
-}
-
-async fn admin_only(request: ServiceRequest, next: Next<BoxBody>) -> actix_web::Result<ServiceResponse<BoxBody>> {
-    let access = request.app_data::<web::Data<StandbyAccess>>().cloned();
-    let access = access.ok_or(AdminError::Broken("no access is set up"))?;
-    match access.authorize(request.request()).await {
-        Ok(()) => next.call(request).await,
-        Err(refused) => Ok(request.error_response(refused)),
-    }
+    // Changes go to the owner, which records them in the audit trail, and other tokens, which it knows.
+    let own = |path: &'static str| {
+        let access = context.access.clone();
+        let is_admin = move |request: &guard::GuardContext<'_>| {
+            let given = request.head().headers().get(AUTHORIZATION).and_then(bearer_in);
+            given.is_some_and(|given| access.token.is(given))
+        };
+        web::resource(path).guard(guard::Get()).guard(guard::fn_guard(is_admin))
+    };
+    cfg.service(own("/cluster/status").to(status));
+    cfg.service(own("/cluster/ownership").to(ownership));
 }
 
 fn standby_metrics(request: &HttpRequest, listeners: &[Arc<ListenerCounters>]) -> Result<HttpResponse, AdminError> {

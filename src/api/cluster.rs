@@ -37,12 +37,8 @@ pub struct ClusterNodeView {
     pub address: String,
     /// Version of its program.
     pub version: String,
-    /// Whether it renews its record.
-    pub alive: bool,
-    /// Whether it takes no shard, because it stops, cannot serve or is drained.
-    pub leaving: bool,
-    /// Whether an operator drains it.
-    pub drained: bool,
+    /// What it does.
+    pub state: NodeState,
     /// Shards that it owns.
     pub owns: Vec<usize>,
     /// Last sequence of the changelog that its store has applied, for each shard.
@@ -51,6 +47,39 @@ pub struct ClusterNodeView {
     pub flushed: Vec<u64>,
     /// Time of its last renewal, by the clock of the engine.
     pub last_renewal: String,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ClusterNodeState)]
+pub enum NodeState {
+    /// It owns shards, or can take them.
+    Alive,
+    /// It applies what the changelog has, and takes no shard before it has everything.
+    CatchingUp,
+    /// It takes no shard, because it stops or cannot serve.
+    Leaving,
+    /// An operator drains it, and it still owns shards.
+    Draining,
+    /// An operator has drained it.
+    Drained,
+    /// It does not renew its record.
+    Dead,
+}
+
+impl NodeState {
+    /// Its name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::CatchingUp => "catching up",
+            Self::Leaving => "leaving",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+            Self::Dead => "dead",
+        }
+    }
 }
 
 /// `GET /cluster/ownership`.

@@ -15,6 +15,8 @@ pub struct ServerReport {
     pub started: String,
     /// Whether faults can be injected: the setting `chaos.enabled`.
     pub chaos: bool,
+    /// Whether the server is a node of a cluster.
+    pub cluster: bool,
     /// Listeners of the server.
     pub listeners: Vec<ListenerView>,
     /// Figures of the process.

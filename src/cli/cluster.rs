@@ -4,15 +4,16 @@ use serde_json::{Value, json};
 
 use super::{
     client::{ClientArgs, ClientError},
-    format::optional,
+    format::{optional, text},
     output::TextTable,
     prompt,
 };
-use crate::api::cluster::{ClusterView, OwnershipView};
+use crate::api::cluster::{ClusterNodeView, ClusterView, NodeState, OwnershipView};
 
 /// The flags of `cluster`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Every node answers, as it sees the cluster. A standby accepts the admin token only.
+#[command(
+    after_help = "With the admin token every node answers as it sees the cluster; with another token the owner answers.
 
 Examples:
   gridhook cluster status
@@ -20,7 +21,8 @@ Examples:
   gridhook cluster move 0 node-b
   gridhook cluster drain node-a
   gridhook cluster drain node-a --end
-  gridhook cluster forget node-c")]
+  gridhook cluster forget node-c"
+)]
 pub struct Cluster {
     #[command(subcommand)]
     command: Verb,
@@ -104,29 +106,46 @@ impl Cluster {
 
 fn nodes(view: &ClusterView) -> String {
     let mut table =
-        TextTable::new(["node", "state", "owns", "applied", "synced", "last renewal", "address", "version"]);
+        TextTable::new(["node", "state", "owns", "applied", "synced", "behind", "last renewal", "address", "version"]);
+    let applied = |node: &ClusterNodeView| node.applied.first().copied().unwrap_or_default();
+    let newest = view.nodes.iter().map(applied).max().unwrap_or_default();
     for node in &view.nodes {
-        let state = match (node.alive, node.drained, node.leaving) {
-            (false, ..) => "dead",
-            (true, true, _) => "drained",
-            (true, false, true) => "leaving",
-            (true, false, false) => "alive",
-        };
         let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
         let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
         table.line([
             node.name.clone(),
-            state.to_owned(),
+            node.state.name().to_owned(),
             list(&owns),
             list(&node.applied),
             list(&node.flushed),
+            (newest - applied(node)).to_string(),
             node.last_renewal.clone(),
             node.address.clone(),
             node.version.clone(),
         ]);
     }
     let problem = view.problem.as_ref().map(|problem| format!("the records cannot be read: {problem}\n"));
-    format!("cluster {}, as {} sees it\n{}\n{table}", view.name, view.node, problem.unwrap_or_default())
+    let problem = problem.unwrap_or_default();
+    format!("cluster {}, as {} sees it\n{problem}\n{table}{}", view.name, view.node, advice(view))
+}
+
+/// What an operator does about nodes that need it.
+fn advice(view: &ClusterView) -> String {
+    let needs = |node: &ClusterNodeView| match node.state {
+        NodeState::Dead => Some(format!(
+            "\n{name} is dead, and the stream keeps what it needs: start it, or gridhook cluster forget {name} if it is gone \
+             for good",
+            name = text(&node.name)
+        )),
+        NodeState::Drained => {
+            Some(format!("\n{name} takes nothing until gridhook cluster drain {name} --end", name = text(&node.name)))
+        }
+        NodeState::Alive | NodeState::CatchingUp | NodeState::Leaving | NodeState::Draining => None,
+    };
+    let lines: Vec<String> = view.nodes.iter().filter_map(needs).collect();
+    let is_owned = view.nodes.iter().any(|node| node.state != NodeState::Dead && !node.owns.is_empty());
+    let unowned = if is_owned { "" } else { "\nno node that is alive owns the store: publishers receive 503" };
+    format!("{}{unowned}", lines.concat())
 }
 
 fn records(view: &OwnershipView) -> String {

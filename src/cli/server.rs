@@ -29,7 +29,8 @@ impl Server {
 }
 
 fn format_report(report: &ServerReport) -> String {
-    let ServerReport { version, started, chaos, listeners, process, disk_free_bytes, settings, now: _ } = report;
+    let ServerReport { version, started, chaos, cluster, listeners, process, disk_free_bytes, settings, now: _ } =
+        report;
     let ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files } = process;
     let size = |bytes: &Option<u64>| optional(*bytes, |bytes| ByteSize(bytes).to_string());
     let count = |count: &Option<u64>| optional(*count, |count| count.to_string());
@@ -41,6 +42,7 @@ fn format_report(report: &ServerReport) -> String {
         format!("open files      {} of {}", count(open_files), count(most_files)),
         format!("free disk       {}", size(disk_free_bytes)),
         format!("chaos           {}", if *chaos { "enabled" } else { "off" }),
+        format!("cluster         {}", if *cluster { "a node of a cluster" } else { "none" }),
     ];
     for ListenerView { name, open, admitted, refused } in listeners {
         lines.push(format!("{name:<15} {open} connections open, {admitted} accepted, {refused} refused"));

@@ -151,8 +151,8 @@ impl Claims {
         self.renewals += 1;
         let ClaimSettings { me, name, address, version, .. } = self.settings.clone();
         let leaving = self.takes_none(now);
-        let renewals = self.renewals;
-        (NodeRecord { id: me, name, address, version, renewals, positions, leaving }, self.revision)
+        let (renewals, behind) = (self.renewals, self.is_behind && !self.leaving);
+        (NodeRecord { id: me, name, address, version, renewals, positions, leaving, behind }, self.revision)
     }
 
     /// Takes the answer to a renewal that was sent at `sent`.

@@ -29,6 +29,9 @@ pub struct NodeRecord {
     pub positions: Vec<ShardPosition>,
     /// Whether it takes no shard, because it stops, has not caught up yet or cannot serve.
     pub leaving: bool,
+    /// Whether it has not caught up yet.
+    #[serde(default)]
+    pub behind: bool,
 }
 
 /// The positions of a node in the changelog of a shard.

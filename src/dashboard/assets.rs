@@ -34,6 +34,7 @@ pub const FILES: &[(&str, &[u8])] = page![
     "js/views/audit.js",
     "js/views/browse.js",
     "js/views/chaos.js",
+    "js/views/cluster.js",
     "js/views/configuration.js",
     "js/views/dead-letters.js",
     "js/views/edit.js",

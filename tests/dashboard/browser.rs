@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{
     sdk::packages,
-    support::{needs, server::wait_for, turn::Turn},
+    support::{nats::has_nats, needs, server::wait_for, turn::Turn},
 };
 
 /// A scene ends itself before, and takes its server and its browser with it. The long form has a tail of an hour.
@@ -67,6 +67,13 @@ fn no_view_violates_wcag_2_2_aa_light_dark_or_at_320_pixels() {
 fn text_of_others_stays_text() {
     if is_there() {
         play("hostile.mjs");
+    }
+}
+
+#[test]
+fn the_nodes_of_a_cluster_are_seen_moved_drained_and_forgotten() {
+    if is_there() && has_nats() {
+        play("cluster.mjs");
     }
 }
 

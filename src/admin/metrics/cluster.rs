@@ -11,6 +11,8 @@ pub(super) fn write_cluster(text: &mut MetricsText, plane: &ClusterPlane) {
         gauge("gridhook_cluster_nodes_alive", "Nodes that renew their records, as this node sees them."),
         alive.len() as u64,
     );
+    let nodes = "Nodes that have a record, also those that are down.";
+    one(text, gauge("gridhook_cluster_nodes", nodes), records.nodes.len() as u64);
     one(
         text,
         gauge("gridhook_cluster_records_readable", "Whether the last read of the records of the cluster succeeded."),

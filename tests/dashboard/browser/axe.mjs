@@ -1,18 +1,6 @@
 // axe-core: no violation of WCAG 2.2 AA in any view, light and dark, at 1280 and at 320 pixels; and nothing wider than the page at 320.
-import fs from 'node:fs';
-import { createRequire } from 'node:module';
-import { Server, check, scene, settled, show, visit } from './support.mjs';
+import { Server, check, scene, show, violations, visit } from './support.mjs';
 import { VIEWS, fill } from './views.mjs';
-
-const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
-
-/** What axe finds, with where. The page's own policy would refuse a script tag; the browser's own evaluation does not ask it. */
-async function violations(page) {
-  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(axe);
-  const found = await page.evaluate((tags) => window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] }).then((result) => result.violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`)), RULES);
-  return found;
-}
 
 let server;
 let page;

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
+import { createRequire } from 'node:module';
 import os from 'node:os';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
@@ -219,19 +220,19 @@ async function change(context, seed) {
 }
 
 /** A context of the browser with a page that is signed in, or that opens a portal link. */
-export async function visit(server, { watch = new Watch(server.url), seed = {}, link = '', ...options } = {}) {
+export async function visit(server, { watch = new Watch(server.url), seed = {}, link = '', token = TOKEN, ...options } = {}) {
   const context = await (await launch()).newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(WAIT);
   await watch.on(context);
   await change(context, seed);
   const page = await context.newPage();
   await page.goto(link || `${server.url}/ui/`);
-  if (!link) await signIn(page);
+  if (!link) await signIn(page, token);
   return { context, page, watch };
 }
 
-export async function signIn(page) {
-  await page.getByLabel('Token of an operator').fill(TOKEN);
+export async function signIn(page, token = TOKEN) {
+  await page.getByLabel('Token of an operator').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: /^Sign out/ }).waitFor();
 }
@@ -248,6 +249,16 @@ export async function settled(page) {
     const main = document.querySelector('main');
     return main?.querySelector('h1') && !main.querySelector('.loading');
   });
+}
+
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+
+/** What axe finds, with where. The page's own policy would refuse a script tag; the browser's own evaluation does not ask it. */
+export async function violations(page) {
+  const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(fs.readFileSync(axe, 'utf8'));
+  const found = await page.evaluate((tags) => window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] }).then((result) => result.violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`)), RULES);
+  return found;
 }
 
 /** How many of these tabs read the live tail from the server. */

@@ -1,6 +1,7 @@
 //! Requests to any node: a standby forwards them to the owner, whose answers come back as they are.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
@@ -108,17 +109,21 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
         }
     }
 
+    let made = owner.command("POST", "/tokens", &json!({"name": "reader", "roles": ["read"]})).json();
+    let reader = format!("Bearer {}", made["token"].as_str().expect("a token"));
     // What a node answers itself.
     for (node, name, owns) in [(owner, "a", json!([0])), (standby, "b", json!([])), (other, "c", json!([]))] {
         assert_eq!(node.open("GET", "/readyz", &[]).status, 200, "{name}");
         assert_eq!(node.open("GET", "/cluster/status", &[]).status, 401, "{name}");
+        let read = node.client().ask("GET", "/cluster/status", &[("authorization", &reader)], b"").expect("an answer");
+        assert_eq!((read.status, read.json()["node"].as_str()), (200, Some("a")), "the owner knows other tokens");
         assert_eq!(node.open("GET", "/metrics", &[]).status, 401, "{name}");
         let view = status(node);
         assert_eq!(view["node"], name);
         let nodes = view["nodes"].as_array().expect("nodes");
         assert_eq!(nodes.len(), 3, "{view}");
         let own = nodes.iter().find(|node| node["name"] == name).expect("the node");
-        assert_eq!((&own["owns"], &own["alive"]), (&owns, &json!(true)), "{view}");
+        assert_eq!((&own["owns"], &own["state"]), (&owns, &json!("alive")), "{view}");
         let metrics = node.command("GET", "/metrics", &Value::Null).text();
         let owned = format!("gridhook_cluster_shard_owned{{shard=\"0\"}} {}", u8::from(name == "a"));
         assert!(metrics.contains(&owned), "{name}: {metrics}");
@@ -132,6 +137,20 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
         assert_eq!((&record["ownerName"], &record["partitionId"]), (&json!("a"), &json!("0")), "{record}");
     }
     let forwarded = standby.command("GET", "/metrics", &Value::Null).text();
+    let named = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words.filter(|word| word.starts_with("gridhook_cluster_")).map(str::to_owned).collect()
+    };
+    let asked = [
+        include_str!("../../../config/prometheus/gridhook.rules.yml"),
+        include_str!("../../../config/grafana/gridhook.json"),
+        include_str!("../../../src/cli/manual/cluster.md"),
+    ];
+    let shown = named(&forwarded);
+    for text in asked {
+        assert!(named(text).is_subset(&shown), "{:?} are not shown", named(text).difference(&shown));
+    }
+    assert_eq!(named(asked[2]), shown, "the manual has all of them");
     assert!(!forwarded.contains("gridhook_cluster_forwarded_requests_total{result=\"answered\"} 0"), "{forwarded}");
     let shown = operator(standby, &["cluster", "status"]).expect("a table");
     assert!(shown.contains("cluster test, as b sees it"), "{shown}");
@@ -281,9 +300,8 @@ fn a_standby_delays_who_guesses_and_answers_a_client_that_has_closed_its_side() 
     let key = standby.topic("orders", "EventGridSchema");
     // Ten refusals come at once; the delays after that double from 50 ms.
     let began = Instant::now();
-    for guess in 0..15 {
-        let path = if guess % 2 == 0 { "/cluster/status" } else { "/metrics" };
-        let answer = standby.client().ask("GET", path, &[("authorization", "Bearer wrong")], b"");
+    for _ in 0..15 {
+        let answer = standby.client().ask("GET", "/metrics", &[("authorization", "Bearer wrong")], b"");
         assert_eq!(answer.expect("an answer").status, 401);
     }
     assert!(began.elapsed() >= Duration::from_millis(1_500), "{:?}", began.elapsed());

@@ -50,15 +50,19 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     assert!(error.contains("no node d has a record; the nodes are a, b, c"), "{error}");
     let error = asked("c", &[]).expect_err("nobody has confirmed it");
     assert!(error.contains("Forget the node c?") && error.contains("--yes"), "{error}");
-    assert_eq!(names(&cluster.nodes[0]), ["a", "b", "c"]);
+    wait_for("the records of all", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
 
     // The stream has all that it needs.
     cluster.nodes[2].kill_9();
+    let advice = "c is dead, and the stream keeps what it needs: start it, or gridhook cluster forget c";
+    wait_for("the advice", START, || {
+        operator(&cluster.nodes[1], &["cluster", "status"]).expect("a table").contains(advice)
+    });
     forget(&cluster.nodes[1]);
     let trail = operator(&cluster.nodes[0], &["audit", "--search", "/cluster/forget"]).expect("a table");
     assert!(trail.contains("POST"), "{trail}");
     cluster.join(2);
-    assert_eq!(names(&cluster.nodes[0]), ["a", "b", "c"]);
+    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
 
     // The stream does not have it any more.
     cluster.nodes[2].kill_9();
@@ -85,7 +89,7 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     assert!(status.success(), "{reported}");
     fs::write(folder.join("admin-token"), TOKEN).expect("a file");
     cluster.join(2);
-    assert_eq!(names(&cluster.nodes[0]), ["a", "b", "c"]);
+    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
     operator(&cluster.nodes[1], &["cluster", "move", "0", "c"]).expect("a request");
     wait_for("the node to own the store", START, || cluster.owner() == 2);
     ids.extend(publish(&cluster.nodes[2], &key, 30..40));

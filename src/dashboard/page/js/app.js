@@ -3,7 +3,7 @@ import { farewell, borrow, get, isPortal, openLink, outage, session, signIn, sig
 import { html, render, useEffect, useState } from './html.js';
 import { OTHERS, PLACES, isHelpOpen, isThere, listen } from './keys.js';
 import { usePoll } from './poll.js';
-import { hasChaos, link, linkToken, paused, route, shortcuts, theme, useStore, zone } from './state.js';
+import { hasChaos, isClustered, link, linkToken, paused, route, shortcuts, theme, useStore, zone } from './state.js';
 import { Dialog, Failed, Field, Head, Loading, Messages, Questions } from './ui.js';
 
 /** Each view is loaded when it is first shown. */
@@ -78,7 +78,10 @@ function Navigation({ view }) {
   const present = PARENT[view] ?? view;
   useStore(hasChaos);
   const facts = usePoll(isPortal() ? null : (signal) => get('/server', signal), ['facts'], 0);
-  useEffect(() => hasChaos.set(facts.data?.chaos ?? false), [facts.data]);
+  useEffect(() => {
+    hasChaos.set(facts.data?.chaos ?? false);
+    isClustered.set(facts.data?.cluster ?? false);
+  }, [facts.data]);
   return html`<nav class="views" aria-label="Views">
     ${GROUPS.filter(([, keys]) => keys.some(isThere)).map(([name, keys]) => html`<div key=${name} class="group">
       <span class="group-name">${name}</span>

@@ -139,6 +139,8 @@ export const shortcuts = preference('shortcuts', 'on');
 export const paused = store(false);
 /** Whether the server can be broken on purpose. */
 export const hasChaos = store(false);
+/** Whether the server is a node of a cluster. */
+export const isClustered = store(false);
 /** Whether the page is hidden. */
 export const hidden = store(document.visibilityState === 'hidden');
 document.addEventListener('visibilitychange', () => hidden.set(document.visibilityState === 'hidden'));

@@ -6,24 +6,27 @@ import { html, useState } from '../html.js';
 import { parse } from '../json.js';
 import { usePoll } from '../poll.js';
 import { readiness } from '../resources.js';
-import { useParam } from '../state.js';
+import { isClustered, useParam, useStore } from '../state.js';
 import { Table } from '../table.js';
 import { Audit } from './audit.js';
+import { Cluster } from './cluster.js';
 import { Badge, Command, Facts, Failed, Field, Head, Loaded, Tabs, Time } from '../ui.js';
 
 /** @typedef {import('../openapi').components['schemas']} Schemas */
 
-const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision'], ['audit', 'Audit trail']];
+const TABS = [['state', 'State'], ['settings', 'Settings'], ['store', 'Store and backup'], ['supervision', 'Supervision'], ['cluster', 'Cluster'], ['audit', 'Audit trail']];
 
 export default function Server() {
   const [tab, setTab] = useParam('tab', 'state');
+  const isNode = useStore(isClustered);
   return html`
     <${Head} title="Server" />
-    <${Tabs} name="Parts of the server" tabs=${TABS} value=${tab} onChange=${setTab} />
+    <${Tabs} name="Parts of the server" tabs=${TABS.filter(([id]) => id !== 'cluster' || isNode)} value=${tab} onChange=${setTab} />
     ${tab === 'state' && html`<${State} />`}
     ${tab === 'settings' && html`<${Settings} />`}
     ${tab === 'store' && html`<${Store} />`}
     ${tab === 'supervision' && html`<${Supervision} />`}
+    ${tab === 'cluster' && html`<${Cluster} />`}
     ${tab === 'audit' && html`<${Audit} />`}
   `;
 }

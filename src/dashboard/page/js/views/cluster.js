@@ -1,0 +1,66 @@
+// The nodes of a cluster: who owns the store, how far each one is, and what an operator does about them.
+import { run } from '../actions.js';
+import { get, may, post } from '../api.js';
+import { command, num } from '../format.js';
+import { html } from '../html.js';
+import { useChanges, usePoll } from '../poll.js';
+import { Table } from '../table.js';
+import { Badge, Command, Facts, Loaded, Time, ask } from '../ui.js';
+
+/** @typedef {import('../openapi').components['schemas']} Schemas */
+/** @typedef {Schemas['ClusterNode']} Node */
+
+const KINDS = { alive: 'ok', catchingUp: 'info', leaving: 'warn', draining: 'warn', drained: 'held', dead: 'bad' };
+
+const MOVES = 'Requests in flight finish first. Publishers may receive 503 for a moment, and you sign in again.';
+
+/** @typedef {{ name: string, verb: string, of: string[], isOfOwner?: boolean, about: string, danger?: boolean, body?: any, flags?: string[] }} Action */
+
+/** @type {Action[]} */
+const ACTIONS = [
+  { name: 'Make owner', verb: 'move', of: ['alive'], isOfOwner: false, about: MOVES, body: { shard: 0 } },
+  { name: 'Drain', verb: 'drain', of: ['alive', 'catchingUp', 'leaving'], about: `The node gives up what it owns and takes nothing. ${MOVES}`, body: { drain: true } },
+  { name: 'End drain', verb: 'drain', of: ['draining', 'drained'], about: 'The node may own the store again.', body: { drain: false }, flags: ['--end'] },
+  { name: 'Forget', verb: 'forget', of: ['dead'], about: 'For a node that is gone for good. The stream keeps nothing for it any more, so it may need a backup to join again.', danger: true },
+];
+
+/** @param {Action} action @param {string} node */
+async function act({ name, verb, about, danger, body, flags = [] }, node) {
+  const line = command('cluster', verb, ...(body?.shard === undefined ? [] : [`${body.shard}`]), node, ...flags);
+  if (!(await ask({ title: `${name}: ${node}?`, body: about, confirm: name, danger, typed: danger && node, line }))) return;
+  await run(() => post(`/cluster/${verb}`, { ...body, node }), `${name}: ${node} done`, line);
+}
+
+export function Cluster() {
+  const nodes = usePoll((signal) => /** @type {Promise<Schemas['ClusterStatus']>} */ (get('/cluster/status', signal)), ['cluster']);
+  const shards = usePoll((signal) => /** @type {Promise<Schemas['Ownership']>} */ (get('/cluster/ownership', signal)), ['ownership']);
+  useChanges(nodes.refresh);
+  useChanges(shards.refresh);
+  const shard = shards.data?.value[0];
+  return html`<${Loaded} poll=${nodes}>${(/** @type {Schemas['ClusterStatus']} */ data) => {
+    const applied = (/** @type {Node} */ node) => Number(node.applied[0] ?? 0);
+    const last = Math.max(...data.nodes.map(applied));
+    const actions = (/** @type {Node} */ node) => ACTIONS.filter(({ of, isOfOwner = node.owns.length > 0 }) => of.includes(node.state) && isOfOwner === node.owns.length > 0);
+    return html`
+      ${data.problem && html`<p class="notice bad" role="alert">The records of the cluster cannot be read: ${data.problem}</p>`}
+      <div class="panel"><${Facts} rows=${[
+        ['Cluster', data.name],
+        ['Seen by', data.node],
+        ['Owner', shard?.ownerName],
+        shard?.wantedBy && ['Next owner', shard.wantedBy],
+        ['Times claimed', num(shard?.claims)],
+      ]} /></div>
+      <${Table} name="Nodes" rows=${data.nodes} id=${(node) => node.name} columns=${/** @type {import('../table.js').Columns<Node>} */ ([
+        { key: 'name', name: 'Node', cell: (node) => html`<span data-open tabindex="-1">${node.name}</span>` },
+        { key: 'state', name: 'State', cell: (node) => html`<${Badge} kind=${KINDS[node.state]}>${node.state.replace('U', ' u')}<//> ${node.owns.length > 0 && html`<${Badge} kind="info">owner<//>`}` },
+        { key: 'lag', name: 'Records behind', num: true, cell: (node) => num(last - applied(node)) },
+        { key: 'synced', name: 'Synced', num: true, cell: (node) => num(node.flushed[0]) },
+        { key: 'renewed', name: 'Last renewal', cell: (node) => html`<${Time} at=${node.lastRenewal} />` },
+        { key: 'address', name: 'Address', wide: true, cell: (node) => node.address },
+        { key: 'version', name: 'Version', cell: (node) => node.version },
+        may('admin') && { key: 'act', name: 'Actions', cell: (node) => html`<div class="acts">${actions(node).map((action) => html`<button type="button" class=${`small ${action.danger ? 'danger' : ''}`} key=${action.name} aria-label=${`${action.name}: ${node.name}`} onClick=${() => act(action, node.name)}>${action.name}</button>`)}</div>` },
+      ])} />
+      <${Command} parts=${['cluster', 'status']} />
+    `;
+  }}<//>`;
+}
