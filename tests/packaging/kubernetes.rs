@@ -11,7 +11,7 @@ use std::{
 };
 
 use expect_test::expect_file;
-use gridhook::config::{Config, SettingSources};
+use gridhook::config::{Config, NatsLogin, NatsTls, SettingSources};
 use serde_json::Value;
 
 use super::{output_text, packaged, read};
@@ -57,6 +57,29 @@ extraEnv: [{name: AWS_REGION, value: eu-central-1}]
 extraEnvFrom: [{secretRef: {name: s3}}]
 extraVolumes: [{name: backups, persistentVolumeClaim: {claimName: backups}}]
 extraVolumeMounts: [{name: backups, mountPath: /var/lib/gridhook-backups}]
+"#;
+
+/// The values of the plain manifests of a cluster.
+const PLAIN_CLUSTER: &str = r#"
+adminToken: {existingSecret: gridhook}
+cluster: {enabled: true, nats: {urls: ["nats://nats.nats.svc:4222"], secretName: gridhook-nats}}
+"#;
+
+/// A cluster with every optional part.
+const CLUSTER: &str = r#"
+settings: {cluster: {replicas: 5, stream_bytes: 10 GiB}}
+cluster:
+  enabled: true
+  replicas: 5
+  name: shop
+  nats:
+    urls: ["tls://nats-0.nats:4222", "tls://nats-1.nats:4222"]
+    secretName: nats-users
+    username: shop
+    tlsSecretName: nats-tls
+    clientCertificate: true
+  tlsSecretName: nodes
+tls: {secretName: certificate}
 "#;
 
 fn has_tools() -> bool {
@@ -138,11 +161,22 @@ fn container(documents: &[Value]) -> &Value {
     &only(documents, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
 }
 
-/// The variables with a value. Those from a Secret have none here.
+/// The variables of the first pod.
 fn variables(documents: &[Value]) -> Vec<(OsString, OsString)> {
     let all = container(documents)["env"].as_array().expect("variables");
-    let text = |value: &Value| value.as_str().map(OsString::from);
-    all.iter().filter_map(|variable| Some((text(&variable["name"])?, text(&variable["value"])?))).collect()
+    let pod = format!("{}-0", only(documents, "StatefulSet")["metadata"]["name"].as_str().expect("a name"));
+    let of_pod = |variable: &Value| {
+        let source = &variable["valueFrom"];
+        let value = match (variable["value"].as_str(), source["fieldRef"]["fieldPath"].as_str()) {
+            (Some(value), _) => value.replace("$(GRIDHOOK_CLUSTER__NODE)", &pod),
+            (None, Some("metadata.name")) => pod.clone(),
+            _ if source["secretKeyRef"].is_object() => "token-from-a-secret".to_owned(),
+            _ => panic!("{variable}"),
+        };
+        (variable["name"].as_str().expect("a name").into(), value.into())
+    };
+    // Those of commands in the pod are no settings.
+    all.iter().map(of_pod).filter(|(name, _)| name != "GRIDHOOK_SERVER" && name != "GRIDHOOK_TOKEN").collect()
 }
 
 fn config(documents: &[Value]) -> Config {
@@ -155,7 +189,7 @@ fn the_chart_is_valid_for_kubernetes_with_defaults_and_with_everything() {
     if !has_tools() {
         return;
     }
-    for values in ["", PLAIN, EVERYTHING] {
+    for values in ["", PLAIN, EVERYTHING, PLAIN_CLUSTER, CLUSTER] {
         let output = helm("lint", values, &["--strict"]);
         assert!(output.status.success(), "{}", output_text(&output));
         let documents = documents(&render(values, &[]));
@@ -173,6 +207,7 @@ fn the_plain_manifests_are_what_the_chart_renders() {
         return;
     }
     expect_file![packaged("kubernetes/gridhook.yaml")].assert_eq(&render(PLAIN, &[]));
+    expect_file![packaged("kubernetes/cluster.yaml")].assert_eq(&render(PLAIN_CLUSTER, &[]));
     let more = ["--set", "serviceMonitor.enabled=true", "--show-only", "templates/servicemonitor.yaml"];
     expect_file![packaged("kubernetes/servicemonitor.yaml")].assert_eq(&render(PLAIN, &more));
 }
@@ -194,6 +229,7 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
         let set = &only(&documents, "StatefulSet")["spec"];
         let (pod, container) = (&set["template"]["spec"], container(&documents));
         assert_eq!((&set["replicas"], &pod["enableServiceLinks"]), (&1.into(), &false.into()));
+        assert!(set.get("podManagementPolicy").is_none() && pod["affinity"].get("podAntiAffinity").is_none());
         let user = &pod["securityContext"];
         assert_eq!((&user["runAsNonRoot"], &user["fsGroup"]), (&true.into(), &user["runAsUser"]));
         assert_ne!(user["runAsUser"], 0);
@@ -244,6 +280,72 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
         }
         let budget = &only(&documents, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"];
         assert_eq!(budget, &set["selector"]["matchLabels"]);
+    }
+}
+
+#[test]
+fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
+    if !has_tools() {
+        return;
+    }
+    for (values, replicas) in [(PLAIN_CLUSTER, 3), (CLUSTER, 5)] {
+        let documents = documents(&render(values, &[]));
+        let set = &only(&documents, "StatefulSet")["spec"];
+        let (pod, container) = (&set["template"]["spec"], container(&documents));
+        assert_eq!((&set["replicas"], &set["podManagementPolicy"]), (&replicas.into(), &"Parallel".into()));
+        let apart = &pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+        assert_eq!(apart["labelSelector"]["matchLabels"], set["selector"]["matchLabels"]);
+        assert_eq!(only(&documents, "PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
+
+        let cluster = config(&documents).cluster.expect("a node");
+        assert_eq!(cluster.node, "gridhook-0");
+        assert!(cluster.listen.ip().is_unspecified());
+        let (host, port) = cluster.advertise.as_deref().and_then(|at| at.split_once(':')).expect("host and port");
+        assert_eq!(host, "gridhook-0.gridhook-headless.gridhook.svc");
+        let services = of_kind(&documents, "Service");
+        let headless = services.iter().find(|service| service["metadata"]["name"] == set["serviceName"]);
+        let headless = &headless.expect("the Service of the pods")["spec"];
+        // A node that is not ready serves the others.
+        assert_eq!((&headless["clusterIP"], &headless["publishNotReadyAddresses"]), (&"None".into(), &true.into()));
+        let ports = headless["ports"].as_array().expect("ports");
+        let exposed = ports.iter().find(|port| port["name"] == "nodes").expect("the port of the nodes");
+        assert_eq!(
+            (exposed["port"].to_string(), cluster.listen.port().to_string()),
+            (port.to_owned(), port.to_owned())
+        );
+        let ports = container["ports"].as_array().expect("ports");
+        assert!(ports.iter().any(|port| port["name"] == "nodes" && port["containerPort"] == exposed["port"]));
+
+        // Each file is in a Secret that is mounted.
+        let mounted = |file: &Path| {
+            let mounts = container["volumeMounts"].as_array().expect("mounts");
+            let is_below =
+                |mount: &&Value| Some(file.parent()) == mount["mountPath"].as_str().map(|at| Some(Path::new(at)));
+            let name =
+                &mounts.iter().find(is_below).unwrap_or_else(|| panic!("{} is not mounted", file.display()))["name"];
+            let volume = pod["volumes"].as_array().expect("volumes").iter().find(|volume| &volume["name"] == name);
+            volume.expect("a volume")["secret"]["secretName"].as_str().expect("a Secret").to_owned()
+        };
+        assert_eq!(mounted(&cluster.secret_file), "gridhook");
+        let NatsLogin::Password(_, password) = &cluster.login else { panic!("{:?}", cluster.login) };
+        let Some(NatsLogin::Password(_, of_system)) = &cluster.system_login else { panic!("no login of the system") };
+        let users = if replicas == 5 { "nats-users" } else { "gridhook-nats" };
+        assert_eq!((mounted(password).as_str(), mounted(of_system).as_str()), (users, users));
+        assert_eq!(cluster.node_tls.is_some(), replicas == 5);
+        if let Some(tls) = &cluster.node_tls {
+            assert!(
+                [&tls.authorities, &tls.identity.certificate, &tls.identity.key]
+                    .iter()
+                    .all(|file| mounted(file) == "nodes")
+            );
+            let NatsTls { authorities, identity } = &cluster.nats_tls;
+            let identity = identity.as_ref().expect("a client certificate");
+            let files = [authorities.as_ref().expect("authorities"), &identity.certificate, &identity.key];
+            assert!(files.iter().all(|file| mounted(file) == "nats-tls"));
+            assert_eq!((cluster.name.as_str(), cluster.replicas, cluster.urls.len()), ("shop", 5, 2));
+            assert!(only(&documents, "Secret")["stringData"]["cluster-secret"].is_string());
+        }
     }
 }
 
@@ -310,8 +412,19 @@ fn values_that_cannot_work_are_refused() {
     assert!(error.contains("use the key metrics-token of the Secret instead"), "{error}");
     let error = refused("ingress: {enabled: true}");
     assert!(error.contains("ingress.host is empty; allowed is the host name of the ingress"), "{error}");
+    let error = refused("cluster: {enabled: true}");
+    assert!(error.contains("cluster.nats.urls is empty"), "{error}");
+    let error = refused(&format!("{PLAIN_CLUSTER}fullnameOverride: {}", "a".repeat(30)));
+    assert!(error.contains("set fullnameOverride to 29 characters or less"), "{error}");
+    let error = refused(&format!("{PLAIN_CLUSTER}settings: {{cluster: {{node: a}}}}"));
+    assert!(error.contains("settings.cluster.node is set by the chart; use the value cluster instead"), "{error}");
     // The schema of the values.
-    for values in ["replicas: 2", "service: {typ: NodePort}", "podDisruptionBudget: {maxUnavailable: 2}"] {
+    for values in [
+        "replicas: 2",
+        "cluster: {enabled: true, replicas: 0}",
+        "service: {typ: NodePort}",
+        "podDisruptionBudget: {maxUnavailable: 2}",
+    ] {
         let error = refused(values);
         assert!(error.contains("values don't meet the specifications of the schema"), "{error}");
     }

@@ -79,6 +79,74 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- end }}
 
+{{/* The variables of a node of a cluster. */}}
+{{- define "gridhook.cluster" -}}
+{{- $nats := .Values.cluster.nats }}
+- name: GRIDHOOK_CLUSTER__ENGINE
+  value: nats
+- name: GRIDHOOK_CLUSTER__NAME
+  value: {{ .Values.cluster.name }}
+- name: GRIDHOOK_CLUSTER__NODE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: GRIDHOOK_CLUSTER__NODE_LISTEN
+  value: "0.0.0.0:8082"
+- name: GRIDHOOK_CLUSTER__ADVERTISE
+  value: $(GRIDHOOK_CLUSTER__NODE).{{ include "gridhook.fullname" . }}-headless.{{ .Release.Namespace }}.svc:8082
+- name: GRIDHOOK_CLUSTER__SECRET_FILE
+  value: /etc/gridhook/cluster/cluster-secret
+- name: GRIDHOOK_CLUSTER__URLS
+  value: {{ join "," $nats.urls | quote }}
+{{- if $nats.secretName }}
+- name: GRIDHOOK_CLUSTER__USERNAME
+  value: {{ $nats.username | quote }}
+- name: GRIDHOOK_CLUSTER__PASSWORD_FILE
+  value: /etc/gridhook/nats/password
+{{- if $nats.systemUsername }}
+- name: GRIDHOOK_CLUSTER__SYSTEM_USERNAME
+  value: {{ $nats.systemUsername | quote }}
+- name: GRIDHOOK_CLUSTER__SYSTEM_PASSWORD_FILE
+  value: /etc/gridhook/nats/system-password
+{{- end }}
+{{- end }}
+{{- if $nats.tlsSecretName }}
+- name: GRIDHOOK_CLUSTER__CA_FILE
+  value: /etc/gridhook/nats-tls/ca.crt
+{{- if $nats.clientCertificate }}
+- name: GRIDHOOK_CLUSTER__CERTIFICATE_FILE
+  value: /etc/gridhook/nats-tls/tls.crt
+- name: GRIDHOOK_CLUSTER__KEY_FILE
+  value: /etc/gridhook/nats-tls/tls.key
+{{- end }}
+{{- end }}
+{{- if .Values.cluster.tlsSecretName }}
+- name: GRIDHOOK_CLUSTER__NODE_CA_FILE
+  value: /etc/gridhook/nodes-tls/ca.crt
+- name: GRIDHOOK_CLUSTER__NODE_CERTIFICATE_FILE
+  value: /etc/gridhook/nodes-tls/tls.crt
+- name: GRIDHOOK_CLUSTER__NODE_KEY_FILE
+  value: /etc/gridhook/nodes-tls/tls.key
+{{- end }}
+{{- end }}
+
+{{/* The Secrets that a pod mounts at /etc/gridhook, by folder. */}}
+{{- define "gridhook.secretFolders" -}}
+{{- $folders := dict }}
+{{- if .Values.tls.secretName }}
+{{- $_ := set $folders "tls" .Values.tls.secretName }}
+{{- end }}
+{{- if .Values.cluster.enabled }}
+{{- $_ := set $folders "cluster" (include "gridhook.secret" .) }}
+{{- range $folder, $name := dict "nats" .Values.cluster.nats.secretName "nats-tls" .Values.cluster.nats.tlsSecretName "nodes-tls" .Values.cluster.tlsSecretName }}
+{{- if $name }}
+{{- $_ := set $folders $folder $name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $folders }}
+{{- end }}
+
 {{/* Settings that the chart sets from other values. */}}
 {{- define "gridhook.check" -}}
 {{- $own := dict
@@ -95,6 +163,19 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- range $key, $_ := (default dict .Values.settings.server) }}
 {{- if hasKey $own $key }}
 {{- fail (printf "settings.server.%s is set by the chart; use the value %s instead" $key (get $own $key)) }}
+{{- end }}
+{{- end }}
+{{- range $key, $_ := (default dict .Values.settings.cluster) }}
+{{- if has $key (list "engine" "name" "node" "node_listen" "advertise" "secret_file" "urls" "username" "password_file" "system_username" "system_password_file" "ca_file" "certificate_file" "key_file" "node_ca_file" "node_certificate_file" "node_key_file") }}
+{{- fail (printf "settings.cluster.%s is set by the chart; use the value cluster instead" $key) }}
+{{- end }}
+{{- end }}
+{{- if .Values.cluster.enabled }}
+{{- if not .Values.cluster.nats.urls }}
+{{- fail "cluster.nats.urls is empty; allowed are the addresses of NATS servers" }}
+{{- end }}
+{{- if gt (len (include "gridhook.fullname" .)) 29 }}
+{{- fail (printf "the name %s is too long for the nodes of a cluster; set fullnameOverride to 29 characters or less" (include "gridhook.fullname" .)) }}
 {{- end }}
 {{- end }}
 {{- if hasKey (default dict .Values.settings.metrics) "token" }}
