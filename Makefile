@@ -34,7 +34,7 @@ ifneq ($(filter pure,$(or $(NAME),pure)),)
 	$(CARGO) bench --locked --bench pure -- $(ARGS)
 endif
 ifneq ($(NAME),pure)
-	.ci/with-tools $(if $(filter destinations,$(or $(NAME),destinations)),--tests) cargo bench --locked --bench gridhook -- $(NAME)
+	.ci/with-tools $(if $(filter destinations cluster,$(or $(NAME),cluster)),--tests) cargo bench --locked --bench gridhook -- $(NAME)
 endif
 
 build: ## Build the binary

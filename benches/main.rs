@@ -11,6 +11,7 @@ mod support {
     pub(crate) mod edition;
     pub(crate) mod http;
     pub(crate) mod kafka;
+    pub(crate) mod nats;
     pub(crate) mod needs;
     pub(crate) mod port;
     pub(crate) mod process;

@@ -3,7 +3,9 @@
 
 use std::rc::Rc;
 
+use async_nats::{ConnectOptions, jetstream};
 use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
 use rskafka::client::{
     ClientBuilder, Credentials, SaslConfig,
     partition::{Compression, UnknownTopicHandling},
@@ -13,7 +15,7 @@ use super::{
     floor::{awc_client, serve},
     load::{Shape, body},
 };
-use crate::support::{azurite, kafka::PASSWORD, server::SCOPE};
+use crate::support::{azurite, kafka::PASSWORD, nats, server::SCOPE};
 
 /// Records of a request, as many as the server sends.
 pub(crate) const KAFKA_BATCH: usize = 500;
@@ -43,6 +45,31 @@ pub(super) async fn kafka(address: &str, topic: &str) {
             let records = sent.iter().cycle().take(count).map(|sent| sent.record.clone()).collect();
             partition.produce(records, Compression::NoCompression).await.expect("a broker that answers");
             left -= count;
+        }
+    })
+    .await;
+}
+
+/// async-nats alone: each message is acknowledged by a majority before the next one of its sender.
+pub(super) async fn nats(urls: &str, stream: &str, at_a_time: usize, bytes: usize) {
+    let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), nats::PASSWORD.to_owned());
+    let addresses: Vec<&str> = urls.split(',').collect();
+    let context = jetstream::new(options.connect(addresses).await.expect("a client"));
+    let message = Bytes::from(vec![b'x'; bytes]);
+    serve(async |messages| {
+        let each = messages.div_ceil(at_a_time as u64);
+        let senders = (0..at_a_time as u64).map(|sender| {
+            let (context, stream, message) = (context.clone(), stream.to_owned(), message.clone());
+            let count = messages.saturating_sub(sender * each).min(each);
+            actix_rt::spawn(async move {
+                for _ in 0..count {
+                    let sent = context.publish(stream.clone(), message.clone()).await.expect("a message that leaves");
+                    sent.await.expect("an acknowledgement");
+                }
+            })
+        });
+        for sender in senders.collect::<Vec<_>>() {
+            sender.await.expect("a sender does not panic");
         }
     })
     .await;

@@ -53,6 +53,11 @@ impl Floor {
         Self::start(again, &format!("queue {base} {name} {at_a_time}"))
     }
 
+    /// Publishes messages to a stream of NATS when told to.
+    pub(crate) fn nats(again: fn() -> Command, urls: &[String], stream: &str, at_a_time: usize, bytes: usize) -> Self {
+        Self::start(again, &format!("nats {} {stream} {at_a_time} {bytes}", urls.join(",")))
+    }
+
     /// Posts to `url` when told to.
     pub(crate) fn caller(again: fn() -> Command, url: &str, at_a_time: usize) -> Self {
         Self::start(again, &format!("caller {url} {at_a_time}"))
@@ -112,6 +117,10 @@ pub(crate) fn is_one() -> bool {
         ["queue", base, name, at_a_time] => {
             let at_a_time = at_a_time.parse().expect("a number");
             actix_rt::System::new().block_on(client::queue(base, name, at_a_time));
+        }
+        ["nats", urls, stream, at_a_time, bytes] => {
+            let [at_a_time, bytes] = [at_a_time, bytes].map(|number| number.parse().expect("a number"));
+            actix_rt::System::new().block_on(client::nats(urls, stream, at_a_time, bytes));
         }
         _ => panic!("{ROLE} is {role:?}"),
     }

@@ -39,7 +39,7 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 11] = [
+pub(crate) const BENCHES: [(&str, Run); 12] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
@@ -49,6 +49,7 @@ pub(crate) const BENCHES: [(&str, Run); 11] = [
     ("many", rows::many::run),
     ("pull", rows::pull::run),
     ("destinations", rows::destinations::run),
+    ("cluster", rows::cluster::run),
     ("backlog", rows::backlog::run),
     ("growth", growth::run),
 ];

@@ -128,12 +128,17 @@ pub(crate) struct Cost {
 impl Cost {
     /// Of what `load` publishes, of which each event arrives `times` times, for a process.
     pub(crate) fn of(process: u32, endpoint: &Endpoint, times: u64, load: impl FnOnce() -> Sent) -> Self {
-        let before = Reading::of(process);
+        Self::of_all(&[process], endpoint, times, load)
+    }
+
+    /// The same for several processes together.
+    pub(crate) fn of_all(processes: &[u32], endpoint: &Endpoint, times: u64, load: impl FnOnce() -> Sent) -> Self {
+        let before = Reading::of(processes);
         let (events, requests, began) = (endpoint.events(), endpoint.requests(), now());
         let sent = load();
         endpoint.wait_for(events + sent.events * times);
         thread::sleep(SETTLES);
-        let after = Reading::of(process);
+        let after = Reading::of(processes);
         let since = |(after, before): (u64, u64)| after.saturating_sub(before);
         Self {
             sent,
@@ -178,8 +183,10 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(process: u32) -> Self {
-        Self { processor: process::processor(process), written: process::written(process), syncs: syncs() }
+    fn of(processes: &[u32]) -> Self {
+        let processor = processes.iter().map(|id| process::processor(*id)).sum();
+        let written = processes.iter().map(|id| process::written(*id)).sum();
+        Self { processor, written, syncs: syncs() }
     }
 }
 

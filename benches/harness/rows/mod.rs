@@ -2,6 +2,7 @@
 
 pub(crate) mod backlog;
 pub(crate) mod batches;
+pub(crate) mod cluster;
 pub(crate) mod destinations;
 pub(crate) mod fan_out;
 pub(crate) mod latency;
