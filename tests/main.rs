@@ -37,6 +37,7 @@ mod recent_events;
 mod sdk;
 mod server;
 mod simulate;
+mod slice;
 mod spec;
 mod supervision;
 mod support;

@@ -23,4 +23,5 @@ pub use self::{
         CommandResult, PHASE_NAMES, QuarantinedEvents, Received, SharedState, SharedStateMessage, SubscriptionMeasures,
         SubscriptionState, WaitingClient,
     },
+    slice::{SliceRead, filter_slice},
 };

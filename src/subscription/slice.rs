@@ -9,15 +9,18 @@ use crate::{
 };
 
 /// A slice of the log that was read for a lane.
-pub(super) struct SliceRead {
-    pub(super) lane: Lane,
+#[derive(Debug)]
+pub struct SliceRead {
+    /// The lane.
+    pub lane: Lane,
     /// Where the lane reads on. The slice may begin earlier.
-    pub(super) from: Seq,
-    pub(super) slice: LogSlice,
+    pub from: Seq,
+    /// What was read.
+    pub slice: LogSlice,
 }
 
 /// Filters a slice of the log, event by event. It keeps at most `share` bytes, or one event. The rest is read again.
-pub(super) fn filter_slice(
+pub fn filter_slice(
     shared: &SharedState,
     plan: &DeliveryPlan,
     damage: &Damage,
