@@ -16,6 +16,7 @@ use super::{
     bearer::{Signer, bearer},
     read,
     sas::VECTORS,
+    shown,
 };
 use crate::support::{
     fuzz::{cases, changed, changes},
@@ -148,6 +149,11 @@ fn take(schema: Schema, body: &[u8]) -> Result<Vec<Event>, Refusal> {
 
 /// What becomes of a body: it is refused with a status and a code of the table, or is whole, bounded, and read again as it is.
 fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
+    if schema == Schema::EventGrid && body.starts_with(b"[") {
+        // A body that may have too large an event is not read in one pass. No event is as large as the whole body.
+        let limits = PublishLimits { event_bytes_max: body.len() - 1, ..PublishLimits::default() };
+        prop_assert_eq!(shown(take(schema, body)), shown(read(schema, "application/json", body, &limits)));
+    }
     let events = match take(schema, body) {
         Ok(events) => events,
         Err(refusal) => {

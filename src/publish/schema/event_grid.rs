@@ -8,14 +8,21 @@ use std::borrow::Cow;
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
-use super::{EventTarget, bare, inside, json, span};
+use super::{
+    EventTarget, bare, inside,
+    json::{self, ObjectMembers},
+    span,
+};
 use crate::{
     event::{EventRanges, Schema, TextRange},
-    publish::Refusal,
+    publish::{PublishLimits, Refusal},
     store::chunk::{ChunkBuilder, WriterStamp},
 };
 
 const SCHEMA: Schema = Schema::EventGrid;
+
+/// Bytes of a wire form besides its values: names and punctuation.
+const PUNCTUATION: usize = 128;
 
 /// The properties of an event, as sent. There are no others.
 #[derive(Default)]
@@ -48,18 +55,38 @@ struct JsonText<'a> {
     text: Cow<'a, str>,
 }
 
+/// Checks the events of an array and appends their wire forms to the draft, in one pass over `text`. [`None`]: something is
+/// wrong, or an event may be too large. What Event Grid reports first then takes a second look at all events, with [`read`].
+pub(super) fn read_all(
+    target: &EventTarget,
+    text: &str,
+    limits: &PublishLimits,
+    draft: &mut ChunkBuilder,
+) -> Option<()> {
+    if text.len() > limits.event_bytes_max {
+        return None;
+    }
+    // Only `data` has levels of its own.
+    let data_depth_max = limits.depth_max.checked_sub(1)?;
+    json::objects(text, |properties: EventGridMembers<'_>| {
+        let is_deeper = properties.data.is_some_and(|data| json::is_deeper(data.get(), data_depth_max));
+        if is_deeper || draft.count() as usize == limits.events_max {
+            return None;
+        }
+        properties.check(target).ok()?.append(target, draft).ok()
+    })?;
+    (draft.count() > 0).then_some(())
+}
+
 /// Checks the event `object` and appends its wire form to the draft.
 pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
     json::members(object, |name, value| properties.put(&name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
-    let event = properties.check(target)?;
-    target.check_data(draft, [Some(inside(event.event_type)), event.data_version.map(inside)], event.data)?;
-    draft.push(|out| event.write(target, object.get().len(), out));
-    Ok(())
+    properties.check(target)?.append(target, draft)
 }
 
-impl<'a> EventGridMembers<'a> {
+impl<'a> ObjectMembers<'a> for EventGridMembers<'a> {
     fn put(&mut self, name: &str, value: &'a RawValue) -> Result<(), Refusal> {
         let member = match name {
             "id" => &mut self.id,
@@ -77,7 +104,9 @@ impl<'a> EventGridMembers<'a> {
             Some(_) => Err(wrong(format!("Property '{name}' is given more than once"))),
         }
     }
+}
 
+impl<'a> EventGridMembers<'a> {
     /// Checks in Event Grid's order, so that the same missing property is reported first.
     fn check(self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
         let subject = required("subject", self.subject)?;
@@ -124,9 +153,18 @@ impl<'a> EventGridMembers<'a> {
 }
 
 impl CheckedEvent<'_> {
-    fn write(&self, target: &EventTarget, len: usize, out: &mut BytesMut) -> WriterStamp {
-        // Room for what is stamped: three names, the topic, punctuation.
-        out.reserve(len + target.stamp.len() + 64);
+    /// Checks the event's data and appends the event to the draft.
+    fn append(&self, target: &EventTarget, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+        target.check_data(draft, [Some(inside(self.event_type)), self.data_version.map(inside)], self.data)?;
+        draft.push(|out| self.write(target, out));
+        Ok(())
+    }
+
+    fn write(&self, target: &EventTarget, out: &mut BytesMut) -> WriterStamp {
+        let values = [Some(self.id), Some(self.subject), Some(self.event_type), Some(self.event_time)];
+        let values = values.into_iter().chain([self.data, self.data_version]).flatten();
+        let values: usize = values.map(|value| value.get().len()).sum();
+        out.reserve(values + self.domain_topic.map_or(0, str::len) + target.stamp.len() + PUNCTUATION);
         out.put_slice(b"{\"id\":");
         let id = put_string(out, self.id);
         out.put_slice(b",\"topic\":");

@@ -156,7 +156,7 @@ pub fn read(
     body: &Bytes,
     limits: &PublishLimits,
 ) -> Result<ChunkBuilder, Refusal> {
-    read_into(ChunkBuilder::new(target.schema).sized(body.len()), target, content, body, limits)
+    read_into(|| ChunkBuilder::new(target.schema).sized(body.len()), target, content, body, limits)
 }
 
 /// As [`read`], for a traced request.
@@ -167,11 +167,12 @@ pub(super) fn read_traced(
     limits: &PublishLimits,
     trace_context: &str,
 ) -> Result<ChunkBuilder, Refusal> {
-    read_into(ChunkBuilder::new(target.schema).sized(body.len()).traced(trace_context), target, content, body, limits)
+    let new_draft = || ChunkBuilder::new(target.schema).sized(body.len()).traced(trace_context);
+    read_into(new_draft, target, content, body, limits)
 }
 
 fn read_into(
-    mut draft: ChunkBuilder,
+    new_draft: impl Fn() -> ChunkBuilder,
     target: &EventTarget,
     content: &RequestContent<'_>,
     body: &Bytes,
@@ -190,6 +191,14 @@ fn read_into(
         Schema::CloudEvents if target.is_in_namespace => mode_by_body(content, body)?,
         Schema::CloudEvents => mode(content)?,
     };
+    let mut draft = new_draft();
+    // Nearly every body is valid, and then one pass over it is enough.
+    if schema == Schema::EventGrid {
+        if event_grid::read_all(target, utf8(schema, body)?, limits, &mut draft).is_some() {
+            return Ok(draft);
+        }
+        draft = new_draft();
+    }
     let events = match mode {
         ContentMode::Binary => {
             binary::read(target, content, body, limits, &mut draft)?;
