@@ -14,7 +14,7 @@ use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 pub use cloud::cloud_event;
-pub use forms::EventForms;
+use forms::EventForms;
 use serde::{Deserialize, Serialize};
 
 /// A partition of a topic: the unit of ownership. Numbers are never reused.
@@ -275,7 +275,7 @@ pub struct EventStrings<'a> {
     pub event_time: &'a [u8],
 }
 
-/// One event of a topic's log.
+/// One event of a topic's log. It shares its bytes with the other events of its chunk, so copying it copies none.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Its position in the log.
@@ -284,13 +284,39 @@ pub struct Event {
     pub appended: Timestamp,
     /// The schema of the wire form.
     pub schema: Schema,
-    chunk: Bytes,
-    wire: TextRange,
-    spans: EventRanges,
-    /// The converted forms, shared with the other events of its chunk, and its index among these.
-    forms: Option<(Arc<EventForms>, u32)>,
+    /// Its index in the block.
+    index: u32,
+    block: Arc<EventBlock>,
     /// What is delivered instead of it.
     transformed: Option<Arc<Transformed>>,
+}
+
+/// Where the parts of an event are in its chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventParts {
+    /// The wire form.
+    pub(crate) wire: TextRange,
+    /// Its strings.
+    pub(crate) spans: EventRanges,
+}
+
+/// The memory that the events of a chunk share.
+#[derive(Debug)]
+struct EventBlock {
+    bytes: Bytes,
+    /// Apart from the others, so that a single event needs no list.
+    first: EventParts,
+    others: Vec<EventParts>,
+    forms: EventForms,
+}
+
+impl EventBlock {
+    fn parts(&self, index: u32) -> &EventParts {
+        match index.checked_sub(1) {
+            None => &self.first,
+            Some(other) => &self.others[other as usize],
+        }
+    }
 }
 
 /// The result of a subscription's transformation: what is delivered instead of an event.
@@ -307,6 +333,9 @@ pub struct Transformed {
 }
 
 impl Event {
+    /// Its memory besides its bytes and its converted forms.
+    pub const MEMORY: usize = size_of::<Self>() + size_of::<EventParts>();
+
     /// An event in `chunk` with its wire form at `wire`.
     ///
     /// # Panics
@@ -321,13 +350,26 @@ impl Event {
     ) -> Self {
         let end = spans.all().iter().fold(wire.range().end, |end, span| end.max(span.range().end));
         assert!(end <= chunk.len(), "an event ends at {end}, outside of a chunk of {} bytes", chunk.len());
-        Self { seq, appended, schema, chunk, wire, spans, forms: None, transformed: None }
+        let first = EventParts { wire, spans };
+        let block = EventBlock { bytes: chunk, first, others: Vec::new(), forms: EventForms::default() };
+        Self { seq, appended, schema, index: 0, block: Arc::new(block), transformed: None }
     }
 
-    /// Shares `forms` with the other events of the chunk; `index` is its index among these.
-    #[must_use]
-    pub fn sharing(self, forms: Arc<EventForms>, index: u32) -> Self {
-        Self { forms: Some((forms, index)), ..self }
+    /// The events in `chunk`, from `first` on without gaps. The decoder has checked that no range is outside of the chunk.
+    pub(crate) fn all(
+        first: Seq,
+        appended: Timestamp,
+        schema: Schema,
+        chunk: Bytes,
+        (parts, others): (EventParts, Vec<EventParts>),
+    ) -> Vec<Self> {
+        let count = others.len() as u32 + 1;
+        let block = Arc::new(EventBlock { bytes: chunk, first: parts, others, forms: EventForms::default() });
+        let event = |index| {
+            let (seq, block) = (first.plus(u64::from(index)), Arc::clone(&block));
+            Self { seq, appended, schema, index, block, transformed: None }
+        };
+        (0..count).map(event).collect()
     }
 
     /// The event with what is delivered instead of it.
@@ -343,85 +385,88 @@ impl Event {
 
     /// The event in another schema, converted by `make` on first use.
     pub fn form<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
-        match &self.forms {
-            Some((forms, index)) => forms.get(*index as usize, schema, make),
-            None => make(),
-        }
+        self.block.forms.get((self.index as usize, self.block.others.len() + 1), schema, make)
     }
 
     /// The bytes that a subscriber with the topic's own schema receives.
     pub fn wire(&self) -> Bytes {
-        self.chunk.slice(self.wire.range())
+        self.block.bytes.slice(self.parts().wire.range())
     }
 
     /// The same, borrowed.
     pub fn wire_bytes(&self) -> &[u8] {
-        &self.chunk[self.wire.range()]
+        &self.block.bytes[self.parts().wire.range()]
     }
 
     /// Length of the wire form in bytes.
     pub fn wire_len(&self) -> usize {
-        self.wire.len as usize
+        self.parts().wire.len as usize
     }
 
     /// The event's id.
     pub fn id(&self) -> Cow<'_, str> {
-        self.text(self.spans.id)
+        self.text(self.parts().spans.id)
     }
 
     /// `eventType`, or CloudEvents' `type`.
     pub fn event_type(&self) -> Cow<'_, str> {
-        self.text(self.spans.event_type)
+        self.text(self.parts().spans.event_type)
     }
 
     /// `subject`; empty if missing.
     pub fn subject(&self) -> Cow<'_, str> {
-        self.text(self.spans.subject)
+        self.text(self.parts().spans.subject)
+    }
+
+    /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string literals.
+    pub fn type_and_subject_literals(&self) -> (&[u8], &[u8]) {
+        let spans = &self.parts().spans;
+        (&self.block.bytes[spans.event_type.range()], &self.block.bytes[spans.subject.range()])
     }
 
     /// `dataVersion`; empty if missing.
     pub fn data_version(&self) -> Cow<'_, str> {
-        self.text(self.spans.data_version)
+        self.text(self.parts().spans.data_version)
     }
 
     /// `eventTime` of a custom event; [`None`] if it has none, and for events of other schemas.
     pub fn event_time(&self) -> Option<Cow<'_, str>> {
-        (self.spans.event_time.len > 0).then(|| self.text(self.spans.event_time))
+        (self.parts().spans.event_time.len > 0).then(|| self.text(self.parts().spans.event_time))
     }
 
     /// The domain topic, compared without case; empty outside of domains.
     pub fn domain_topic(&self) -> Cow<'_, str> {
-        self.text(self.spans.domain_topic)
+        self.text(self.parts().spans.domain_topic)
     }
 
     /// The trace context of the publish request; [`None`] if it was not traced.
     pub fn trace(&self) -> Option<&str> {
-        let text = std::str::from_utf8(&self.chunk[self.spans.trace.range()]).ok()?;
+        let text = std::str::from_utf8(&self.block.bytes[self.parts().spans.trace.range()]).ok()?;
         (!text.is_empty()).then_some(text)
     }
 
     /// Its strings as stored, for copying into another schema's form.
     pub fn literals(&self) -> EventStrings<'_> {
         let [id, event_type, subject, data_version, topic, event_time, _, _] =
-            self.spans.all().map(|span| &self.chunk[span.range()]);
+            self.parts().spans.all().map(|span| &self.block.bytes[span.range()]);
         EventStrings { id, event_type, subject, data_version, topic, event_time }
     }
 
     /// Appends the wire form to `out`, and then the strings that are not in it. Returns the end of the wire form and
     /// the ranges of the strings in `out`.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
-        let start = out.len();
-        out.extend_from_slice(&self.chunk[self.wire.range()]);
+        let (start, EventParts { wire, spans }) = (out.len(), *self.parts());
+        out.extend_from_slice(&self.block.bytes[wire.range()]);
         let wire_end = out.len();
         let mut moved = |span: TextRange| {
-            let within = self.wire.start <= span.start && span.range().end <= self.wire.range().end;
-            let at = if within { start + (span.start - self.wire.start) as usize } else { out.len() };
+            let within = wire.start <= span.start && span.range().end <= wire.range().end;
+            let at = if within { start + (span.start - wire.start) as usize } else { out.len() };
             if !within && span.len > 0 {
-                out.extend_from_slice(&self.chunk[span.range()]);
+                out.extend_from_slice(&self.block.bytes[span.range()]);
             }
             TextRange { start: at as u32, len: span.len }
         };
-        let spans = EventRanges::of(self.spans.all().map(&mut moved));
+        let spans = EventRanges::of(spans.all().map(&mut moved));
         (wire_end, spans)
     }
 
@@ -434,8 +479,12 @@ impl Event {
         Self::new(self.seq, self.appended, self.schema, own.freeze(), wire, spans)
     }
 
+    fn parts(&self) -> &EventParts {
+        self.block.parts(self.index)
+    }
+
     fn text(&self, span: TextRange) -> Cow<'_, str> {
-        text(&self.chunk[span.range()])
+        text(&self.block.bytes[span.range()])
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The events of a chunk share its forms, which are freed with the last of them. Unused forms are empty cells.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
@@ -12,27 +12,19 @@ use super::Schema;
 type EventForm = [OnceLock<Bytes>; 3];
 
 /// The converted forms of a chunk's events.
-#[derive(Debug)]
-pub struct EventForms {
-    count: usize,
-    rows: OnceLock<Box<[EventForm]>>,
-}
+#[derive(Debug, Default)]
+pub(super) struct EventForms(OnceLock<Box<[EventForm]>>);
 
 impl EventForms {
-    /// Empty forms for this many events.
-    pub fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { count, rows: OnceLock::new() })
-    }
-
-    /// The form of the event at `index` in `schema`, made by `make` if it is missing. Concurrent callers may both make
-    /// it; one result is kept.
+    /// The form in `schema` of the event at `index` of `count`, made by `make` if it is missing. Concurrent callers may
+    /// both make it; one result is kept.
     pub(super) fn get<E>(
         &self,
-        index: usize,
+        (index, count): (usize, usize),
         schema: Schema,
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        let rows = self.rows.get_or_init(|| (0..self.count).map(|_| EventForm::default()).collect());
+        let rows = self.0.get_or_init(|| (0..count).map(|_| EventForm::default()).collect());
         let column = match schema {
             Schema::EventGrid => 0,
             Schema::CloudEvents => 1,

@@ -14,12 +14,10 @@
 //! events. The running count and bytes are those of the partition *before* this chunk, so a backlog is the difference
 //! of two of them.
 
-use std::sync::Arc;
-
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::codec::{RecordReader, put_varint};
-use crate::event::{self, Event, EventForms, EventRanges, Schema, Seq, TextRange, Timestamp};
+use crate::event::{self, Event, EventParts, EventRanges, Schema, Seq, TextRange, Timestamp};
 
 /// The version of this record. Version 1 had no ranges for the topic and time of a custom event, and none for the topic
 /// of a domain.
@@ -292,22 +290,26 @@ impl Chunk {
 
     /// Decodes the events, in order. They share the chunk's bytes.
     pub fn events(&self) -> Result<Vec<Event>, DamagedChunk> {
-        let mut events = Vec::with_capacity(self.count as usize);
-        let forms = EventForms::new(self.count as usize);
-        self.each(&mut |seq, index, wire, spans| {
-            let event = Event::new(seq, self.appended, self.schema, self.bytes.clone(), wire, spans);
-            events.push(event.sharing(Arc::clone(&forms), index));
+        let (mut first, mut others) = (None, Vec::with_capacity(self.count as usize - 1));
+        self.each(&mut |_, wire, spans| {
+            let parts = EventParts { wire, spans };
+            if first.is_none() {
+                first = Some(parts);
+            } else {
+                others.push(parts);
+            }
         })?;
-        Ok(events)
+        let first = first.ok_or(DamagedChunk("it has no events"))?;
+        Ok(Event::all(self.first, self.appended, self.schema, self.bytes.clone(), (first, others)))
     }
 
     /// Visits the ids of the events, in order, without decoding the rest.
     pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), DamagedChunk> {
-        self.each(&mut |seq, _, _, spans| visit(seq, &event::text(&self.bytes[spans.id.range()])))
+        self.each(&mut |seq, _, spans| visit(seq, &event::text(&self.bytes[spans.id.range()])))
     }
 
-    /// Visits each event of the table: its sequence, its index in the chunk, its wire form and its strings.
-    fn each(&self, visit: &mut dyn FnMut(Seq, u32, TextRange, EventRanges)) -> Result<(), DamagedChunk> {
+    /// Visits each event of the table: its sequence, its wire form and its strings.
+    fn each(&self, visit: &mut dyn FnMut(Seq, TextRange, EventRanges)) -> Result<(), DamagedChunk> {
         let mut table = RecordReader::new(&self.bytes[HEAD..HEAD + self.table_len]);
         let mut at = HEAD + self.table_len;
         for index in 0..self.count {
@@ -332,7 +334,7 @@ impl Chunk {
                 *range = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
             }
             let wire = TextRange { start: at as u32, len: wire_len as u32 };
-            visit(self.first.plus(u64::from(index)), index, wire, EventRanges::of(spans));
+            visit(self.first.plus(u64::from(index)), wire, EventRanges::of(spans));
             at = end;
         }
         if !table.is_empty() {

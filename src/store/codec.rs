@@ -47,11 +47,15 @@ impl<'a> RecordReader<'a> {
 
     #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
-        // Most numbers have one byte, and an event has about twenty of them.
+        // Nearly all numbers have one byte or two, and an event has about twenty of them.
         match self.0 {
             [byte @ ..0x80, rest @ ..] => {
                 self.0 = rest;
                 Some(u64::from(*byte))
+            }
+            [low, high @ ..0x80, rest @ ..] => {
+                self.0 = rest;
+                Some(u64::from(low & 0x7f) | u64::from(*high) << 7)
             }
             _ => self.long_varint(),
         }
