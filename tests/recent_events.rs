@@ -20,7 +20,7 @@ const ALL: (usize, usize) = (100, usize::MAX);
 /// The subscriptions of each event of a chunk, by position.
 fn matches<'a>(events: impl IntoIterator<Item = &'a [u32]>) -> Matches {
     let mut matches = Matches::default();
-    events.into_iter().for_each(|places| matches.push(places.to_vec()));
+    events.into_iter().for_each(|places| matches.push(places));
     matches
 }
 

@@ -66,7 +66,7 @@ impl TopicIndex {
         let passes = |position: &usize| self.plans[*position].filter().passes(&view);
         let matched: Vec<u32> = candidates.into_iter().filter(passes).map(|position| position as u32).collect();
         matching.unmatched += u64::from(matched.is_empty());
-        matching.matches.push(matched);
+        matching.matches.push(&matched);
         matching.done += 1;
         Some(cost)
     }

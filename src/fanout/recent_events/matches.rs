@@ -11,7 +11,7 @@ pub struct Matches {
 }
 
 /// A set of positions: a list, or a bit set if that is smaller.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum PositionSet {
     Few(Box<[u32]>),
     Many(Box<[u64]>),
@@ -19,17 +19,16 @@ enum PositionSet {
 
 impl Matches {
     /// Adds the next event with the positions of its subscriptions, in ascending order.
-    pub fn push(&mut self, positions: Vec<u32>) {
-        for position in &positions {
-            let word = *position as usize / 64;
-            if self.all.len() <= word {
-                self.all.resize(word + 1, 0);
+    pub fn push(&mut self, positions: &[u32]) {
+        if !self.sets.last().is_some_and(|last| last.is(positions)) {
+            for position in positions {
+                let word = *position as usize / 64;
+                if self.all.len() <= word {
+                    self.all.resize(word + 1, 0);
+                }
+                self.all[word] |= 1 << (position % 64);
             }
-            self.all[word] |= 1 << (position % 64);
-        }
-        let set = PositionSet::new(positions);
-        if self.sets.last() != Some(&set) {
-            self.sets.push(set);
+            self.sets.push(PositionSet::new(positions));
         }
         self.of.push(self.sets.len() as u32 - 1);
     }
@@ -67,16 +66,27 @@ impl Matches {
 }
 
 impl PositionSet {
-    fn new(positions: Vec<u32>) -> Self {
+    fn new(positions: &[u32]) -> Self {
         let words = positions.last().map_or(0, |last| *last as usize / 64 + 1);
-        if size_of_val(&positions[..]) <= words * size_of::<u64>() {
+        if size_of_val(positions) <= words * size_of::<u64>() {
             return Self::Few(positions.into());
         }
         let mut bits = vec![0; words];
         for position in positions {
-            bits[position as usize / 64] |= 1 << (position % 64);
+            bits[*position as usize / 64] |= 1 << (position % 64);
         }
         Self::Many(bits.into())
+    }
+
+    /// Whether it has exactly these positions.
+    fn is(&self, positions: &[u32]) -> bool {
+        match self {
+            Self::Few(few) => **few == *positions,
+            Self::Many(bits) => {
+                let count: usize = bits.iter().map(|word| word.count_ones() as usize).sum();
+                count == positions.len() && positions.iter().all(|position| has_bit(bits, *position))
+            }
+        }
     }
 
     fn has(&self, position: u32) -> bool {

@@ -20,7 +20,7 @@ use super::{
     advanced::{AdvancedFilter, Operator},
     needles::Needles,
     number::ExactNumber,
-    text::{FoldedText, folded},
+    text::{FoldedText, folded, with_folded},
     view::{EventView, JsonNode},
 };
 use crate::event::Event;
@@ -37,13 +37,14 @@ pub struct FilterIndex {
 #[derive(Debug, Default)]
 struct TypeIndex {
     any: SubjectIndex,
-    by_type: HashMap<String, SubjectIndex>,
+    /// By the bytes of the case-folded type.
+    by_type: HashMap<Vec<u8>, SubjectIndex>,
 }
 
 #[derive(Debug, Default)]
 struct SubjectIndex {
     any: ValueIndex,
-    by_prefix: HashMap<String, ValueIndex>,
+    by_prefix: HashMap<Vec<u8>, ValueIndex>,
     /// The lengths of the prefixes: one look-up for each length, however many prefixes there are.
     lengths: BTreeSet<usize>,
 }
@@ -123,7 +124,7 @@ impl FilterIndex {
 impl TypeIndex {
     fn add(&mut self, filter: &Filter, position: usize) {
         let Some(types) = filter.event_types() else { return self.any.add(filter, position) };
-        let types: BTreeSet<String> = types.iter().map(|name| folded(name)).collect();
+        let types: BTreeSet<Vec<u8>> = types.iter().map(|name| folded(name).into()).collect();
         for name in types {
             self.by_type.entry(name).or_default().add(filter, position);
         }
@@ -131,9 +132,11 @@ impl TypeIndex {
 
     fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
         self.any.find(view, found);
-        if !self.by_type.is_empty()
-            && let Some(subjects) = self.by_type.get(view.event_type().folded())
-        {
+        if self.by_type.is_empty() {
+            return;
+        }
+        let (literal, _) = view.event().type_and_subject_literals();
+        if let Some(subjects) = with_folded(literal, || view.event_type_text(), |name| self.by_type.get(name)) {
             subjects.find(view, found);
         }
     }
@@ -145,7 +148,7 @@ impl SubjectIndex {
             return self.any.add(filter, position);
         }
         // Compared without case even for a case-sensitive filter: the result is a superset.
-        let prefix = folded(&filter.subject_begins_with);
+        let prefix: Vec<u8> = folded(&filter.subject_begins_with).into();
         self.lengths.insert(prefix.len());
         self.by_prefix.entry(prefix).or_default().add(filter, position);
     }
@@ -155,12 +158,18 @@ impl SubjectIndex {
         if self.lengths.is_empty() {
             return;
         }
-        let subject = view.subject().folded();
-        for length in self.lengths.range(..=subject.len()) {
-            if let Some(values) = subject.get(..*length).and_then(|prefix| self.by_prefix.get(prefix)) {
-                values.find(view, found);
-            }
-        }
+        let (_, literal) = view.event().type_and_subject_literals();
+        with_folded(
+            literal,
+            || view.subject_text(),
+            |subject| {
+                for length in self.lengths.range(..=subject.len()) {
+                    if let Some(values) = subject.get(..*length).and_then(|prefix| self.by_prefix.get(prefix)) {
+                        values.find(view, found);
+                    }
+                }
+            },
+        );
     }
 }
 

@@ -104,12 +104,28 @@ impl fmt::Display for FilterClause<'_> {
 impl Filter {
     /// Whether `event` matches.
     pub fn matches(&self, event: &Event) -> bool {
-        self.passes(&EventView::new(event))
+        self.matches_as_stored(event) || self.stop(&EventView::new(event)).is_none()
+    }
+
+    /// Whether the event's strings as stored show that the event matches, without decoding them: the usual case. A text
+    /// without a backslash begins a JSON string literal only if it begins the decoded string.
+    fn matches_as_stored(&self, event: &Event) -> bool {
+        let is_simple =
+            self.domain_topic.is_none() && self.subject_ends_with.is_empty() && self.advanced_filters.is_empty();
+        if !is_simple {
+            return false;
+        }
+        let (event_type, subject) = event.type_and_subject_literals();
+        let is_plain = |text: &str| !text.contains('\\');
+        let is_type = |name: &String| name.as_bytes() == event_type && is_plain(name);
+        self.event_types().is_none_or(|types| types.iter().any(is_type))
+            && subject.starts_with(self.subject_begins_with.as_bytes())
+            && is_plain(&self.subject_begins_with)
     }
 
     /// The same for a view, which several filters can share.
     pub fn passes(&self, view: &EventView<'_>) -> bool {
-        self.stop(view).is_none()
+        self.matches_as_stored(view.event()) || self.stop(view).is_none()
     }
 
     /// Whether `event` matches, and if not, why.

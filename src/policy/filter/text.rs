@@ -57,6 +57,24 @@ pub(super) fn folded(text: &str) -> String {
     if text.is_ascii() { text.to_ascii_lowercase() } else { text.chars().map(fold).collect() }
 }
 
+/// Longer texts are folded on the heap.
+const FOLDED_ON_STACK: usize = 128;
+
+/// Passes a case-folded text to `act`: the contents of the JSON string literal `literal`, or else `text`. A short ASCII
+/// literal without escapes is folded without decoding it and without an allocation.
+pub(super) fn with_folded<'t, T>(literal: &[u8], text: impl FnOnce() -> &'t str, act: impl FnOnce(&[u8]) -> T) -> T {
+    let is_plain = || literal.iter().all(|byte| byte.is_ascii() && *byte != b'\\');
+    let mut room = [0; FOLDED_ON_STACK];
+    match room.get_mut(..literal.len()) {
+        Some(room) if is_plain() => {
+            room.copy_from_slice(literal);
+            room.make_ascii_lowercase();
+            act(room)
+        }
+        Some(_) | None => act(folded(text()).as_bytes()),
+    }
+}
+
 /// Folds the case of a character: its upper case if Unicode has it as a single character, but lower case for ASCII
 /// letters. A letter outside ASCII never equals an ASCII letter (.NET's `OrdinalIgnoreCase`).
 fn fold(c: char) -> char {

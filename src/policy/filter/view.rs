@@ -115,6 +115,11 @@ impl<'e> EventView<'e> {
         Self { needles: Some(needles), ..Self::new(event) }
     }
 
+    /// The event.
+    pub(super) fn event(&self) -> &'e Event {
+        self.event
+    }
+
     /// Bytes of the event's JSON that were read; zero until a value is needed.
     pub fn bytes_read(&self) -> usize {
         // If there is no outline, the attempt has read everything.
@@ -125,16 +130,6 @@ impl<'e> EventView<'e> {
     /// The domain topic; empty outside of domains.
     pub(super) fn domain_topic(&self) -> &FoldedText {
         self.domain_topic_node().text().expect("it was made of a text")
-    }
-
-    /// The event type; empty if there is none.
-    pub(super) fn event_type(&self) -> &FoldedText {
-        self.event_type_node().text().expect("it was made of a text")
-    }
-
-    /// The subject; empty if there is none.
-    pub(super) fn subject(&self) -> &FoldedText {
-        self.subject_node().text().expect("it was made of a text")
     }
 
     /// The event type as it was published.

@@ -7,7 +7,7 @@ use gridhook::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{event_grid, filter, with_data};
+use super::{event_grid, filter, verdict, with_data};
 
 fn alone(filters: &[Filter], event: &Event) -> Vec<usize> {
     (0..filters.len()).filter(|place| filters[*place].matches(event)).collect()
@@ -200,4 +200,46 @@ fn data_is_not_read_where_no_candidate_asks_for_it() {
     assert_eq!(view_of(&quiet), (3, false));
     let loud = [filter(json!({"includedEventTypes": ["made"], "advancedFilters": in_data}))];
     assert_eq!(view_of(&loud), (0, true));
+}
+
+/// An event's strings are compared as they are stored where that is enough, and decoded otherwise.
+#[test]
+fn strings_are_compared_as_they_are_meant_and_not_as_they_are_written() {
+    let long = "x".repeat(200);
+    let events = [
+        (r"Made", "/a/b"),
+        (r"\u004dade", r"\/a\/b"),
+        (r"MADE", "/A/B"),
+        (r"Mad\\u0065", r"/a\\b"),
+        ("Gemächt", "/ä"),
+        ("GEMÄCHT", "/Ä"),
+        (&long, &long),
+    ]
+    .map(|(kind, subject)| event_grid(&format!(r#"{{"id":"1","subject":"{subject}","eventType":"{kind}"}}"#)));
+    let rows = [
+        (json!({"includedEventTypes": ["Made"]}), vec![0, 1, 2]),
+        (json!({"includedEventTypes": [r"Mad\u0065"]}), vec![3]),
+        (json!({"includedEventTypes": [r"\u004dade"]}), vec![]),
+        (json!({"includedEventTypes": ["gemächt"]}), vec![4, 5]),
+        (json!({"includedEventTypes": [long.to_uppercase()], "subjectBeginsWith": long}), vec![6]),
+        (json!({"subjectBeginsWith": "/a/"}), vec![0, 1, 2]),
+        (json!({"subjectBeginsWith": "/a/", "isSubjectCaseSensitive": true}), vec![0, 1]),
+        (json!({"subjectBeginsWith": r"\/a"}), vec![]),
+        (json!({"subjectBeginsWith": r"/a\b"}), vec![3]),
+        (json!({"subjectBeginsWith": r"/a\\b"}), vec![]),
+        (json!({"subjectBeginsWith": "/ä"}), vec![4, 5]),
+        (json!({"subjectBeginsWith": "/a", "subjectEndsWith": "b"}), vec![0, 1, 2, 3]),
+        (json!({"includedEventTypes": ["Made"], "subjectBeginsWith": "/b"}), vec![]),
+        (json!({}), vec![0, 1, 2, 3, 4, 5, 6]),
+    ];
+    let filters: Vec<Filter> = rows.iter().map(|(value, _)| filter(value.clone())).collect();
+    let index = FilterIndex::new(&filters);
+    for (place, (value, expected)) in rows.iter().enumerate() {
+        let of = |matches: &dyn Fn(&Event) -> bool| -> Vec<usize> {
+            (0..events.len()).filter(|event| matches(&events[*event])).collect()
+        };
+        assert_eq!(of(&|event| filters[place].matches(event)), *expected, "{value}");
+        assert_eq!(of(&|event| verdict(&filters[place], event) == "match"), *expected, "explained: {value}");
+        assert_eq!(of(&|event| by_index(&index, &filters, event).contains(&place)), *expected, "by index: {value}");
+    }
 }
