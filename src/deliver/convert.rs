@@ -2,6 +2,8 @@
 //!
 //! [`Schema::deliveries`] lists the conversions, [`Event::delivered`] performs them.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::request::RequestError;
@@ -18,5 +20,18 @@ pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
 /// If there is no conversion to that schema, or the event does not match its own schema.
 pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
     check(event.schema, schema)?;
-    event.delivered(schema).map_err(|error| RequestError::Unreadable { seq: event.seq, detail: error.to_string() })
+    event.delivered(schema).map_err(|error| unreadable(event, &error))
+}
+
+/// The same, borrowed from an event that is delivered as it is stored.
+///
+/// # Errors
+/// Those of [`delivered`].
+pub fn delivered_bytes(event: &Event, schema: Schema) -> Result<Cow<'_, [u8]>, RequestError> {
+    check(event.schema, schema)?;
+    event.delivered_bytes(schema).map_err(|error| unreadable(event, &error))
+}
+
+fn unreadable(event: &Event, error: &serde_json::Error) -> RequestError {
+    RequestError::Unreadable { seq: event.seq, detail: error.to_string() }
 }

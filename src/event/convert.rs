@@ -4,6 +4,8 @@
 //! CloudEvent is not converted. Each conversion is made once while the event is in memory, however many subscriptions
 //! need it ([`Event::form`]).
 
+use std::borrow::Cow;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Event, EventStrings, Schema, cloud_event};
@@ -26,6 +28,17 @@ impl Event {
             | (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom)
             | (Schema::Custom, Schema::Custom) => Ok(self.wire()),
         }
+    }
+
+    /// The same bytes. They are borrowed if the event is delivered as it is stored.
+    ///
+    /// # Errors
+    /// The stored event does not conform to its own schema.
+    pub fn delivered_bytes(&self, schema: Schema) -> Result<Cow<'_, [u8]>, serde_json::Error> {
+        if self.schema == schema && self.transformed().is_none() {
+            return Ok(Cow::Borrowed(self.wire_bytes()));
+        }
+        self.delivered(schema).map(|bytes| Cow::Owned(bytes.into()))
     }
 
     /// Length of these bytes. An event that cannot be converted counts with its wire form.

@@ -15,7 +15,6 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use bytes::Bytes;
 use futures_util::future::{LocalBoxFuture, try_join_all};
 use rskafka::{
     BackoffConfig,
@@ -33,6 +32,7 @@ use super::ContentMode;
 use crate::{
     deliver::{
         Batch, Sender, Sent,
+        convert::delivered_bytes,
         failure::failure,
         identity::{AccessToken, TokenSource},
         request::RequestError,
@@ -235,7 +235,7 @@ impl Producer {
         }
         let timestamp = (SystemTime::UNIX_EPOCH + batch.now.since(Timestamp(0))).into();
         let record = |event: &Event| {
-            let wire = self.target.delivered(event)?;
+            let wire = delivered_bytes(event, self.target.schema)?;
             let (mut headers, mut key) = (common.clone(), None);
             for (name, value) in property::headers(&self.target.properties, Some(event)) {
                 if name.eq_ignore_ascii_case(PARTITION_KEY) {
@@ -244,7 +244,7 @@ impl Producer {
                     headers.insert(name, value.into_bytes());
                 }
             }
-            let value = if is_binary { binary(&wire, &mut headers) } else { Some(wire.to_vec()) };
+            let value = if is_binary { binary(&wire, &mut headers) } else { Some(wire.into_owned()) };
             Ok(Record { key, value, headers, timestamp })
         };
         batch.events.iter().map(record).collect()
@@ -303,7 +303,7 @@ impl Sender for Producer {
 }
 
 /// The data of a CloudEvent; its attributes become headers.
-fn binary(wire: &Bytes, headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8>> {
+fn binary(wire: &[u8], headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8>> {
     let Ok(Value::Object(event)) = serde_json::from_slice(wire) else { return Some(wire.to_vec()) };
     let mut data = None;
     for (name, value) in event {
