@@ -245,7 +245,7 @@ pub struct ClockRecord {
     /// The boot in which it ran.
     pub machine: MachineBoot,
     /// Why expiry was paused, if it was.
-    #[serde(alias = "held")]
+    #[serde(rename = "held", alias = "unconfirmed")]
     pub unconfirmed: Option<UnconfirmedJump>,
 }
 

@@ -132,6 +132,13 @@ fn past(boot: &str, up: u64, unconfirmed: Option<UnconfirmedJump>) -> ClockRecor
 }
 
 #[test]
+fn a_pause_of_expiry_is_stored_under_the_name_that_older_versions_read() {
+    let first = UnconfirmedJump { before: NOON, machine: machine("a", 1), rest: Duration::from_secs(60) };
+    let stored = serde_json::to_value(past("a", 1, Some(first))).expect("JSON");
+    assert_eq!(stored["held"]["rest"]["secs"], 60, "{stored}");
+}
+
+#[test]
 fn a_first_process_believes_the_wall_clock() {
     let beginning = begin(None, NOON, &machine("a", 5), LIMITS);
     assert_eq!(beginning, Beginning { reported: NOON, jump: None, unconfirmed: None });

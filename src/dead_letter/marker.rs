@@ -6,8 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The suffix that a marker's name adds to that of its file.
-pub const SUFFIX: &str = ".handled";
+/// The suffix that a marker's name adds to that of its file. It says less than a marker records; under another name the
+/// markers of older versions would not be found, and their dead letters would be sent again.
+pub const SUFFIX: &str = ".redriven";
 
 /// The dead letters of a file that were handled, by index: ascending runs of first and count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

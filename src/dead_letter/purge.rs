@@ -168,8 +168,8 @@ impl DeadLetters {
             .await?)
     }
 
-    /// Records in the marker, in the list that `list` selects, dead letters that were handled in a file with `letters`
-    /// dead letters. Deletes a file in which nothing is left, unless `keep`.
+    /// Records in the marker, in the list that `list` selects, dead letters that were handled in a file with
+    /// this number of dead letters. Deletes a file in which nothing is left, unless `keep`.
     pub(super) async fn write_marker(
         &self,
         file: &str,

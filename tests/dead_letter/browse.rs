@@ -7,7 +7,6 @@ use gridhook::{
         DeadLetterTarget, Owner,
         browse::{BrowseCursor, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery, DeadLetterStage},
         file::folder,
-        marker::SUFFIX,
         purge::PurgeCursor,
     },
     event::SubscriptionKey,
@@ -18,6 +17,9 @@ use super::{
     world::{START, World, files, run},
 };
 use crate::support::memory_store::MemoryStore;
+
+/// The end of a marker's stored name.
+const SUFFIX: &str = ".redriven";
 
 /// The location of [`target`].
 fn location(subscription_key: SubscriptionKey) -> DeadLetterLocation {

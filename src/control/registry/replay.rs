@@ -1,7 +1,7 @@
 //! Replays of a part of the log.
 //!
 //! The part is found and guarded before the subscription gets the command: the log is not trimmed below a guard. Once the
-//! start of the job is durable, the job's lane holds it.
+//! start of the job is durable, the job's lane keeps it.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Registry {
     ) -> Result<Job, Error> {
         let (key, topic) = (topic, self.known(topic)?);
         known_child(&topic, subscription)?;
-        // Held until this returns.
+        // Guarded until this returns.
         let (guard, end) = topic.find(part).await?;
         let kind = JobKind::Replay { from: guard.from, end };
         let begun = self.command(key, subscription, Command::Job(JobCommand::Start { kind, rate })).await?;
