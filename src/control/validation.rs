@@ -227,7 +227,7 @@ impl EndpointValidator {
             let (token, _) = tokens.token(None, self.clock.now()).await.map_err(unanswered)?;
             token.authorize(&mut outgoing);
         }
-        let _place = client.sockets().take();
+        let _permit = client.sockets().take();
         let mut response = client.send_handshake(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
             if !matches!(
@@ -280,7 +280,7 @@ impl EndpointValidator {
                 },
                 Err(problem) => return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified"),
             }
-            let (waits, _place) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
+            let (waits, _permit) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
             let answer = client.post(destination, outgoing, &waits, now).await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion notice sent");
             drop(permit);

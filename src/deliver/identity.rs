@@ -174,7 +174,7 @@ impl ServerIdentity {
         let headers =
             vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
         let outgoing = OutgoingRequest { headers, properties: Vec::new(), body: form.into(), transformed: None };
-        let _place = client.sockets().take();
+        let _permit = client.sockets().take();
         let exchange = client.exchange(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)
             .await

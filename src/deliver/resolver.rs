@@ -234,14 +234,14 @@ impl ResolverShared {
         let silent = lock(&self.known).silent.get(host).is_some_and(|until| Instant::now() < *until);
         let mut lookup = None;
         if !silent {
-            let _place = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
+            let _permit = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
             let mut prompt = Box::pin(both(resolver, name));
             match timeout(PROMPT_TIMEOUT, &mut prompt).await {
                 Ok(answer) => return answer,
                 Err(_) => lookup = Some(prompt),
             }
         }
-        let _place = match self.slow.try_acquire() {
+        let _permit = match self.slow.try_acquire() {
             Ok(permit) => permit,
             Err(_) => {
                 // Releases its sockets while it waits.

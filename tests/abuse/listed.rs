@@ -35,7 +35,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/metrics/scrape.rs", "LOOKUPS_MAX", "256 reads of the log per scrape"),
     ("admin/model/odata.rs", "DEPTH_MAX", "`$filter` 32 levels deep"),
     ("admin/model/subscription/test.rs", "LAST_MAX", "`testFilter` with 1000 events"),
-    ("admin/model/topic.rs", "PLACE_BYTES_MAX", "resource groups 90 of 200 bytes"),
+    ("admin/model/topic.rs", "SCOPE_PART_BYTES_MAX", "resource groups 90 of 200 bytes"),
     ("admin/model/topic/ingress.rs", "RULES_MAX", "128 `inboundIpRules`"),
     ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of `inputSchemaMapping`"),
     ("admin/replay.rs", "RATE_MAX", "1,000,000 events a second of a job"),

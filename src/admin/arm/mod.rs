@@ -106,7 +106,7 @@ pub(super) async fn answer(
     // The preconditions and the change are one step.
     let lock = ChangeLock::default();
     if let Some(key) = lock_key(&path).filter(|_| is_change) {
-        lock.begin(control.lock(&key).await);
+        lock.hold(control.lock(&key).await);
     }
     if operation.method == Method::PATCH && Permissions::of(&request)?.is_by_portal() {
         portal::check_change(&control, &path, &body)?;

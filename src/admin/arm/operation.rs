@@ -42,11 +42,11 @@ pub(in crate::admin) struct Input<'a> {
 pub(in crate::admin) struct ChangeLock(Cell<Option<OwnedMutexGuard<()>>>);
 
 impl ChangeLock {
-    pub(super) fn begin(&self, lock: OwnedMutexGuard<()>) {
-        self.0.set(Some(lock));
+    pub(super) fn hold(&self, guard: OwnedMutexGuard<()>) {
+        self.0.set(Some(guard));
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn release(&self) {
         self.0.take();
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn list_all(
         // Event subscriptions of namespace topics are another resource type in Azure.
         let asked = record.namespace.is_none()
             && is_in(&record.scope, scope)
-            && location.is_none_or(|location| is_place(location, &record.location))
+            && location.is_none_or(|location| is_same_location(location, &record.location))
             && topic_type.is_none_or(|wanted| wanted.eq_ignore_ascii_case(provider::type_name(record.kind())));
         if asked {
             let key = record.key();
@@ -93,7 +93,7 @@ pub(super) fn list_all(
 }
 
 /// Compares locations: `westus2` is `West US 2`.
-fn is_place(a: &str, b: &str) -> bool {
+fn is_same_location(a: &str, b: &str) -> bool {
     let plain = |text: &str| text.to_lowercase().replace(' ', "");
     plain(a) == plain(b)
 }
@@ -236,7 +236,7 @@ async fn save(
 ) -> Result<HttpResponse, AdminError> {
     let (key, registry, form) = (topic.key(), &input.control.registry, input.path.route.form);
     if registry.needs_validation(&key, &requested) {
-        input.lock.end();
+        input.lock.release();
         let saved = registry.validate(&key, requested, basis).await?;
         return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));
     }

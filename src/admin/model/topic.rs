@@ -31,7 +31,7 @@ pub(super) const LOCATION: &str = "local";
 
 /// All values of `inputSchema`.
 /// Maximum length of a segment of a dead letter's path.
-const PLACE_BYTES_MAX: usize = 200;
+const SCOPE_PART_BYTES_MAX: usize = 200;
 
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
@@ -222,8 +222,8 @@ impl TopicSpec {
             TopicKind::Domain => "the domain's name",
         };
         check_top_name(what, name)?;
-        check_place("the subscription in the path", &scope.subscription)?;
-        check_place("the resource group in the path", &scope.resource_group)?;
+        check_scope_part("the subscription in the path", &scope.subscription)?;
+        check_scope_part("the resource group in the path", &scope.resource_group)?;
         let domain = self.domain(Some(DomainTopics { auto_create: true, auto_delete: true }));
         let edition = self.edition.unwrap_or_else(|| editions.default.clone());
         editions.ranges(&edition)?;
@@ -303,16 +303,16 @@ pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidReques
 /// Checks the id of an Azure subscription or the name of a resource group. Both are part of every event's `topic`, and a
 /// resource group can be a folder of dead letters. So they need no escaping, and do not end with a dot, which not every
 /// store accepts and Azure refuses too.
-pub(super) fn check_place(what: &str, given: &str) -> Result<(), InvalidRequest> {
+pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidRequest> {
     let legal = (1..=90).contains(&given.chars().count())
-        && given.len() <= PLACE_BYTES_MAX
+        && given.len() <= SCOPE_PART_BYTES_MAX
         && given.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'))
         && !given.ends_with('.');
     if legal {
         return Ok(());
     }
     let allowed = format!(
-        "allowed are 1 to 90 letters, digits and -_.() of {PLACE_BYTES_MAX} bytes in all, without a . at the end"
+        "allowed are 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, without a . at the end"
     );
     Err(InvalidRequest::new(what, format!("is \"{}\"; {allowed}", given.escape_debug())))
 }

@@ -13,7 +13,9 @@ pub use self::view::NamespaceView;
 use super::{
     Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, drop_read_only, merge, parse,
     read, refuse_unsupported,
-    topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_place, check_top_name, ingress},
+    topic::{
+        IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name, ingress,
+    },
     value_of,
 };
 use crate::{
@@ -150,8 +152,8 @@ impl NamespaceSpec {
     /// A new namespace.
     pub fn create(self, name: &str, scope: ArmScope, keys: AccessKeys) -> Result<NamespaceRecord, InvalidRequest> {
         check_top_name("the namespace's name", name)?;
-        check_place("the subscription in the path", &scope.subscription)?;
-        check_place("the resource group in the path", &scope.resource_group)?;
+        check_scope_part("the subscription in the path", &scope.subscription)?;
+        check_scope_part("the resource group in the path", &scope.resource_group)?;
         let Self { location, tags, ingress, azure_properties } = self;
         let location = location.unwrap_or_else(|| LOCATION.to_owned());
         Ok(NamespaceRecord {
