@@ -250,18 +250,3 @@ fn a_stored_wait_is_that_of_the_endpoint_that_requested_it() {
     assert_ne!(queue("a", "one"), queue("b", "one"));
     assert_ne!(queue("a", "one"), queue("a", "two"));
 }
-
-#[test]
-fn a_destination_can_have_fewer_requests_in_flight_than_the_settings_allow() {
-    let mut rules = rules();
-    let cluster =
-        serde_json::json!({"endpointType": "Kafka", "properties": {"resourceId": "cluster", "topicName": "orders"}});
-    for (resource, allowed, expected) in [(None, 16, 16), (Some(&cluster), 16, 5), (Some(&cluster), 2, 2)] {
-        rules.delivery.concurrency_max = allowed;
-        let resource = resource.map(|resource| serde_json::from_value(resource.clone()).expect("a destination"));
-        let record = Arc::new(SubscriptionRecord { resource, ..subscription("http://127.0.0.1:9/") });
-        let plan =
-            DeliveryPlan::new(record, Schema::EventGrid, Arc::clone(&rules.editions["current"]), &rules.delivery);
-        assert_eq!(plan.expect("a plan").settings.concurrency_max, expected);
-    }
-}

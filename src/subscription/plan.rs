@@ -242,11 +242,7 @@ impl DeliveryPlan {
                 let (tracked_max, blocks) = (delivery.ordered_events_max as usize, record.order_blocks);
                 Arc::new(OrderSettings { key, tracked_max, blocks })
             }),
-            concurrency_max: record
-                .resource
-                .as_ref()
-                .map_or(u32::MAX, Resource::requests_in_flight)
-                .min(delivery.concurrency_max),
+            concurrency_max: delivery.concurrency_max,
             rate_max: granted.into_iter().chain(limited).min(),
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,

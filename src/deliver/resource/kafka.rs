@@ -13,10 +13,6 @@ use utoipa::ToSchema;
 use super::{InvalidProperty, Kind, Opening, check_text};
 use crate::deliver::Sender;
 
-/// As many as Kafka's own producers have (`max.in.flight.requests.per.connection`). A request has up to 900 KiB, and the client
-/// keeps it in three forms. More of them are not faster, and find less of what they need in the processor's caches.
-const REQUESTS_IN_FLIGHT: u32 = 5;
-
 /// A topic of a Kafka cluster
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -63,7 +59,6 @@ pub struct EventHub {
 impl Kind for Kafka {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
-    const REQUESTS_IN_FLIGHT: u32 = REQUESTS_IN_FLIGHT;
 
     fn resource_id(&self) -> &str {
         &self.resource_id
@@ -85,7 +80,6 @@ impl Kind for Kafka {
 impl Kind for EventHub {
     const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
     const HAS_PROPERTIES: bool = true;
-    const REQUESTS_IN_FLIGHT: u32 = REQUESTS_IN_FLIGHT;
 
     fn resource_id(&self) -> &str {
         &self.resource_id

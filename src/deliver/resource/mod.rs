@@ -89,8 +89,6 @@ trait Kind {
     const HAS_BATCHES: bool = false;
     /// Whether the events of a request must have the same delivery properties.
     const IS_GROUPED: bool = Self::HAS_BATCHES;
-    /// How many requests of a subscription its client should have in flight at most.
-    const REQUESTS_IN_FLIGHT: u32 = u32::MAX;
 
     /// `resourceId`.
     fn resource_id(&self) -> &str;
@@ -221,13 +219,6 @@ macro_rules! kinds {
             pub fn is_grouped(&self) -> bool {
                 match self {
                     $(Self::$kind(_) => $kind::IS_GROUPED,)+
-                }
-            }
-
-            /// How many requests of a subscription its client should have in flight at most.
-            pub fn requests_in_flight(&self) -> u32 {
-                match self {
-                    $(Self::$kind(_) => $kind::REQUESTS_IN_FLIGHT,)+
                 }
             }
 
