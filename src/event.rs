@@ -333,8 +333,14 @@ pub struct Transformed {
 }
 
 impl Event {
-    /// Its memory besides its bytes and its converted forms.
-    pub const MEMORY: usize = size_of::<Self>() + size_of::<EventParts>();
+    /// The memory of a chunk's events, apart from its bytes and their converted forms.
+    pub fn memory_of(count: usize) -> usize {
+        let counters = 2 * size_of::<usize>();
+        counters
+            + size_of::<EventBlock>()
+            + count * size_of::<Self>()
+            + count.saturating_sub(1) * size_of::<EventParts>()
+    }
 
     /// An event in `chunk` with its wire form at `wire`.
     ///

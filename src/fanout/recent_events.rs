@@ -108,7 +108,7 @@ impl MatchedChunk {
 
     /// Memory use. For small events, the offsets of their parts and the match sets are larger than the bytes.
     fn memory(&self) -> usize {
-        self.bytes + self.events.len() * Event::MEMORY + self.matches.memory()
+        self.bytes + Event::memory_of(self.events.len()) + self.matches.memory()
     }
 
     fn readers(&self) -> impl Iterator<Item = SubscriptionId> {
