@@ -198,6 +198,8 @@ fn read_into(
             return Ok(draft);
         }
         draft = new_draft();
+        // The second look counts them again.
+        target.take_nonconforming();
     }
     let events = match mode {
         ContentMode::Binary => {
