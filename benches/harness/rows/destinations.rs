@@ -1,7 +1,7 @@
 //! Destinations other than webhooks: what it costs to deliver what is stored, against the client of the service alone. The
-//! events are published while the event subscription is held, and the store has written them to its tables before the
-//! measurement begins. So the row has what delivery costs: reading and decoding the log, the filter, the requests, and the
-//! records of their outcomes. Publishing is neither in the row nor in the floor.
+//! events are published while the event subscription is held, and the server is idle again before the measurement begins. So
+//! the row has what delivery costs: reading and decoding the log, the filter, the requests, and the synced records of their
+//! outcomes. It has neither publishing nor what the store does later: flushes, compactions and trimming.
 
 use std::{thread, time::Duration};
 
@@ -117,7 +117,7 @@ fn measure(bench: &Bench, service: Service) -> Row {
         let shape = Shape { events: 20, ..Shape::ONE };
         let sent = closed(std::slice::from_ref(&target), shape, 4, Amount::Requests(events.div_ceil(20))).events;
         let goal = delivered() + sent;
-        settle(server.id());
+        wait_until_idle(server.id());
         let (before, began) = (process::processor(server.id()), now());
         server.operate("orders", "backlog", "resume");
         let arrived = (0..POLLS_MAX).any(|_| {
@@ -142,8 +142,9 @@ fn measure(bench: &Bench, service: Service) -> Row {
     Row { figures, floors, beside, ..row }
 }
 
-/// Waits until the store has flushed and compacted what was published.
-fn settle(server: u32) {
+/// Waits until the server has used no processor time for some pauses in a row: flushes and compactions of what was published
+/// have ended. What is left in the buffers of the store is flushed later.
+fn wait_until_idle(server: u32) {
     let (mut quiet, mut before) = (0, process::processor(server));
     for _ in 0..POLLS_MAX {
         thread::sleep(PAUSE);
