@@ -427,12 +427,12 @@ impl<S: RecordStore> Member<S> {
         if self.claims.alive().contains(&node.value.id) {
             return Err(RequestError::Alive(name.to_owned()));
         }
-        let revision = node.revision;
-        if let Some((true, revision)) = records.drained.get(name).copied() {
+        let (revision, drained) = (node.revision, records.drained.get(name).copied());
+        // A node that has just come back has changed its record, and stays drained.
+        self.write(&node_key(name), Bytes::new(), revision).await?;
+        if let Some((true, revision)) = drained {
             self.write(&drained_key(name), Bytes::new(), revision).await?;
         }
-        // A node that has just come back has changed its record.
-        self.write(&node_key(name), Bytes::new(), revision).await?;
         tracing::info!(name, "the node is forgotten");
         Ok(())
     }
