@@ -71,7 +71,7 @@ settings: {cluster: {replicas: 5, stream_bytes: 10 GiB}}
 cluster:
   enabled: true
   replicas: 5
-  name: shop
+  name: "123"
   nats:
     urls: ["tls://nats-0.nats:4222", "tls://nats-1.nats:4222"]
     secretName: nats-users
@@ -343,7 +343,7 @@ fn the_nodes_of_a_cluster_reach_each_other_and_are_on_machines_of_their_own() {
             let identity = identity.as_ref().expect("a client certificate");
             let files = [authorities.as_ref().expect("authorities"), &identity.certificate, &identity.key];
             assert!(files.iter().all(|file| mounted(file) == "nats-tls"));
-            assert_eq!((cluster.name.as_str(), cluster.replicas, cluster.urls.len()), ("shop", 5, 2));
+            assert_eq!((cluster.name.as_str(), cluster.replicas, cluster.urls.len()), ("123", 5, 2));
             assert!(only(&documents, "Secret")["stringData"]["cluster-secret"].is_string());
         }
     }

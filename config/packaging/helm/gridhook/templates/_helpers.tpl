@@ -85,7 +85,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - name: GRIDHOOK_CLUSTER__ENGINE
   value: nats
 - name: GRIDHOOK_CLUSTER__NAME
-  value: {{ .Values.cluster.name }}
+  value: {{ .Values.cluster.name | quote }}
 - name: GRIDHOOK_CLUSTER__NODE
   valueFrom:
     fieldRef:
