@@ -249,6 +249,20 @@ pub struct ClockRecord {
     pub unconfirmed: Option<UnconfirmedJump>,
 }
 
+impl ClockRecord {
+    /// The clock of a process on another machine, by which nothing may have expired. No wall clock undoes that: which of the
+    /// two is right is not known.
+    pub fn of_other_machine(reported: Timestamp, expiry_is_paused: bool, limits: ClockLimits) -> Self {
+        let machine = MachineBoot { boot: None, up: Duration::ZERO };
+        let unconfirmed = expiry_is_paused.then(|| UnconfirmedJump {
+            before: Timestamp(0),
+            machine: machine.clone(),
+            rest: limits.expiry_pause_max,
+        });
+        Self { reported, machine, unconfirmed }
+    }
+}
+
 /// A jump ahead that is not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnconfirmedJump {

@@ -176,6 +176,25 @@ fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_
 }
 
 #[test]
+fn a_clock_goes_on_from_that_of_another_machine_and_expiry_stays_paused() {
+    let day = seconds(86_400);
+    let at = |past: &ClockRecord, wall| begin(Some(past), wall, &machine("b", 3), LIMITS);
+    let confirmed = ClockRecord::of_other_machine(NOON, false, LIMITS);
+    assert_eq!(at(&confirmed, NOON.after(seconds(5))).unconfirmed, None);
+    let behind = at(&confirmed, NOON.before(day));
+    assert_eq!((behind.reported, behind.unconfirmed), (NOON, None));
+    let ahead = at(&confirmed, NOON.after(day));
+    assert_eq!(ahead.jump, Some(ClockJump::Ahead(day)));
+    assert!(ahead.unconfirmed.is_some());
+    // It is not known which of the two wall clocks is right.
+    let unconfirmed = ClockRecord::of_other_machine(NOON, true, LIMITS);
+    for wall in [NOON.before(day), NOON.after(seconds(5)), NOON.after(day)] {
+        let next = at(&unconfirmed, wall);
+        assert!(next.reported >= NOON && next.unconfirmed.is_some(), "{next:?}");
+    }
+}
+
+#[test]
 fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     let days = seconds(3 * 86_400);
     let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS)

@@ -162,6 +162,8 @@ impl<S: RecordStore> Member<S> {
         let position = |shard: &ClaimDriver| ShardPosition {
             applied: shard.progress.applied.load(Ordering::Acquire),
             flushed: shard.progress.flushed.load(Ordering::Acquire),
+            time: shard.progress.time.load(Ordering::Acquire),
+            expiry_paused: shard.progress.expiry_paused.load(Ordering::Acquire),
         };
         let positions = self.shards.iter().map(position).collect();
         let sent = self.now();

@@ -122,6 +122,10 @@ pub struct ShardProgress {
     pub applied: AtomicU64,
     /// The last sequence that the local store has synced. Written by the server.
     pub flushed: AtomicU64,
+    /// The time of this node's clock while it owns the shard, in microseconds since 1970. Written by the server.
+    pub time: AtomicU64,
+    /// Whether nothing expires by that clock. Written by the server.
+    pub expiry_paused: AtomicBool,
     /// Whether the local store has once applied all that the changelog had. Before, the node claims nothing. Written by the
     /// server.
     pub has_caught_up: AtomicBool,

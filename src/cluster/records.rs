@@ -41,6 +41,12 @@ pub struct ShardPosition {
     pub applied: u64,
     /// The last sequence that its store has synced.
     pub flushed: u64,
+    /// The time of its clock when its process last owned the shard, in microseconds since 1970; 0 if it did not.
+    #[serde(default)]
+    pub time: u64,
+    /// Whether nothing expired by that clock.
+    #[serde(default)]
+    pub expiry_paused: bool,
 }
 
 /// What the record of a shard says: the fields of Azure's ownership records, and what a change of the owner needs. The
@@ -202,6 +208,12 @@ impl ClusterRecords {
         let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);
         let leaving = self.nodes.iter().filter(|(name, node)| node.value.leaving || is_drained(name));
         leaving.map(|(_, node)| node.value.id.clone()).collect()
+    }
+
+    /// The position of the node whose time as an owner of a shard is the latest, if there is one.
+    pub fn latest_owner(&self, shard: usize) -> Option<ShardPosition> {
+        let positions = self.nodes.values().filter_map(|node| node.value.positions.get(shard));
+        positions.filter(|at| at.time > 0).max_by_key(|at| at.time).copied()
     }
 
     /// The lowest position up to which every node with a record has synced a shard, also one that is down or has left. What

@@ -173,6 +173,8 @@ pub struct Backups {
     clock: Clock,
     busy: Arc<AtomicBool>,
     destination: Option<BackupDestination>,
+    /// Who owns the destination, if it is not this server alone.
+    owner: Option<String>,
     figures: BackupFigures,
     is_stopping: AtomicBool,
     /// Held while the id of the server is read or made: the first use may be two at once.
@@ -219,6 +221,7 @@ impl Backups {
             clock,
             busy: Arc::default(),
             destination: None,
+            owner: None,
             figures: BackupFigures::default(),
             is_stopping: AtomicBool::default(),
             server_id: Mutex::default(),
@@ -229,6 +232,12 @@ impl Backups {
     #[must_use]
     pub fn with_destination(self, destination: Option<BackupDestination>) -> Self {
         Self { destination, ..self }
+    }
+
+    /// The destination belongs to `owner` instead of this server.
+    #[must_use]
+    pub fn owned_by(self, owner: Option<String>) -> Self {
+        Self { owner, ..self }
     }
 
     /// The figures of the destination, if there is one.
@@ -385,6 +394,9 @@ impl Backups {
 
     /// The id of this server at destinations. It is no part of a backup: a restored store is another server.
     fn server_id(&self) -> Result<String, BackupError> {
+        if let Some(owner) = &self.owner {
+            return Ok(owner.clone());
+        }
         let _guard = self.server_id.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.data_dir.join(SERVER_ID);
         match fs::read_to_string(&path) {

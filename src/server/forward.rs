@@ -288,7 +288,8 @@ fn outgoing(request: &HttpRequest, payload: web::Payload) -> Option<Request<Requ
     Some(outgoing)
 }
 
-fn unavailable(message: &str) -> HttpResponse {
+/// The answer of a cluster that cannot process a request now.
+pub(super) fn unavailable(message: &str) -> HttpResponse {
     let body = serde_json::json!({"error": {"code": "ServiceUnavailable", "message": message}});
     HttpResponse::ServiceUnavailable().insert_header((actix_header::RETRY_AFTER, "1")).json(body)
 }

@@ -18,7 +18,9 @@ use super::{
         ConnectionLimit, HeadTimeouts, ListenerSettings, RefusalSlots,
         hop::{HopAcceptor, ListenerSide},
     },
-    io_error, tls, workers,
+    io_error,
+    node::WriteStall,
+    tls, workers,
 };
 use crate::{
     admin::{self, ChaosMode, ClusterPlane, Control, ListenerRole, StandbyContext, admin_token, health},
@@ -40,6 +42,8 @@ pub(super) struct ListenerContext {
     pub(super) health: web::Data<health::ServerHealth>,
     pub(super) token: admin_token::AdminToken,
     pub(super) cluster: Option<web::Data<ClusterPlane>>,
+    /// Of the owner of a cluster's store.
+    pub(super) stall: Option<WriteStall>,
 }
 
 /// The bound sockets: one for publishers and operators, or one for each.
@@ -195,13 +199,14 @@ impl HttpListener {
         let workers = workers(config);
         let operators_address = self.addresses[self.addresses.len() - 1];
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
-        let ListenerContext { control, publisher, tokens, health, token, cluster } = context;
+        let ListenerContext { control, publisher, tokens, health, token, cluster, stall } = context;
         let shared = ListenerShared {
             publisher,
             tokens,
             health,
             control,
             cluster,
+            stall,
             token: web::Data::new(token),
             dashboard: config.server.dashboard,
             chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
@@ -278,6 +283,7 @@ struct ListenerShared {
     health: web::Data<health::ServerHealth>,
     control: web::Data<Control>,
     cluster: Option<web::Data<ClusterPlane>>,
+    stall: Option<WriteStall>,
     token: web::Data<admin_token::AdminToken>,
     chaos: ChaosMode,
     dashboard: bool,
@@ -303,8 +309,12 @@ fn services(
 ) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static + use<> {
     let shared = shared.clone();
     move |cfg: &mut web::ServiceConfig| {
-        let ListenerShared { publisher, tokens, health, control, cluster, token, chaos, dashboard } = shared.clone();
+        let ListenerShared { publisher, tokens, health, control, cluster, stall, token, chaos, dashboard } =
+            shared.clone();
         cfg.app_data(publisher).app_data(tokens);
+        if let Some(stall) = stall {
+            cfg.app_data(stall);
+        }
         if let Some(cluster) = cluster {
             cfg.app_data(cluster);
         }

@@ -38,7 +38,7 @@ use self::{
     descriptors::DescriptorBudget,
     error::io_error,
     listener::{HttpListener, ListenerContext},
-    node::{ClusterNode, EndGuard, Standing, TenureEnd},
+    node::{ClusterNode, EndGuard, Standing, Tenure, TenureEnd},
     reload::ReloadSignals,
     shutdown::StopSignals,
     startup::{Core, DeadLetterService},
@@ -48,6 +48,7 @@ pub use self::{error::ServerError, settings::editions};
 use crate::{
     admin::{self, ChaosTargets, health},
     cli::destination,
+    clock::Clock,
     cluster::GivenUp,
     config::{self, Config},
     control::registry::Registry,
@@ -176,7 +177,6 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
         None => Arc::clone(kept.store.insert(startup::open_store(&config, &budget, &health).await?)),
     };
     let targets = ChaosTargets::default();
-    let (clock, timekeeper) = startup::start_clock(&config, &targets);
     let (written, on_failure, tenure): (Arc<dyn Store>, FatalHandler, _) = match &config.cluster {
         None => {
             node::check_unreplicated(&*store)?;
@@ -196,7 +196,7 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
                 None => kept.signals.insert(StopSignals::install()?),
             };
             let watchdog = startup::notify_standby(&listener.own_url());
-            let standing = kept.node.as_mut().expect("it has joined").stand_by(&clock, signals).await?;
+            let standing = kept.node.as_mut().expect("it has joined").stand_by(&Clock::system(), signals).await?;
             watchdog.abort();
             match standing {
                 Standing::Stopped => {
@@ -212,6 +212,11 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
     };
 
     health.at(health::StartStep::new("reading the records"));
+    let owner = kept.node.as_ref().and_then(ClusterNode::owner_clock);
+    let (clock, timekeeper) = startup::start_clock(&config, &targets, owner);
+    if let (Some(tenure), Some(node)) = (&tenure, &kept.node) {
+        node.share_time(tenure, clock.clone());
+    }
     let started = clock.now();
     let token = startup::admin_token(&config)?;
     let backups = startup::backups(&config, &budget, &store, &clock)?;
@@ -221,7 +226,14 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
     let lease = tenure.as_ref().map(|tenure| tenure.lease.clone());
     let client = deliver::ClientOptions { lease, ..settings::client(&config, listener.addresses(), &budget)? };
     let rules = settings::rules(&config, &client, listener.addresses());
-    let (registry, starts) = Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes)?;
+    let (registry, starts) = match Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes) {
+        Ok(recovered) => recovered,
+        Err(error) => {
+            journal.close();
+            writer.join();
+            return failed_start(error.into(), tenure.as_ref(), kept.node.as_ref(), responder).await;
+        }
+    };
     let registry = Arc::clone(registry_cell.get_or_init(|| Arc::new(registry)));
     let core = Core { config, clock, journal, registry };
 
@@ -269,20 +281,27 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
         startup::apply_declared(&control, declared.clone()).await?;
         Ok(LockTokenSealer::recover(&core.journal).await?)
     };
-    let tokens = match written.await {
-        Ok(tokens) => web::Data::new(tokens),
-        Err(error) => {
+    let (written, is_stopped) = node::unless_ended(written, tenure.as_ref(), kept.signals.as_mut()).await;
+    let tokens = match written {
+        Ok(tokens) if !is_stopped => web::Data::new(tokens),
+        written => {
             core.registry.close();
             core.journal.close();
             writer.join();
-            let (Some(tenure), Some(node)) = (&tenure, &kept.node) else { return Err(error) };
-            if !tenure.is_lost() {
-                return Err(error);
+            match (written, &tenure, &mut kept.node) {
+                (_, Some(tenure), Some(node)) if is_stopped => {
+                    shutdown::end_at_next_signal()?;
+                    node.leave();
+                    node.give_up(tenure, GivenUp::Released).await;
+                    node.left().await;
+                    responder.end().await;
+                    return Ok(Served::All);
+                }
+                (Err(error), tenure, node) => {
+                    return failed_start(error, tenure.as_ref(), node.as_ref(), responder).await;
+                }
+                (Ok(_), ..) => unreachable!("only a node is stopped while it starts"),
             }
-            tracing::warn!(%error, "another node took the store while this one started; standby again");
-            responder.end().await;
-            node.give_up(tenure, GivenUp::Fenced).await;
-            return Ok(Served::Ownership);
         }
     };
     actix_rt::spawn(admin::record_history(control.clone()));
@@ -297,6 +316,7 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
         keys,
     };
     let (control_plane, publishers) = (control.clone(), publisher.clone());
+    let stall = tenure.as_ref().map(Tenure::watch_writes);
     let context = ListenerContext {
         control: control_plane,
         publisher: publishers,
@@ -304,6 +324,7 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
         health: health.clone(),
         token,
         cluster,
+        stall,
     };
     actix_rt::spawn(Rc::new(reload).run(reload_signals, core.config.clone()));
     if tenure.is_none() {
@@ -355,6 +376,8 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
         }
         (Some(tenure), Some(TenureEnd::Lost)) => {
             tenure.fence();
+            // The next owner makes backups at the same destination.
+            backup_schedule::stop(&backups).await;
             publisher.end_polls();
             publisher.close();
             core.registry.close();
@@ -395,6 +418,23 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
     }
     tracing::info!("stopped");
     Ok(Served::All)
+}
+
+/// What follows from a start that failed, once its journal has ended: a node that lost the store meanwhile is a standby again.
+async fn failed_start(
+    error: ServerError,
+    tenure: Option<&Tenure>,
+    node: Option<&ClusterNode>,
+    responder: StartupResponder,
+) -> Result<Served, ServerError> {
+    let (Some(tenure), Some(node)) = (tenure, node) else { return Err(error) };
+    if !tenure.is_lost() {
+        return Err(error);
+    }
+    tracing::warn!(%error, "another node took the store while this one started; standby again");
+    responder.end().await;
+    node.give_up(tenure, GivenUp::Fenced).await;
+    Ok(Served::Ownership)
 }
 
 /// The threads of the actors. Dropping this stops every actor and joins the threads.

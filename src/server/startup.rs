@@ -39,7 +39,7 @@ use crate::{
     dead_letter::{self, DeadLetterStores, Redrives},
     declared::Declared,
     deliver::ClientOptions,
-    event::PartitionId,
+    event::{PartitionId, Timestamp},
     journal::{self, FatalHandler, Journal, WriterThreads},
     publish::{auth::Authenticator, http::Publisher},
     repair::backup::Backups,
@@ -85,9 +85,14 @@ fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions { open_tables: budget.tables(), ..store_options(&config.journal) }
 }
 
-/// Starts the clock and the task that saves it for the next process.
-pub(super) fn start_clock(config: &Config, targets: &ChaosTargets) -> (Clock, Rc<Timekeeper>) {
-    let (clock, timekeeper) = timekeeping::begin(config, targets.skew.clone());
+/// Starts the clock and the task that saves it for the next process. `owner` is the clock of the owner before: its time,
+/// and whether nothing expired by it.
+pub(super) fn start_clock(
+    config: &Config,
+    targets: &ChaosTargets,
+    owner: Option<(Timestamp, bool)>,
+) -> (Clock, Rc<Timekeeper>) {
+    let (clock, timekeeper) = timekeeping::begin(config, targets.skew.clone(), owner);
     let timekeeper = Rc::new(timekeeper);
     actix_rt::spawn(Rc::clone(&timekeeper).run());
     (clock, timekeeper)
@@ -125,7 +130,9 @@ pub(super) fn backups(
     let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
     let backups =
         Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), decoders(), clock.clone());
-    Ok(Arc::new(backups.with_destination(destination)))
+    // Whichever node is the owner makes the backups of a cluster.
+    let owner = config.cluster.as_ref().map(|cluster| format!("cluster {}", cluster.name));
+    Ok(Arc::new(backups.with_destination(destination).owned_by(owner)))
 }
 
 /// Starts scheduled backups, where the settings have a schedule.

@@ -12,6 +12,7 @@ use std::{
 use crate::{
     clock::{Clock, ClockJump, ClockLimits, ClockRecord, Skew},
     config::Config,
+    event::Timestamp,
 };
 
 /// The name of the file in the data folder.
@@ -33,12 +34,15 @@ pub(super) struct Timekeeper {
     boot: Option<String>,
 }
 
-/// The clock of this process, which continues the saved one.
-pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
+/// The clock of this process, which continues the saved one, or that of the `owner` before this one: the nodes of a cluster
+/// have clocks of their own, and the times that one has set are those of the next one.
+pub(super) fn begin(config: &Config, skew: Skew, owner: Option<(Timestamp, bool)>) -> (Clock, Timekeeper) {
     let path = config.server.data_dir.join(FILE);
     let boot = fs::read_to_string(BOOT).ok().map(|boot| boot.trim().to_owned());
     let limits = ClockLimits { jump_max: config.clock.jump_max, expiry_pause_max: config.clock.expiry_pause_max };
-    let (clock, jump) = Clock::resumed(skew, read(&path).as_ref(), boot.as_deref(), limits);
+    let of_owner = |(time, is_paused)| ClockRecord::of_other_machine(time, is_paused, limits);
+    let past = owner.map(of_owner).or_else(|| read(&path));
+    let (clock, jump) = Clock::resumed(skew, past.as_ref(), boot.as_deref(), limits);
     let (time, wall) = (clock.now(), clock.wall());
     let rounded =
         |by: Duration| humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs())).to_string();

@@ -28,5 +28,6 @@ pub(crate) mod publisher;
 pub(crate) mod rabbitmq;
 pub(crate) mod server;
 pub(crate) mod sink;
+pub(crate) mod tcp_proxy;
 pub(crate) mod terminal;
 pub(crate) mod turn;

@@ -154,6 +154,11 @@ impl Server {
         Self::prepare(settings, None, Some(data_dir))
     }
 
+    /// Before its first start: its data is in a folder of the test's.
+    pub(crate) fn keep_data_in(&mut self, data_dir: &Path) {
+        data_dir.clone_into(&mut self.data_dir);
+    }
+
     /// From its next start on it runs under this command.
     pub(crate) fn under(&mut self, command: &[&str]) {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
@@ -298,6 +303,11 @@ impl Server {
     /// Whether it was started and its end was not seen.
     pub(crate) fn is_running(&self) -> bool {
         self.child.is_some()
+    }
+
+    /// Whether its process has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
     /// Ends it as a power cut ends a process.

@@ -136,6 +136,8 @@ pub struct ReplicatedStore {
     stopping: (Mutex<bool>, Condvar),
     /// When the last acknowledged record was sent.
     confirmed: AtomicU64,
+    /// When the append began that waits for the log; 0 without one.
+    waiting: AtomicU64,
     applied: AtomicU64,
     flushed: AtomicU64,
 }
@@ -190,6 +192,7 @@ impl ReplicatedStore {
             ended: OnceLock::new(),
             stopping: Default::default(),
             confirmed: sent.0.into(),
+            waiting: 0.into(),
             applied: position.sequence.into(),
             flushed: 0.into(),
         })
@@ -211,6 +214,14 @@ impl ReplicatedStore {
     /// given the last renewal of the lease, never this time alone.
     pub fn confirmed(&self) -> Timestamp {
         Timestamp(self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// For how long a write has waited for the log; zero if none does.
+    pub fn waits(&self) -> Duration {
+        match self.waiting.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            since => self.clock.now().since(Timestamp(since)),
+        }
     }
 
     /// The sequence of the last record that the local store has applied.
@@ -288,12 +299,25 @@ impl ReplicatedStore {
 
     /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record is known, except with
     /// [`OnFull::GiveUp`].
-    fn append(&self, record: &Record, position: &mut AppliedPosition, mut on_full: OnFull) -> Result<(), NotWritten> {
+    fn append(&self, record: &Record, position: &mut AppliedPosition, on_full: OnFull) -> Result<(), NotWritten> {
+        let began = self.clock.now();
+        self.waiting.store(began.0, Ordering::Release);
+        let appended = self.append_since(began, record, position, on_full);
+        self.waiting.store(0, Ordering::Release);
+        appended
+    }
+
+    fn append_since(
+        &self,
+        began: Timestamp,
+        record: &Record,
+        position: &mut AppliedPosition,
+        mut on_full: OnFull,
+    ) -> Result<(), NotWritten> {
         if self.is_stopping_within(Duration::ZERO) {
             return Err(NotWritten::Ended(OwnershipEnd::Stopped));
         }
         let (bytes, expected) = (record.encode(), position.sequence);
-        let began = self.clock.now();
         let mut tries = Tries::new(self.options);
         let confirmed = loop {
             let sent = self.clock.now();

@@ -14,9 +14,10 @@
 //! Each request has a header with the address of its client, which counts as the peer of the request.
 
 use std::{
+    collections::VecDeque,
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -27,6 +28,7 @@ use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
+    sync::Notify,
     time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -42,6 +44,9 @@ const PROTOCOL: &str = "gridhook-node/1";
 
 /// The side of a node that has no client and only watches.
 const WATCH: &str = "watch";
+
+/// The most connections of other nodes whose handshake has not ended.
+const UNPROVEN_MAX: usize = 64;
 
 /// The longest line of a handshake.
 const LINE_BYTES: usize = 160;
@@ -114,6 +119,35 @@ impl NodeSecret {
         let proof = HEXLOWER.decode(proof.as_bytes()).unwrap_or_default();
         hmac::verify(&self.0, handshake.text(prover).as_bytes(), &proof)
             .map_err(|_| io::Error::other("the other end has another cluster.secret_file, or another address"))
+    }
+}
+
+/// Connections whose other end has not proved yet that it is a node. Beyond the maximum the oldest one is closed, so that
+/// strangers do not keep nodes out: a node needs one round trip for its proof.
+#[derive(Clone)]
+pub(super) struct HandshakeSlots {
+    waiting: Arc<Mutex<VecDeque<Weak<Notify>>>>,
+    most: usize,
+}
+
+impl HandshakeSlots {
+    /// Slots of a listener with so many connections.
+    pub(super) fn new(connections: usize) -> Self {
+        Self { waiting: Arc::default(), most: UNPROVEN_MAX.min(connections / 4).max(1) }
+    }
+
+    /// A slot, until it is dropped. It is notified when it has to make room.
+    pub(super) fn enter(&self) -> Arc<Notify> {
+        let slot = Arc::new(Notify::new());
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|slot| slot.strong_count() > 0);
+        waiting.push_back(Arc::downgrade(&slot));
+        if waiting.len() > self.most
+            && let Some(oldest) = waiting.pop_front().and_then(|oldest| oldest.upgrade())
+        {
+            oldest.notify_one();
+        }
+        slot
     }
 }
 

@@ -33,7 +33,7 @@ use actix_tls::accept::{
     TlsError,
     rustls_0_23::{Acceptor, TlsStream},
 };
-use actix_web::{App, dev::AppConfig, web};
+use actix_web::{App, dev::AppConfig, error::InternalError, http::Method, web};
 use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
 use tokio::{
@@ -46,8 +46,9 @@ pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
     connection::{ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
     connection_limit::ConnectionLimiter,
-    hop::{HopAcceptor, ListenerSide},
+    hop::{HandshakeSlots, HopAcceptor, ListenerSide},
 };
+use super::{forward::unavailable, node::WriteStall};
 use crate::{
     admin::request_id,
     metrics::ListenerCounters,
@@ -57,6 +58,13 @@ use crate::{
 /// The response to a connection beyond the limit. It is constant, and nothing of the request is read.
 const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// Why an owner refuses a request that it has not begun to process.
+const STALLED: &str = "the servers of NATS cannot be reached, or have no majority";
+
+/// The same for one that it has begun to process.
+const UNKNOWN: &str =
+    "the servers of NATS cannot be reached, or have no majority; the request may or may not have been processed";
 
 /// The time for the client to read it. A socket closed before its peer has sent a request loses the response.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
@@ -154,6 +162,7 @@ impl ListenerSettings {
         let Self { listener, counters, refusal_slots, tls, limit, timeouts } = self;
         let name = counters.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
+        let slots = HandshakeSlots::new(limit.total);
         let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
         let counter = ConnectionCounter { connection_limiter, refusal_slots, timeouts };
         let operators = ListenerServices {
@@ -170,7 +179,7 @@ impl ListenerSettings {
                 let (counter, acceptor) = (counter.clone(), acceptor.clone());
                 fn_service(move |stream| counter.clone().admit(stream))
                     .map(|(stream, _)| stream)
-                    .and_then(hop_handshake::<ClientConnection>(acceptor, timeouts))
+                    .and_then(hop_handshake::<ClientConnection>(acceptor, slots.clone(), timeouts))
                     .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
             }),
             Some(tls) => {
@@ -182,7 +191,7 @@ impl ListenerSettings {
                         .map(|(stream, _)| stream)
                         .and_then(secure.clone().map_err(note_refused_node).map_init_err(drop))
                         .map(secure_connection)
-                        .and_then(hop_handshake::<SecureConnection>(acceptor, timeouts))
+                        .and_then(hop_handshake::<SecureConnection>(acceptor, slots.clone(), timeouts))
                         .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
                 })
             }
@@ -206,12 +215,18 @@ fn note_refused_node(error: TlsError<io::Error, Infallible>) {
 /// The owner's part of the handshake with a node. A connection of a node that only watches ends here.
 fn hop_handshake<T: TrackedStream>(
     acceptor: HopAcceptor,
+    slots: HandshakeSlots,
     timeouts: HeadTimeouts,
 ) -> impl ServiceFactory<T, Config = (), Response = (T, ListenerSide), Error = (), InitError = ()> {
     fn_service(move |stream: T| {
         let accepted = acceptor.clone().accept(stream, timeouts.head);
+        let slot = slots.enter();
         async move {
-            let (mut stream, side) = accepted.await?;
+            let (mut stream, side) = tokio::select! {
+                accepted = accepted => accepted?,
+                () = slot.notified() => return Err(()),
+            };
+            drop(slot);
             let Some(side) = side else {
                 // It is a node of this cluster, and has no deadline.
                 stream.stage().request_started();
@@ -308,6 +323,19 @@ struct ListenerServices<F> {
     is_hop: bool,
 }
 
+/// Answers a request whose write waits for too long.
+async fn unless_stalled<T>(
+    response: impl Future<Output = actix_web::Result<T>>,
+    stall: Option<WriteStall>,
+) -> actix_web::Result<T> {
+    let Some(stall) = stall else { return response.await };
+    tokio::select! {
+        biased;
+        response = response => response,
+        () = stall.stalled() => Err(InternalError::from_response(STALLED, unavailable(UNKNOWN)).into()),
+    }
+}
+
 /// A stream that tracks the stage of its request.
 trait TrackedStream: AsyncRead + AsyncWrite + Unpin + 'static {
     fn stage(&self) -> Rc<RequestStage>;
@@ -375,9 +403,13 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             }
             let (id, correlation) = (request_id::new(), request_id::correlation(request.request()));
             let publisher = request.app_data::<web::Data<Publisher>>();
-            let response = match publisher.and_then(|publisher| publisher.refuse_host(request.request())) {
+            // Reads do not wait for a write.
+            let stall = request.app_data::<WriteStall>().filter(|_| *request.method() != Method::GET).cloned();
+            let refusal = publisher.and_then(|publisher| publisher.refuse_host(request.request()));
+            let stalled = || stall.as_ref().filter(|stall| stall.is_stalled()).map(|_| unavailable(STALLED));
+            let response = match refusal.or_else(stalled) {
                 Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
-                None => Either::Right(service.call(request)),
+                None => Either::Right(unless_stalled(service.call(request), stall)),
             };
             let counters = Arc::clone(&counters);
             async move {

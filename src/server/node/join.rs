@@ -3,7 +3,12 @@
 #[cfg(not(feature = "nats"))]
 use std::sync::Arc;
 #[cfg(feature = "nats")]
-use std::{fs, net::TcpListener, path::Path, sync::Arc};
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
 
 #[cfg(feature = "nats")]
 use actix_web::web;
@@ -35,6 +40,7 @@ use crate::{
         io_error, settings,
         tls::{self, NodeTls, ReloadableCertificate},
     },
+    store::Store as _,
 };
 use crate::{
     config::{self, Config},
@@ -68,7 +74,7 @@ pub(in crate::server) async fn join(
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), is_new));
     let nats::Opened { log, records, connection } = opened.await.expect("connecting does not panic")?;
-    check_follows(Arc::clone(&store), Arc::clone(&log)).await?;
+    let positions = positions(Arc::clone(&store), Arc::clone(&log)).await?;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let claims = ClaimSettings {
         me: NodeId(uuid::Uuid::new_v4().to_string()),
@@ -86,6 +92,8 @@ pub(in crate::server) async fn join(
         },
     };
     let (claim, driver) = cluster::claim(0);
+    claim.progress.applied.store(positions, Ordering::Release);
+    claim.progress.flushed.store(positions, Ordering::Release);
     let (member, membership) = Member::new(records, claims, vec![driver]);
     // On a thread of its own, because a busy server must not lose its lease.
     let (tls, connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
@@ -118,6 +126,7 @@ pub(in crate::server) async fn join(
         address,
         member,
         log,
+        lost: Arc::default(),
         store,
         keep_bytes,
         listener,
@@ -125,15 +134,21 @@ pub(in crate::server) async fn join(
     })
 }
 
-/// Refuses a store that cannot follow the changelog before the node has a record, for which the changelog would be kept.
+/// What the local store has applied and synced, before the record of this node says so. A store that cannot follow the
+/// changelog is refused before the node has a record, for which the changelog would be kept.
 #[cfg(feature = "nats")]
-async fn check_follows(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<(), ClusterError> {
-    let opened = tokio::task::spawn_blocking(move || ShardCopy::open(store, log, options()));
-    match opened.await.expect("opening a copy does not panic") {
-        Err(error) if !matches!(error, FollowError::Log(_)) && !is_lost(&error) => Err(error.into()),
+async fn positions(store: Arc<RocksStore>, log: Arc<dyn Changelog>) -> Result<u64, ClusterError> {
+    let read = move || match ShardCopy::open(Arc::clone(&store) as _, log, options()) {
+        Ok(copy) => {
+            store.note_watermark()?;
+            Ok(copy.position().sequence)
+        }
+        Err(error) if !matches!(error, FollowError::Log(_)) && !is_lost(&error) => Err(error),
         // The node looks again while it follows.
-        Ok(_) | Err(_) => Ok(()),
-    }
+        Err(_) => Ok(0),
+    };
+    let read = tokio::task::spawn_blocking(read).await.expect("reading a store does not panic");
+    Ok(read?)
 }
 
 /// TLS to the servers of NATS. A client certificate of this node is added to `certificates`.

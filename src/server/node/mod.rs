@@ -13,7 +13,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub(super) use self::{
     join::join,
-    tenure::{Tenure, TenureEnd, ended},
+    tenure::{Tenure, TenureEnd, WriteStall, ended, unless_ended},
 };
 use super::{
     ServerError,
@@ -45,6 +45,7 @@ use crate::{
         membership::{Membership, MembershipEnd},
     },
     config::Config,
+    event::Timestamp,
     journal::{
         self,
         changelog::{Changelog, ChangelogBounds, ChangelogError, record::BrokenRecord},
@@ -146,6 +147,8 @@ pub(super) struct ClusterNode {
     address: String,
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     log: Arc<StoppableLog>,
+    /// How often the changelog was found to be lost, in a row, also by claims that could not be served.
+    lost: Arc<AtomicU32>,
     store: Arc<RocksStore>,
     keep_bytes: u64,
     /// The listener for other nodes. Bound as long as the process runs, and served by the owner.
@@ -166,6 +169,24 @@ impl ClusterNode {
         if tokio::time::timeout(SYNC_INTERVAL, member).await.is_err() {
             tracing::warn!("the records of the cluster were not changed in time; they expire");
         }
+    }
+
+    /// The last time of the clock of an owner, and whether nothing expired by it.
+    pub(super) fn owner_clock(&self) -> Option<(Timestamp, bool)> {
+        let at = self.membership.snapshot.borrow().records.latest_owner(self.claim.shard)?;
+        Some((Timestamp(at.time), at.expiry_paused))
+    }
+
+    /// Tells the next owner the time.
+    pub(super) fn share_time(&self, tenure: &Tenure, clock: Clock) {
+        let (progress, store) = (Arc::clone(&self.claim.progress), Arc::clone(&tenure.store));
+        actix_rt::spawn(async move {
+            while store.ended().is_none() {
+                progress.expiry_paused.store(clock.expiry_is_paused(), Ordering::Release);
+                progress.time.store(clock.now().0, Ordering::Release);
+                tokio::time::sleep(SYNC_INTERVAL).await;
+            }
+        });
     }
 
     /// What a standby answers itself, and what forwards the rest. From now on `health` is that of a standby.
@@ -255,7 +276,7 @@ impl ClusterNode {
             }
             match taken {
                 Ok(tenure) => return Ok(Standing::Owner(tenure)),
-                Err(error) if matches!(error, FollowError::Log(_)) || is_lost(&error) => {
+                Err(error) if matches!(error, FollowError::Log(_)) || (is_lost(&error) && !self.is_lost_for_good()) => {
                     if matches!(error, FollowError::Log(ChangelogError::Full)) {
                         // Only an owner trims it otherwise.
                         tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
@@ -269,6 +290,11 @@ impl ClusterNode {
                 Err(error) => return Err(ClusterError::from(error).into()),
             }
         }
+    }
+
+    /// Counts a look that found the changelog to be lost.
+    fn is_lost_for_good(&self) -> bool {
+        self.lost.fetch_add(1, Ordering::AcqRel) >= LOST_LOOKS
     }
 
     /// Appends the fence, and applies what is before it.
@@ -302,14 +328,16 @@ impl ClusterNode {
         let log = Arc::new(StoppableLog::of(Arc::clone(&self.log) as _));
         let store: Arc<dyn Store> = Arc::clone(&self.store) as _;
         let (progress, stopped) = (Arc::clone(&self.claim.progress), Arc::clone(&log));
+        let lost = Arc::clone(&self.lost);
         let follow = move || {
-            let (mut seen, mut lost) = (String::new(), 0);
-            while let Err(error) = follow(&store, &log, &progress) {
+            let mut seen = String::new();
+            while let Err(error) = follow(&store, &log, &progress, &lost) {
                 if log.is_stopped.load(Ordering::Acquire) {
                     return;
                 }
-                lost = if is_lost(&error) { lost + 1 } else { 0 };
-                if !matches!(error, FollowError::Log(_)) && (!is_lost(&error) || lost > LOST_LOOKS) {
+                let is_lost = is_lost(&error);
+                let looks = if is_lost { lost.fetch_add(1, Ordering::AcqRel) } else { 0 };
+                if !matches!(error, FollowError::Log(_)) && (!is_lost || looks >= LOST_LOOKS) {
                     sender.send_replace(Some(error));
                     return;
                 }
@@ -336,13 +364,19 @@ fn is_lost(error: &FollowError) -> bool {
 }
 
 /// Applies the changelog until it cannot be read, or is stopped.
-fn follow(store: &Arc<dyn Store>, log: &Arc<StoppableLog>, progress: &ShardProgress) -> Result<(), FollowError> {
+fn follow(
+    store: &Arc<dyn Store>,
+    log: &Arc<StoppableLog>,
+    progress: &ShardProgress,
+    lost: &AtomicU32,
+) -> Result<(), FollowError> {
     let mut copy = ShardCopy::open(Arc::clone(store), Arc::clone(log) as _, options())?;
     let rounds = SYNC_INTERVAL.as_millis() / FOLLOW_INTERVAL.as_millis();
     for round in 0.. {
         let applied = copy.catch_up()?.sequence;
         progress.applied.store(applied, Ordering::Release);
         progress.has_caught_up.store(true, Ordering::Release);
+        lost.store(0, Ordering::Release);
         if round % rounds == 0 {
             store.note_watermark()?;
             progress.flushed.store(applied, Ordering::Release);

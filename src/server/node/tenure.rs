@@ -1,6 +1,7 @@
 //! One ownership: its lease, its replicated store, and how it ends.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,12 +19,18 @@ use crate::{
         changelog::Changelog,
         replicated::{OwnershipEnd, ReplicatedStore},
     },
-    server::startup::exit_on_store_error,
+    server::{shutdown::StopSignals, startup::exit_on_store_error},
     store::StoreError,
 };
 
 /// The interval between two trims of the changelog.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
+
+/// After so long a write that waits for the changelog is not waited for any more.
+const STALL_WAIT: Duration = Duration::from_secs(5);
+
+/// The interval between two looks at the write that waits.
+const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a tenure ends.
 pub(in crate::server) enum TenureEnd {
@@ -75,6 +82,20 @@ impl Tenure {
         }
     }
 
+    /// Watches whether writes wait for the changelog for too long.
+    pub(in crate::server) fn watch_writes(&self) -> WriteStall {
+        let (stalled, is_stalled) = watch::channel(false);
+        let store = Arc::clone(&self.store);
+        actix_rt::spawn(async move {
+            while store.ended().is_none() {
+                let is_long = store.waits() >= STALL_WAIT;
+                stalled.send_if_modified(|stalled| std::mem::replace(stalled, is_long) != is_long);
+                tokio::time::sleep(STALL_INTERVAL).await;
+            }
+        });
+        WriteStall(is_stalled)
+    }
+
     /// Whether it has ended, and not by a failure of the local store.
     pub(in crate::server) fn is_lost(&self) -> bool {
         let end = self.store.ended();
@@ -97,6 +118,43 @@ impl Tenure {
         }
         self.lease.end();
     }
+}
+
+/// Whether writes wait for the changelog for so long that no request waits for them.
+#[derive(Clone)]
+pub(in crate::server) struct WriteStall(watch::Receiver<bool>);
+
+impl WriteStall {
+    /// Whether it is so now.
+    pub(in crate::server) fn is_stalled(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Returns once it is so.
+    pub(in crate::server) async fn stalled(mut self) {
+        if self.0.wait_for(|stalled| *stalled).await.is_err() {
+            // The ownership has ended, and so will its requests.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Does `work`, the last writes of a start. If the tenure ends meanwhile, or a signal stops the process (then the second
+/// value is true), what waits for the changelog fails.
+pub(in crate::server) async fn unless_ended<T>(
+    work: impl Future<Output = T>,
+    tenure: Option<&Tenure>,
+    signals: Option<&mut StopSignals>,
+) -> (T, bool) {
+    let mut work = pin!(work);
+    let (Some(tenure), Some(signals)) = (tenure, signals) else { return (work.await, false) };
+    let is_stopped = tokio::select! {
+        done = &mut work => return (done, false),
+        _ = tenure.ended() => false,
+        () = signals.received() => true,
+    };
+    tenure.fence();
+    (work.await, is_stopped)
 }
 
 /// Returns when a tenure ends: never, without one.

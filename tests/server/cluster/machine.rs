@@ -1,0 +1,426 @@
+//! Machines: full disks, wrong clocks, signals at the wrong time, strangers, and a stream that is full or was changed.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read as _},
+    net::TcpStream,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{Cluster, START, STREAM, assert_all_arrive, keep_token, of_former_owners, publish};
+use crate::{
+    server::{LONG, assert_arrived, many, wait_until_settled},
+    support::{
+        disk::Mount,
+        load,
+        nats::{NatsCluster, has_nats},
+        needs,
+        port::ReservedPort,
+        server::{SCOPE, Server, SubscriptionSpec, events_path, operator, say, wait_for},
+        sink::{Behavior, Sink},
+        tcp_proxy::TcpProxy,
+    },
+};
+
+/// The status of a process whose store has failed: sysexits' I/O error.
+const EX_IOERR: i32 = 74;
+
+/// What an owner says when it has taken the store.
+const TAKEN: &str = "this node owns the store";
+
+fn try_publish(node: &Server, key: &str, id: &str, subject: &str) -> u16 {
+    let body = load::body(&[id.to_owned()], subject);
+    let answer = node.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body);
+    answer.map_or(0, |answer| answer.status)
+}
+
+#[test]
+fn an_owner_with_a_full_disk_is_replaced_and_follows_when_there_is_space() {
+    if !has_nats() {
+        return;
+    }
+    let Some(disk) = Mount::tmpfs(160) else { return };
+    let (mut cluster, sink) = (Cluster::prepare(1, &[]), Sink::start());
+    cluster.nodes[0].keep_data_in(&disk.path().join("data"));
+    keep_token(&cluster.nodes[0]);
+    cluster.join_all();
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")).batch(10));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..20);
+    let filler = disk.fill(4 << 20);
+    let subject = |number: usize| format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(2_500);
+    let mut number = 0;
+    while !cluster.nodes[0].has_ended() && number < 4_000 {
+        let id = format!("large-{number}");
+        if try_publish(&cluster.nodes[1], &key, &id, &subject(number)) == 200 {
+            ids.push(id);
+        }
+        number += 1;
+    }
+    assert_eq!(cluster.nodes[0].wait(START), Some(EX_IOERR), "{}", cluster.nodes[0].logs());
+    let next = cluster.owner_but(Some(0));
+    println!("replaced after {number} events of {} bytes", subject(0).len());
+    ids.extend(publish(&cluster.nodes[next], &key, 20..40));
+    fs::remove_file(filler).expect("removed");
+    cluster.join(0);
+    ids.extend(publish(&cluster.nodes[0], &key, 40..60));
+    wait_until_settled(&cluster.nodes[next], "orders", "all");
+    let repeated = assert_arrived(&sink, "/all", &ids);
+    println!("{} acknowledged, {} repeated", ids.len(), repeated.len());
+    cluster.nodes[next].kill_9();
+    cluster.owner_but(Some(next));
+    for node in cluster.nodes.iter_mut().filter(|node| node.is_running()) {
+        node.terminate();
+    }
+    cluster.nodes.iter().for_each(Server::assert_sound);
+}
+
+/// A process with another clock, as faketime has it. The monotonic clock stays.
+const FAKETIME: [&str; 5] = ["env", "NO_FAKE_STAT=1", "faketime", "--exclude-monotonic", "-f"];
+
+#[test]
+fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_events() {
+    if !has_nats() || !needs::can_run("faketime", Command::new("faketime").args(["-f", "-1d", "true"])) {
+        return;
+    }
+    let (mut cluster, sink) = (Cluster::prepare(1, &[]), Sink::start());
+    for (index, wrong) in [(1, "+5h"), (2, "-5h")] {
+        cluster.nodes[index].under(&[&FAKETIME[..], &[wrong]].concat());
+    }
+    cluster.join_all();
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
+    // Its events end after an hour.
+    let retries = json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 60}});
+    let retried = SubscriptionSpec::of(&sink.url("/retried")).also(&json!({}), &retries);
+    cluster.nodes[0].subscribe("orders", "retried", &retried);
+    let held = SubscriptionSpec::of(&sink.url("/held")).also(&json!({}), &retries);
+    cluster.nodes[0].subscribe("orders", "held", &held);
+    cluster.nodes[0].operate("orders", "held", "hold");
+    let (mut ids, mut owner) = (Vec::new(), 0);
+    for round in 0..4_u32 {
+        // Each next owner has events whose retries another clock has planned.
+        sink.set("/retried", Behavior::Answer(503));
+        let more = publish(&cluster.nodes[owner], &key, round * 20..round * 20 + 20);
+        wait_for("first attempts", LONG, || {
+            let status = cluster.nodes[owner].status("orders", "retried");
+            status["counters"]["pending"] == more.len() && status["inFlight"] == 0
+        });
+        ids.extend(more);
+        // Its time is in its record now.
+        let seen = Instant::now();
+        wait_for("a moment to pass", LONG, || seen.elapsed() > Duration::from_secs(2));
+        assert_eq!(cluster.owner(), owner, "nobody else takes the store");
+        cluster.nodes[owner].kill_9();
+        let next = cluster.owner_but(Some(owner));
+        sink.set("/retried", Behavior::Answer(200));
+        // Some seconds, not hours.
+        wait_for("retries that another clock has planned", 2 * LONG, || sink.taken("/retried") == ids.len());
+        cluster.join(owner);
+        println!("round {round}: {owner} was killed, {next} took over");
+        owner = next;
+    }
+    cluster.nodes[owner].operate("orders", "held", "resume");
+    assert_all_arrive(&cluster.nodes[owner], &sink, &["alone", "retried", "held"], &ids);
+    for subscription in ["alone", "retried", "held"] {
+        assert_eq!(cluster.nodes[owner].counter("orders", subscription, "dropped"), 0, "{subscription}");
+    }
+    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+}
+
+#[test]
+fn a_node_that_is_stopped_while_it_takes_the_store_ends_well_and_another_one_takes_it() {
+    if !has_nats() {
+        return;
+    }
+    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..10);
+    let mut owner = 0;
+    for round in 0..many(3, 20) {
+        let taken: Vec<usize> =
+            cluster.nodes.iter().map(|node| node.logs().matches("the shard is claimed").count()).collect();
+        cluster.nodes[owner].kill_9();
+        let mut next = owner;
+        wait_for("another node to claim the store", START, || {
+            let claims =
+                |index: &usize| cluster.nodes[*index].logs().matches("the shard is claimed").count() > taken[*index];
+            let found = (0..3).filter(|index| *index != owner).find(claims);
+            next = found.unwrap_or(owner);
+            found.is_some()
+        });
+        // At another moment of its start each time.
+        thread::sleep(Duration::from_millis(15 * (round as u64 % 4)));
+        cluster.nodes[next].signal_term();
+        assert_eq!(cluster.nodes[next].wait(START), Some(0), "{}", cluster.nodes[next].logs());
+        let last = 3 - owner - next;
+        wait_for("the last node to own the store", START, || cluster.ready_owner(None) == Some(last));
+        ids.extend(publish(&cluster.nodes[last], &key, round as u32 * 10 + 10..round as u32 * 10 + 20));
+        cluster.join(owner);
+        cluster.join(next);
+        owner = last;
+    }
+    assert_all_arrive(&cluster.nodes[owner], &sink, &["all"], &ids);
+}
+
+#[test]
+fn a_node_that_is_fenced_while_it_starts_to_serve_is_a_standby_again() {
+    if !has_nats() {
+        return;
+    }
+    let (mut cluster, sink) = (Cluster::start(1, &[]), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    let mut ids = publish(&cluster.nodes[0], &key, 0..10);
+    let mut owner = 0;
+    for round in 0..many(3, 20) {
+        let count = |cluster: &Cluster, index: usize| cluster.nodes[index].logs().matches(TAKEN).count();
+        let taken = [0, 1, 2].map(|index| count(&cluster, index));
+        cluster.nodes[owner].kill_9();
+        let mut next = owner;
+        wait_for("another node to fence the changelog", START, || {
+            let found = (0..3).filter(|index| *index != owner).find(|index| count(&cluster, *index) > taken[*index]);
+            next = found.unwrap_or(owner);
+            found.is_some()
+        });
+        thread::sleep(Duration::from_millis(7 * (round as u64 % 4)));
+        cluster.nodes[next].signal("STOP");
+        let last = 3 - owner - next;
+        wait_for("the last node to own the store", START, || cluster.ready_owner(None) == Some(last));
+        ids.extend(publish(&cluster.nodes[last], &key, round as u32 * 10 + 10..round as u32 * 10 + 20));
+        let before = cluster.nodes[next].logs().matches("standby again").count();
+        cluster.nodes[next].signal("CONT");
+        wait_for("the former owner to follow", LONG, || {
+            assert!(!cluster.nodes[next].has_ended(), "{}", cluster.nodes[next].logs());
+            cluster.nodes[next].logs().matches("standby again").count() > before
+        });
+        cluster.join(owner);
+        owner = last;
+    }
+    assert_all_arrive(&cluster.nodes[owner], &sink, &["all"], &ids);
+    assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
+}
+
+/// A stream of this size, and the part of it that is kept.
+const SMALL: [(&str, &str); 2] = [("CLUSTER__STREAM_BYTES", "2MiB"), ("CLUSTER__STREAM_KEEP_BYTES", "256KiB")];
+
+#[test]
+fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
+    if !has_nats() {
+        return;
+    }
+    let (mut cluster, sink) = (Cluster::start(1, &SMALL), Sink::start());
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
+    // The stream keeps what this node needs.
+    cluster.nodes[2].terminate();
+    let subject = |number: usize| format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(1_000);
+    let (mut ids, mut number) = (Vec::new(), 0);
+    wait_for("the stream to be full", START, || {
+        let id = format!("large-{number}");
+        let status = try_publish(&cluster.nodes[0], &key, &id, &subject(number));
+        number += 1;
+        match status {
+            200 => ids.push(id),
+            503 => {}
+            status => panic!("{status}"),
+        }
+        status == 503
+    });
+    cluster.nodes[0].kill_9();
+    // It is expected as long as it has a record.
+    cluster.nats.forget("test", "c");
+    let next = cluster.owner_but(Some(0));
+    wait_for("publishers to be served", START, || {
+        let id = format!("large-{number}");
+        let status = try_publish(&cluster.nodes[next], &key, &id, &subject(number));
+        number += 1;
+        ids.extend((status == 200).then_some(id));
+        status == 200
+    });
+    println!("{} events in a stream of {}", ids.len(), SMALL[0].1);
+    // Its folder is behind the stream now, and it leaves no record that would keep it from being trimmed.
+    cluster.nodes[2].begin();
+    assert_eq!(cluster.nodes[2].wait(START), Some(1));
+    assert!(cluster.nodes[2].logs().contains("it needs a copy"), "{}", cluster.nodes[2].logs());
+    let view = cluster.nodes[next].command("GET", "/cluster/status", &Value::Null).json();
+    let names: Vec<&str> =
+        view["nodes"].as_array().expect("nodes").iter().filter_map(|node| node["name"].as_str()).collect();
+    assert!(!names.contains(&"c"), "{view}");
+    // As the manual says: a backup of another node.
+    let folder = tempfile::tempdir().expect("a folder");
+    let backup = folder.path().join("backup").display().to_string();
+    operator(&cluster.nodes[next], &["backup", &backup]).expect("a backup");
+    fs::remove_dir_all(cluster.nodes[2].data_dir()).expect("removed");
+    let data_dir = cluster.nodes[2].data_dir().display().to_string();
+    let (status, reported) = say(&["restore", &backup, "--data-dir", &data_dir]);
+    assert!(status.success(), "{reported}");
+    keep_token(&cluster.nodes[2]);
+    cluster.join(2);
+    wait_until_settled(&cluster.nodes[next], "orders", "all");
+    assert_arrived(&sink, "/all", &ids);
+}
+
+#[test]
+fn a_node_that_ends_before_it_reports_a_position_keeps_the_stream_from_no_trim() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &SMALL);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    let position = |cluster: &Cluster, name: &str| {
+        let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+        let nodes = view["nodes"].as_array().expect("nodes").clone();
+        let node = nodes.into_iter().find(|node| node["name"] == name).unwrap_or_default();
+        (node["id"].as_str().unwrap_or_default().to_owned(), node["flushed"][0].as_u64().unwrap_or_default())
+    };
+    publish(&cluster.nodes[0], &key, 0..50);
+    wait_for("a position", LONG, || position(&cluster, "c").1 > 5);
+    let (before, flushed) = position(&cluster, "c");
+    cluster.nodes[2].terminate();
+    cluster.nodes[2].begin();
+    let mut seen = (before.clone(), 0);
+    wait_for("its next process", START, || {
+        seen = position(&cluster, "c");
+        seen.0 != before
+    });
+    // What it says first is what its store has.
+    assert!(seen.1 >= flushed, "{} before, {} after", flushed, seen.1);
+}
+
+#[test]
+fn a_stream_that_is_smaller_than_what_a_node_keeps_is_refused() {
+    if !has_nats() {
+        return;
+    }
+    let own = |index| match index {
+        1 => vec![("CLUSTER__STREAM_BYTES", "1GiB".to_owned()), ("CLUSTER__STREAM_KEEP_BYTES", "512MiB".to_owned())],
+        _ => SMALL.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+    };
+    let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
+    cluster.join(0);
+    assert_eq!(cluster.owner(), 0);
+    // The limit is that of the stream which is there, not that of these settings.
+    cluster.nodes[1].begin();
+    assert_eq!(cluster.nodes[1].wait(START), Some(1));
+    let log = cluster.nodes[1].logs();
+    assert!(log.contains("cluster.stream_keep_bytes: the stream GH_test_0 takes 2097152 bytes"), "{log}");
+}
+
+#[test]
+fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &[]);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    publish(&cluster.nodes[0], &key, 0..20);
+    cluster.nodes[2].terminate();
+    publish(&cluster.nodes[0], &key, 20..40);
+    wait_for("the other standby to follow", LONG, || {
+        let last = cluster.nats.0[0].messages(STREAM, u64::MAX - 1).1;
+        let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+        view["nodes"][1]["flushed"][0] == last
+    });
+    cluster.nats.0[0].purge(STREAM);
+    publish(&cluster.nodes[0], &key, 40..60);
+    cluster.nodes[2].begin();
+    assert_eq!(cluster.nodes[2].wait(START), Some(1));
+    assert!(cluster.nodes[2].logs().contains("it needs a copy"), "{}", cluster.nodes[2].logs());
+    // The others have what was removed, and go on.
+    publish(&cluster.nodes[1], &key, 60..80);
+
+    cluster.nats.0[0].delete(STREAM);
+    cluster.nats.0[0].create(STREAM);
+    // A standby notices by reading, and an owner by writing.
+    let answer = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
+    assert!(answer.status >= 500, "{}", answer.text());
+    for node in &mut cluster.nodes[..2] {
+        assert_eq!(node.wait(START), Some(1));
+        let log = node.logs();
+        assert!(log.contains("the changelog ends at record 0, but the local store has applied"), "{log}");
+        node.assert_sound();
+    }
+}
+
+#[test]
+fn the_next_owner_makes_backups_at_the_same_destination() {
+    if !has_nats() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("file://{}", folder.path().join("backups").display());
+    let mut cluster = Cluster::start(1, &[("BACKUP__STORE__URL", &url)]);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    publish(&cluster.nodes[0], &key, 0..10);
+    operator(&cluster.nodes[0], &["backup"]).expect("a backup");
+    cluster.nodes[0].kill_9();
+    let next = cluster.owner_but(Some(0));
+    publish(&cluster.nodes[next], &key, 10..20);
+    operator(&cluster.nodes[next], &["backup"]).expect("a backup of the next owner");
+}
+
+#[test]
+fn strangers_at_the_address_for_nodes_keep_no_node_out() {
+    if !has_nats() {
+        return;
+    }
+    let cluster = Cluster::start(1, &[("LIMITS__HEAD_WAIT", "10m")]);
+    let key = cluster.nodes[1].topic("orders", "EventGridSchema");
+    let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+    let address = view["nodes"][0]["address"].as_str().expect("an address").to_owned();
+    // They take the greeting and send nothing.
+    let strangers: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stranger = TcpStream::connect(&address).expect("a connection");
+            stranger.set_read_timeout(Some(LONG)).expect("a socket");
+            // One that had to make room may end before it is greeted.
+            assert!(!matches!(stranger.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock));
+            stranger
+        })
+        .collect();
+    for (number, node) in cluster.nodes.iter().enumerate() {
+        assert_eq!(try_publish(node, &key, &format!("e{number}"), "s"), 200);
+    }
+    let is_open = |mut stranger: &TcpStream| {
+        stranger.set_nonblocking(true).expect("a socket");
+        stranger.read(&mut [0; 64]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    wait_for("strangers to make room", LONG, || strangers.iter().filter(|stranger| is_open(stranger)).count() <= 64);
+}
+
+#[test]
+fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
+    if !has_nats() {
+        return;
+    }
+    let port = ReservedPort::new();
+    let proxy = TcpProxy::start(&[port.address]);
+    let own = |index| match index {
+        0 => vec![
+            ("CLUSTER__NODE_LISTEN", port.address.to_string()),
+            ("CLUSTER__ADVERTISE", proxy.at().to_string()),
+            ("LIMITS__IDLE_WAIT", "1m".to_owned()),
+        ],
+        // One thread, so that all requests have the same connections.
+        _ => vec![("SERVER__WORKERS", "1".to_owned()), ("LIMITS__IDLE_WAIT", "4s".to_owned())],
+    };
+    let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
+    cluster.join_all();
+    let key = cluster.nodes[1].topic("orders", "EventGridSchema");
+    let publish = || assert_eq!(try_publish(&cluster.nodes[1], &key, "e", "s"), 200);
+    publish();
+    let (before, began) = (proxy.connections(), Instant::now());
+    publish();
+    assert!(proxy.connections() == before || began.elapsed() > Duration::from_secs(1), "it is used again at once");
+    let (before, began) = (proxy.connections(), Instant::now());
+    // Half of the time after which a server may close it.
+    wait_for("it to be idle for long", LONG, || began.elapsed() > Duration::from_millis(2_100));
+    publish();
+    assert_eq!(proxy.connections(), before + 1);
+}

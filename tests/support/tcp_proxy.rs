@@ -1,0 +1,222 @@
+//! A TCP proxy between two processes of a test. It can be cut in one direction or in both, as a network can: what is on the
+//! way waits, and goes on when the cut ends. It balances connections over several servers, and changes what it passes on.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::accept::Acceptor;
+
+/// How often a cut direction looks whether it is whole again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// As much is passed on at once.
+const BYTES: usize = 1 << 18;
+
+/// A direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToServer,
+    ToClient,
+}
+
+/// What is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Nothing,
+    /// One direction of all connections.
+    One(Direction),
+    Both,
+    /// Both directions of the connections whose client has sent this.
+    Marked(&'static str),
+}
+
+/// Each of these is replaced by the other one, which is as long.
+type Replaced = Option<(&'static str, &'static str)>;
+
+struct Shared {
+    servers: Mutex<Vec<SocketAddr>>,
+    next: AtomicUsize,
+    connections: AtomicUsize,
+    cut: Mutex<Cut>,
+    replaced: Mutex<Replaced>,
+    stop: AtomicBool,
+}
+
+/// A proxy on loopback.
+pub(crate) struct TcpProxy {
+    shared: Arc<Shared>,
+    acceptor: Acceptor,
+}
+
+impl TcpProxy {
+    /// Passes each connection on to one of these servers, in turn, or to the next one that accepts it.
+    pub(crate) fn start(servers: &[SocketAddr]) -> Self {
+        let shared = Arc::new(Shared {
+            servers: Mutex::new(servers.to_vec()),
+            next: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            cut: Mutex::new(Cut::Nothing),
+            replaced: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        let serving = Arc::clone(&shared);
+        Self { shared, acceptor: Acceptor::start(move |stream| serving.serve(stream)) }
+    }
+
+    /// Its address.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.acceptor.at
+    }
+
+    /// How many connections were made so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// New connections go to these servers.
+    pub(crate) fn turn_to(&self, servers: &[SocketAddr]) {
+        *lock(&self.shared.servers) = servers.to_vec();
+    }
+
+    /// Cuts connections, those that are open and new ones, or lets everything through again.
+    pub(crate) fn cut(&self, cut: Cut) {
+        *lock(&self.shared.cut) = cut;
+    }
+
+    /// What clients send has `by` instead of `this` from now on, where both are in one piece.
+    pub(crate) fn replace(&self, this: &'static str, by: &'static str) {
+        assert_eq!(this.len(), by.len(), "lengths are announced");
+        *lock(&self.shared.replaced) = Some((this, by));
+    }
+}
+
+impl Drop for TcpProxy {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    fn serve(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
+        let server = self.connect()?;
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        let is_marked = Arc::new(AtomicBool::new(false));
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+        }
+        let (shared, back) = (Arc::clone(self), (server.try_clone()?, client.try_clone()?));
+        let marked = Arc::clone(&is_marked);
+        thread::spawn(move || shared.pass_on(back.0, back.1, Direction::ToClient, &marked));
+        self.pass_on(client, server, Direction::ToServer, &is_marked);
+        Ok(())
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let servers = lock(&self.servers).clone();
+        let first = self.next.fetch_add(1, Ordering::SeqCst);
+        let mut connected = Err(io::ErrorKind::ConnectionRefused.into());
+        for at in 0..servers.len() {
+            connected = TcpStream::connect(servers[(first + at) % servers.len()]);
+            if connected.is_ok() {
+                break;
+            }
+        }
+        connected
+    }
+
+    fn pass_on(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction, is_marked: &AtomicBool) {
+        let mut bytes = vec![0; BYTES];
+        loop {
+            let read = from.read(&mut bytes);
+            let read = read.unwrap_or(0);
+            if direction == Direction::ToServer
+                && let Cut::Marked(mark) = *lock(&self.cut)
+                && find(&bytes[..read], mark).is_some()
+            {
+                is_marked.store(true, Ordering::SeqCst);
+            }
+            while self.is_cut(direction, is_marked) && !self.stop.load(Ordering::SeqCst) {
+                thread::sleep(PAUSE);
+            }
+            if direction == Direction::ToServer
+                && let Some((this, by)) = *lock(&self.replaced)
+            {
+                while let Some(at) = find(&bytes[..read], this) {
+                    bytes[at..at + by.len()].copy_from_slice(by.as_bytes());
+                }
+            }
+            if read == 0 || to.write_all(&bytes[..read]).is_err() {
+                // They may be closed already.
+                to.shutdown(Shutdown::Write).ok();
+                from.shutdown(Shutdown::Read).ok();
+                return;
+            }
+        }
+    }
+
+    fn is_cut(&self, direction: Direction, is_marked: &AtomicBool) -> bool {
+        match *lock(&self.cut) {
+            Cut::Nothing => false,
+            Cut::One(one) => one == direction,
+            Cut::Both => true,
+            Cut::Marked(_) => is_marked.load(Ordering::SeqCst),
+        }
+    }
+}
+
+fn find(bytes: &[u8], this: &str) -> Option<usize> {
+    bytes.windows(this.len()).position(|window| window == this.as_bytes())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_client_sends() {
+    let echo = Acceptor::start(|mut stream| {
+        let mut bytes = [0; 64];
+        loop {
+            let read = stream.read(&mut bytes)?;
+            if read == 0 {
+                return Ok(());
+            }
+            stream.write_all(&bytes[..read])?;
+        }
+    });
+    let nobody = super::port::ReservedPort::new();
+    let proxy = TcpProxy::start(&[nobody.address, echo.at]);
+    let mut client = TcpStream::connect(proxy.at()).expect("a connection");
+    client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
+    let mut bytes = [0; 64];
+    let mut echoed = |client: &mut TcpStream, text: &str| {
+        client.write_all(text.as_bytes()).expect("written");
+        client.read(&mut bytes).map(|read| String::from_utf8_lossy(&bytes[..read]).into_owned()).ok()
+    };
+    assert_eq!(echoed(&mut client, "one").as_deref(), Some("one"), "by the server that accepts connections");
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        proxy.cut(Cut::One(direction));
+        assert_eq!(echoed(&mut client, "two"), None);
+        proxy.cut(Cut::Nothing);
+        client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        assert_eq!(echoed(&mut client, "").as_deref(), Some("two"));
+        client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
+    }
+    proxy.cut(Cut::Marked("mark"));
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    assert_eq!(echoed(&mut client, "other").as_deref(), Some("other"));
+    proxy.replace("mark", "MARK");
+    client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
+    assert_eq!(echoed(&mut client, "a mark"), None);
+    proxy.cut(Cut::Nothing);
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    assert_eq!(echoed(&mut client, "").as_deref(), Some("a MARK"));
+}
