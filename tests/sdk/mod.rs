@@ -20,11 +20,16 @@ use gridhook::clock::Clock;
 use tempfile::TempDir;
 
 use self::token_service::TokenService;
-use crate::support::{
-    certificates::Authority,
-    endpoint::{Endpoint, answer},
-    needs,
-    server::Server,
+use crate::{
+    server::cluster::Cluster,
+    support::{
+        certificates::Authority,
+        endpoint::{Endpoint, answer},
+        nats::has_nats,
+        needs,
+        server::Server,
+        tcp_proxy::TcpProxy,
+    },
 };
 
 /// What a topic takes in a second: so little that clients receive 429.
@@ -283,4 +288,27 @@ fn the_javascript_sdk_publishes_reads_and_waits_when_it_is_told_to() {
     }
     Stage::http().run_javascript("publish.mjs");
     Stage::https().run_javascript("publish.mjs");
+}
+
+/// The nodes of a cluster have one address, that of a balancer: of a standby alone first, then of all nodes.
+#[test]
+fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_balancer() {
+    if !has_nats() || !needs::python() || !needs::node() {
+        return;
+    }
+    let balancer = TcpProxy::start(&[]);
+    let url = format!("http://{}", balancer.at());
+    // Leases that no busy machine ends.
+    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
+    let mut cluster = Cluster::start(1, &[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
+    let (all, owner) = (cluster.addresses(), cluster.nodes.remove(0));
+    let folder = TempDir::new().expect("a folder");
+    let stage = Stage { server: owner, url, folder, authority: None, tokens: None };
+    balancer.turn_to(&all[1..2]);
+    stage.run(python("publish.py"));
+    stage.run(python("consume.py"));
+    balancer.turn_to(&all);
+    stage.run(python("manage.py"));
+    stage.run_javascript("publish.mjs");
+    stage.run_javascript("consume.mjs");
 }

@@ -1,10 +1,13 @@
 //! Three nodes of a cluster, as processes, on servers of NATS: one owns the store, and another one when it is killed, paused
 //! or stopped.
 
+mod chaos;
 mod cuts;
 mod forwarding;
 mod machine;
 mod membership;
+mod rolling;
+mod schedule;
 mod tls;
 
 use std::{fs, net::SocketAddr, time::Duration};

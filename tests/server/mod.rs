@@ -14,7 +14,7 @@ mod change;
 mod chaos;
 mod chaos_command;
 mod clocks;
-mod cluster;
+pub(crate) mod cluster;
 mod cycles;
 mod data_folder;
 mod dead_letter;
