@@ -10,19 +10,23 @@ use std::{
 use async_nats::ConnectOptions;
 use gridhook::cluster::{
     self, GivenUp, Lease, Role, ShardClaim,
+    balance::NodeId,
     claim::ClaimSettings,
     lease::LeaseIntervals,
     member::Member,
     membership::{Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
-    records::{NodeRecord, OwnershipRecord, RecordError, RecordStore, node_key},
+    records::{
+        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, StoredRecord, node_key,
+        shard_key,
+    },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
 use tokio::{runtime::Builder, task::JoinHandle, time::timeout};
 
 use super::simulated::settings;
 use crate::{
-    spec::shows,
+    spec::{shows, stated},
     support::{
         memory_records::MemoryRecords,
         nats::{NatsCluster, PASSWORD, has_nats},
@@ -434,4 +438,38 @@ fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
         nodes[0].owner().await;
         assert_eq!(nodes[0].membership.snapshot.borrow().takeovers, 1);
     });
+}
+
+/// A record of a shard as the example of Azure has it.
+#[test]
+fn the_example_records_of_azure_are_records_of_shards() {
+    let _rows = shows(&["S004-054", "S004-055", "S004-056", "S004-057", "S004-058", "S004-059"]);
+    let shards = usize::try_from(stated("S004-058")["count"].as_u64().expect("a number")).expect("a number");
+    for row in ["S004-054", "S004-055", "S004-056", "S004-057"] {
+        let example = stated(row);
+        let text = |name: &str| example[name].as_str().expect("a text").to_owned();
+        let record = OwnershipRecord {
+            scope: OwnershipScope {
+                fully_qualified_namespace: text("namespace"),
+                event_hub_name: text("event_hub"),
+                consumer_group: text("consumer_group"),
+            },
+            partition_id: text("partition_id"),
+            owner_id: Some(NodeId(text("owner"))),
+            ..OwnershipRecord::default()
+        };
+        let stored = StoredRecord {
+            key: shard_key(text("partition_id").parse().expect("a number")),
+            value: serde_json::to_vec(&record).expect("a record").into(),
+            revision: 7,
+            written: text("last_modified"),
+        };
+        let guid: uuid::Uuid = text("owner").parse().expect("a GUID");
+        assert_eq!(guid.hyphenated().to_string(), text("owner"), "{row}");
+        let records = ClusterRecords::of(&[stored], shards);
+        assert_eq!(records.shards.len(), shards);
+        let read = records.shards.iter().filter(|shard| shard.revision > 0).collect::<Vec<_>>();
+        assert_eq!(read.len(), 1, "{row}");
+        assert_eq!((&read[0].value, &read[0].written), (&record, &text("last_modified")), "{row}");
+    }
 }

@@ -92,6 +92,7 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
 
 #[test]
 fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
+    let _rows = crate::spec::shows(&["S004-006", "S004-010", "S004-028", "S004-070", "S004-104"]);
     let (mut server, sink) = (Server::start(&[("JOURNAL__SHARDS", "4")]), Sink::start());
     let topics = ["one", "two", "three", "four", "five"];
     let loads = topics.map(|topic| {
@@ -148,6 +149,7 @@ fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize
 
 #[test]
 fn what_was_published_while_the_endpoint_was_dead_survives_kills_and_arrives_once() {
+    let _rows = crate::spec::shows(&["S004-102"]);
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
