@@ -232,6 +232,13 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
         }
         status == 503
     });
+    // Otherwise the stream is kept for what the killed node never reported.
+    wait_for("the owner's position to be known", START, || {
+        let view = cluster.nodes[1].command("GET", "/cluster/status", &Value::Null).json();
+        let nodes = view["nodes"].as_array().expect("nodes").clone();
+        let mut owner = nodes.into_iter().filter(|node| node["name"] == "a");
+        owner.any(|node| node["flushed"][0].as_u64() > Some(10) && node["flushed"] == node["applied"])
+    });
     cluster.nodes[0].kill_9();
     // It is expected as long as it has a record.
     cluster.nats.forget("test", "c");
