@@ -431,7 +431,11 @@ async fn failed_start(
     if !tenure.is_lost() {
         return Err(error);
     }
-    tracing::warn!(%error, "another node took the store while this one started; standby again");
+    if tenure.is_asked() {
+        tracing::info!("asked to give the store up while it started; standby again");
+    } else {
+        tracing::warn!(%error, "another node took the store while this one started; standby again");
+    }
     responder.end().await;
     node.give_up(tenure, GivenUp::Fenced).await;
     Ok(Served::Ownership)

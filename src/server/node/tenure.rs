@@ -102,6 +102,11 @@ impl Tenure {
         end.map_or_else(|| self.lease.is_over(), |end| !matches!(end, OwnershipEnd::Local(_)))
     }
 
+    /// Whether the node is asked to give the shard up.
+    pub(in crate::server) fn is_asked(&self) -> bool {
+        matches!(&*self.role.borrow(), Role::Draining(_))
+    }
+
     /// From now on nothing is sent or written.
     pub(in crate::server) fn fence(&self) {
         self.lease.end();
