@@ -1,7 +1,8 @@
 //! `/cluster`: the nodes of a cluster and what each owns, as the node that answers sees it.
 //!
 //! An owner checks the tokens of all operators. A standby has not read them: it answers the admin token itself, and forwards
-//! requests with other tokens.
+//! requests with other tokens. Changes go to the owner, which records them in the audit trail. While there is none, a standby
+//! makes those that may be what a new owner waits for.
 
 use std::sync::Arc;
 
@@ -96,6 +97,13 @@ impl ClusterPlane {
         }
     }
 
+    /// Whether a living node owns the store.
+    fn has_owner(&self) -> bool {
+        let snapshot = self.membership.snapshot.borrow();
+        let mut owners = snapshot.records.shards.iter().filter_map(|shard| shard.value.owner_id.as_ref());
+        owners.any(|owner| snapshot.alive.contains(owner))
+    }
+
     fn ownership(&self) -> OwnershipView {
         let records = self.snapshot().records;
         let name = |id: &NodeId| records.node(id).map_or_else(|| id.0.clone(), |node| node.name.clone());
@@ -172,6 +180,23 @@ pub(super) async fn forget(request: HttpRequest, body: web::Payload) -> Result<H
     Ok(HttpResponse::Ok().json(plane.view()))
 }
 
+/// The same by a standby while there is no owner: the log has it in place of the audit trail.
+async fn drain_without_owner(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+    note_change(&request);
+    drain(request, body).await
+}
+
+/// The same for [`forget`].
+async fn forget_without_owner(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+    note_change(&request);
+    forget(request, body).await
+}
+
+fn note_change(request: &HttpRequest) {
+    let client = request.peer_addr().map(|peer| peer.ip().to_string());
+    tracing::warn!(path = request.path(), client, "there is no owner, so this node answers an operator");
+}
+
 /// What a standby answers itself.
 #[derive(Clone)]
 pub struct StandbyContext {
@@ -230,17 +255,23 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
         }
     };
     cfg.service(web::resource("/metrics").route(web::get().to(metrics)));
-    // Changes go to the owner, which records them in the audit trail, and other tokens, which it knows.
+    // Other tokens go to the owner, which knows them.
     let own = |path: &'static str| {
         let access = context.access.clone();
         let is_admin = move |request: &guard::GuardContext<'_>| {
             let given = request.head().headers().get(AUTHORIZATION).and_then(bearer_in);
             given.is_some_and(|given| access.token.is(given))
         };
-        web::resource(path).guard(guard::Get()).guard(guard::fn_guard(is_admin))
+        web::resource(path).guard(guard::fn_guard(is_admin))
     };
-    cfg.service(own("/cluster/status").to(status));
-    cfg.service(own("/cluster/ownership").to(ownership));
+    let ownerless = || {
+        let plane = context.plane.clone();
+        guard::fn_guard(move |_| !plane.has_owner())
+    };
+    cfg.service(own("/cluster/status").guard(guard::Get()).to(status));
+    cfg.service(own("/cluster/ownership").guard(guard::Get()).to(ownership));
+    cfg.service(own("/cluster/drain").guard(guard::Post()).guard(ownerless()).to(drain_without_owner));
+    cfg.service(own("/cluster/forget").guard(guard::Post()).guard(ownerless()).to(forget_without_owner));
 }
 
 fn standby_metrics(request: &HttpRequest, listeners: &[Arc<ListenerCounters>]) -> Result<HttpResponse, AdminError> {

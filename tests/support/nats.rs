@@ -209,18 +209,6 @@ impl NatsCluster {
         cluster
     }
 
-    /// Deletes the record of a node of a cluster, as NATS' own tools do.
-    pub(crate) fn forget(&self, cluster: &str, node: &str) {
-        self.0[0].runtime.block_on(async {
-            let context = self.0[0].context().await.expect("a client");
-            let mut headers = async_nats::HeaderMap::new();
-            headers.insert("KV-Operation", "DEL");
-            let subject = format!("$KV.GH_{cluster}.node.{node}");
-            let sent = context.publish_with_headers(subject, headers, "".into()).await.expect("sent");
-            sent.await.expect("deleted");
-        });
-    }
-
     /// The addresses of all servers.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.0.iter().map(Nats::url).collect()

@@ -241,7 +241,10 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     });
     cluster.nodes[0].kill_9();
     // It is expected as long as it has a record.
-    cluster.nats.forget("test", "c");
+    wait_for("the node to be forgotten without an owner", START, || {
+        operator(&cluster.nodes[1], &["cluster", "forget", "c", "--yes"]).is_ok()
+    });
+    assert!(cluster.nodes[1].logs().contains("there is no owner"), "{}", cluster.nodes[1].logs());
     let next = cluster.owner_but(Some(0));
     wait_for("publishers to be served", START, || {
         let id = format!("large-{number}");
