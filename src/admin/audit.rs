@@ -1,5 +1,7 @@
 //! The audit trail: records every operation that needs more than the role `read`, refused ones too. `GET /audit` lists it.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
     http::{Method, StatusCode},
@@ -7,6 +9,7 @@ use actix_web::{
 };
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{
     AdminError, Control,
@@ -24,6 +27,9 @@ use crate::{
         record::audit::{AuditChange, AuditRecord},
     },
 };
+
+/// For how long a response that must not wait for the changelog of a cluster waits for its record.
+const RECORD_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum length of a recorded path.
 const PATH_CHARS: usize = 500;
@@ -61,7 +67,8 @@ pub(super) fn is_audited(needed: Role, request: &HttpRequest) -> bool {
     needed >= Role::Operate && !is_what_if()
 }
 
-/// Records the outcome of a request. The record of a fault is not waited for: the fault may hold up its write.
+/// Records the outcome of a request. The record of a fault is not waited for: the fault may hold up its write. Nor is that of
+/// a request that is answered while writes wait for the changelog of a cluster, for longer than a moment.
 pub(super) async fn record(
     control: &web::Data<Control>,
     request: &HttpRequest,
@@ -89,8 +96,12 @@ pub(super) async fn record(
             trail.record(record).await;
         }
     };
-    if request.path().starts_with("/chaos/") {
+    let path = request.path();
+    if path.starts_with("/chaos/") {
         actix_web::rt::spawn(stored);
+    } else if path.starts_with("/cluster/") || path.starts_with("/ui/session") {
+        // Goes on beyond the end of the wait.
+        timeout(RECORD_WAIT, actix_web::rt::spawn(stored)).await.ok();
     } else {
         stored.await;
     }

@@ -18,7 +18,7 @@ mod copy;
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -138,6 +138,8 @@ pub struct ReplicatedStore {
     confirmed: AtomicU64,
     /// When the append began that waits for the log; 0 without one.
     waiting: AtomicU64,
+    /// Whether the last attempt of that append found the log full.
+    is_full: AtomicBool,
     applied: AtomicU64,
     flushed: AtomicU64,
 }
@@ -193,6 +195,7 @@ impl ReplicatedStore {
             stopping: Default::default(),
             confirmed: sent.0.into(),
             waiting: 0.into(),
+            is_full: false.into(),
             applied: position.sequence.into(),
             flushed: 0.into(),
         })
@@ -222,6 +225,11 @@ impl ReplicatedStore {
             0 => Duration::ZERO,
             since => self.clock.now().since(Timestamp(since)),
         }
+    }
+
+    /// Whether the write that waits does so because the log is full.
+    pub fn waits_for_space(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
     }
 
     /// The sequence of the last record that the local store has applied.
@@ -321,7 +329,9 @@ impl ReplicatedStore {
         let mut tries = Tries::new(self.options);
         let confirmed = loop {
             let sent = self.clock.now();
-            match self.log.append(&bytes, Some(expected)) {
+            let appended = self.log.append(&bytes, Some(expected));
+            self.is_full.store(matches!(appended, Err(ChangelogError::Full)), Ordering::Release);
+            match appended {
                 Ok(sequence) if sequence == expected + 1 => break sent,
                 Ok(sequence) => {
                     return Err(NotWritten::Ended(OwnershipEnd::Misplaced { sequence, expected: expected + 1 }));

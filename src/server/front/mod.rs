@@ -48,7 +48,10 @@ use self::{
     connection_limit::ConnectionLimiter,
     hop::{HandshakeSlots, HopAcceptor, ListenerSide},
 };
-use super::{forward::unavailable, node::WriteStall};
+use super::{
+    forward::unavailable,
+    node::{StallReason, WriteStall},
+};
 use crate::{
     admin::request_id,
     metrics::ListenerCounters,
@@ -59,12 +62,9 @@ use crate::{
 const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// Why an owner refuses a request that it has not begun to process.
-const STALLED: &str = "the servers of NATS cannot be reached, or have no majority";
-
-/// The same for one that it has begun to process.
-const UNKNOWN: &str =
-    "the servers of NATS cannot be reached, or have no majority; the request may or may not have been processed";
+/// What begins the paths of requests that an owner takes while its writes wait: those that end such a wait, sign in or
+/// make faults. They change nothing in the journal.
+const WITHOUT_WRITES: [&str; 3] = ["/cluster/", "/ui/session", "/chaos/"];
 
 /// The time for the client to read it. A socket closed before its peer has sent a request loses the response.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
@@ -332,8 +332,24 @@ async fn unless_stalled<T>(
     tokio::select! {
         biased;
         response = response => response,
-        () = stall.stalled() => Err(InternalError::from_response(STALLED, unavailable(UNKNOWN)).into()),
+        reason = stall.stalled() => {
+            let message = format!("{}; the request may or may not have been processed", explain(reason));
+            Err(InternalError::from_response(explain(reason), unavailable(&message)).into())
+        }
     }
+}
+
+/// Why an owner does not process a request.
+fn explain(reason: StallReason) -> &'static str {
+    match reason {
+        StallReason::Full => "the stream of the cluster is full (gridhook help cluster)",
+        StallReason::Unreachable => "the servers of NATS cannot be reached, or have no majority",
+    }
+}
+
+/// Whether a request may wait for a write to the journal.
+fn may_write(method: &Method, path: &str) -> bool {
+    *method != Method::GET && !WITHOUT_WRITES.iter().any(|without| path.starts_with(without))
 }
 
 /// A stream that tracks the stage of its request.
@@ -403,10 +419,10 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
             }
             let (id, correlation) = (request_id::new(), request_id::correlation(request.request()));
             let publisher = request.app_data::<web::Data<Publisher>>();
-            // Reads do not wait for a write.
-            let stall = request.app_data::<WriteStall>().filter(|_| *request.method() != Method::GET).cloned();
+            let may_write = may_write(request.method(), request.path());
+            let stall = request.app_data::<WriteStall>().filter(|_| may_write).cloned();
             let refusal = publisher.and_then(|publisher| publisher.refuse_host(request.request()));
-            let stalled = || stall.as_ref().filter(|stall| stall.is_stalled()).map(|_| unavailable(STALLED));
+            let stalled = || stall.as_ref()?.reason().map(|reason| unavailable(explain(reason)));
             let response = match refusal.or_else(stalled) {
                 Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
                 None => Either::Right(unless_stalled(service.call(request), stall)),

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub(super) use self::{
     join::join,
-    tenure::{Tenure, TenureEnd, WriteStall, ended, unless_ended},
+    tenure::{StallReason, Tenure, TenureEnd, WriteStall, ended, unless_ended},
 };
 use super::{
     ServerError,

@@ -84,16 +84,17 @@ impl Tenure {
 
     /// Watches whether writes wait for the changelog for too long.
     pub(in crate::server) fn watch_writes(&self) -> WriteStall {
-        let (stalled, is_stalled) = watch::channel(false);
+        let (stalled, reason) = watch::channel(None);
         let store = Arc::clone(&self.store);
         actix_rt::spawn(async move {
             while store.ended().is_none() {
-                let is_long = store.waits() >= STALL_WAIT;
-                stalled.send_if_modified(|stalled| std::mem::replace(stalled, is_long) != is_long);
+                let reason = if store.waits_for_space() { StallReason::Full } else { StallReason::Unreachable };
+                let reason = (store.waits() >= STALL_WAIT).then_some(reason);
+                stalled.send_if_modified(|stalled| std::mem::replace(stalled, reason) != reason);
                 tokio::time::sleep(STALL_INTERVAL).await;
             }
         });
-        WriteStall(is_stalled)
+        WriteStall(reason)
     }
 
     /// Whether it has ended, and not by a failure of the local store.
@@ -125,21 +126,31 @@ impl Tenure {
     }
 }
 
-/// Whether writes wait for the changelog for so long that no request waits for them.
+/// Why a write waits for the changelog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum StallReason {
+    /// The stream takes no record before it is trimmed.
+    Full,
+    /// No answer comes.
+    Unreachable,
+}
+
+/// Whether writes wait for the changelog for so long that no request waits for them, and why.
 #[derive(Clone)]
-pub(in crate::server) struct WriteStall(watch::Receiver<bool>);
+pub(in crate::server) struct WriteStall(watch::Receiver<Option<StallReason>>);
 
 impl WriteStall {
-    /// Whether it is so now.
-    pub(in crate::server) fn is_stalled(&self) -> bool {
+    /// The reason, if it is so now.
+    pub(in crate::server) fn reason(&self) -> Option<StallReason> {
         *self.0.borrow()
     }
 
-    /// Returns once it is so.
-    pub(in crate::server) async fn stalled(mut self) {
-        if self.0.wait_for(|stalled| *stalled).await.is_err() {
+    /// Returns the reason once it is so.
+    pub(in crate::server) async fn stalled(mut self) -> StallReason {
+        match self.0.wait_for(Option::is_some).await.map(|reason| *reason) {
+            Ok(Some(reason)) => reason,
             // The ownership has ended, and so will its requests.
-            std::future::pending::<()>().await;
+            Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A changelog that loses, delays, repeats and changes records, and owners that die.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use bytes::Bytes;
 use gridhook::{
@@ -130,6 +130,43 @@ fn a_full_log_refuses_a_batch_whole_or_takes_it_whole() {
     memory.fail([AppendFault::AcknowledgementLost, AppendFault::Full]);
     first.write(&batch("l", 3, 0)).expect("written");
     assert_eq!(data(&owner(&log, "b").1), data(&local));
+}
+
+/// A log that asks its owner at each append whether it waits for space.
+#[derive(Default)]
+struct AsksOwner(MemoryChangelog, OnceLock<Weak<ReplicatedStore>>, Mutex<Vec<bool>>);
+
+impl Changelog for AsksOwner {
+    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
+        if let Some(owner) = self.1.get().and_then(Weak::upgrade) {
+            self.2.lock().expect("no panic").push(owner.waits_for_space());
+        }
+        self.0.append(record, expected)
+    }
+
+    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
+        self.0.bounds()
+    }
+
+    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
+        self.0.trim(through, keep_bytes)
+    }
+
+    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
+        self.0.read(from, most)
+    }
+}
+
+#[test]
+fn an_owner_tells_a_full_log_from_one_that_does_not_answer() {
+    use AppendFault::{Full, Lost, None};
+    let log = Arc::new(AsksOwner::default());
+    let first = Arc::new(take(&(Arc::clone(&log) as _), &MemoryStore::new(), "a").expect("the log is whole"));
+    log.1.set(Arc::downgrade(&first)).expect("set once");
+    log.0.fail([None, Full, Full, Lost, None, Full]);
+    first.write(&batch("k", 1, 300)).expect("written");
+    let asked = log.2.lock().expect("no panic").clone();
+    assert_eq!(asked[..6], [false, false, true, true, false, false], "{asked:?}");
 }
 
 #[test]
