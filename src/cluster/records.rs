@@ -138,9 +138,29 @@ pub struct ClusterRecords {
     pub drained: BTreeMap<String, (bool, u64)>,
 }
 
+const ID: &str = "id";
 const NODE: &str = "node.";
 const SHARD: &str = "shard.";
 const DRAINED: &str = "drained.";
+
+/// The identifier of the cluster, which the first node that asks for it makes. `known` is what was last read.
+///
+/// # Errors
+/// If the records cannot be reached, or a node that made one meanwhile is not seen yet.
+pub async fn cluster_id(store: &impl RecordStore, known: &[StoredRecord]) -> Result<String, RecordError> {
+    let stored = |records: &[StoredRecord]| records.iter().find(|record| record.key == ID).cloned();
+    let read = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
+    let known = stored(known);
+    if let Some(id) = known.as_ref().and_then(read) {
+        return Ok(id);
+    }
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    match store.write(ID, encode(&id), known.map_or(0, |deleted| deleted.revision)).await {
+        Ok(_) => Ok(id),
+        Err(RecordError::Conflict) => stored(&store.read().await?).as_ref().and_then(read).ok_or(RecordError::Conflict),
+        Err(error) => Err(error),
+    }
+}
 
 /// The key of a node's record.
 pub fn node_key(name: &str) -> String {

@@ -219,7 +219,8 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
     }
     let started = clock.now();
     let token = startup::admin_token(&config)?;
-    let backups = startup::backups(&config, &budget, &store, &clock)?;
+    let cluster = kept.node.as_ref().map(|node| node.id.clone());
+    let backups = startup::backups(&config, &budget, &store, &clock, cluster)?;
     let registry_cell = Arc::default();
     let (journal, writer) = startup::start_journal(&config, (written, on_failure), &targets, &clock, &registry_cell)?;
     let _scrub = journal.scrub(config.journal.scrub);

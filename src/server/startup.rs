@@ -119,20 +119,20 @@ pub(super) fn share_token(token: &admin_token::AdminToken) {
     }
 }
 
-/// Prepares backups. They hold the store weakly, so that a backup does not delay the end of the process.
+/// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They hold the store weakly, so that a backup does not delay the end of the process.
 pub(super) fn backups(
     config: &Config,
     budget: &DescriptorBudget,
     store: &Arc<RocksStore>,
     clock: &Clock,
+    cluster: Option<String>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
     let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
     let backups =
         Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), decoders(), clock.clone());
     // Whichever node is the owner makes the backups of a cluster.
-    let owner = config.cluster.as_ref().map(|cluster| format!("cluster {}", cluster.name));
-    Ok(Arc::new(backups.with_destination(destination).owned_by(owner)))
+    Ok(Arc::new(backups.with_destination(destination).owned_by(cluster)))
 }
 
 /// Starts scheduled backups, where the settings have a schedule.

@@ -17,8 +17,8 @@ use gridhook::cluster::{
     membership::{Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{
-        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, StoredRecord, node_key,
-        shard_key,
+        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, StoredRecord,
+        cluster_id, node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -393,6 +393,25 @@ async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
         stored.iter().all(|stored| stored.written.starts_with("20") && stored.written.ends_with('Z')),
         "{stored:?}"
     );
+}
+
+#[test]
+fn a_cluster_has_one_identifier_and_another_cluster_has_another() {
+    block_on(async {
+        let (one, elsewhere) = (MemoryRecords::default(), MemoryRecords::default());
+        let other = one.for_other();
+        // Both nodes begin at once.
+        let (first, second) = (cluster_id(&one, &[]).await, cluster_id(&other, &[]).await);
+        let first = first.expect("it is new");
+        assert_eq!(second, Ok(first.clone()), "the second node takes that of the first");
+        let known = one.read().await.expect("records");
+        assert_eq!(cluster_id(&one, &known).await, Ok(first.clone()), "a later start");
+        assert_ne!(cluster_id(&elsewhere, &[]).await, Ok(first.clone()));
+        let id = known.iter().find(|record| record.key == "id").expect("it is stored");
+        one.write("id", "".into(), id.revision).await.expect("deleted");
+        let known = one.read().await.expect("records");
+        assert_ne!(cluster_id(&one, &known).await.expect("it is made again"), first);
+    });
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(in crate::server) async fn join(
     let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), is_new));
-    let nats::Opened { log, records, connection } = opened.await.expect("connecting does not panic")?;
+    let nats::Opened { log, id, records, connection } = opened.await.expect("connecting does not panic")?;
     let positions = positions(Arc::clone(&store), Arc::clone(&log)).await?;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let claims = ClaimSettings {
@@ -116,6 +116,7 @@ pub(in crate::server) async fn join(
         forwarded: Arc::default(),
     };
     Ok(ClusterNode {
+        id,
         name,
         claim,
         membership,
@@ -206,7 +207,7 @@ mod nats {
     use crate::{
         cluster::{
             nats::NatsRecords,
-            records::{RecordStore as _, shard_key},
+            records::{self, RecordError, RecordStore as _, StoredRecord, shard_key},
         },
         config::{Cluster, NatsLogin},
         journal::changelog::{
@@ -221,6 +222,8 @@ mod nats {
     /// What a node uses in NATS.
     pub(super) struct Opened {
         pub(super) log: Arc<dyn Changelog>,
+        /// The identifier of the cluster.
+        pub(super) id: String,
         pub(super) records: NatsRecords,
         /// The connection of the records. Its thread ends with it.
         pub(super) connection: NatsConnection,
@@ -247,8 +250,8 @@ mod nats {
         let records = runtime.block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas)).map_err(of_nats)?;
         // A bucket that was just made may not have a server that answers yet.
         let mut tries = READ_TRIES;
-        let known = loop {
-            match runtime.block_on(records.read()) {
+        let (known, id) = loop {
+            match runtime.block_on(known(&records)) {
                 Err(_) if tries > 0 => std::thread::sleep(PAUSE_MAX),
                 known => break known.map_err(|error| ClusterError::Engine(error.to_string()))?,
             }
@@ -263,7 +266,14 @@ mod nats {
             let what = format!("the stream {name} takes {most} bytes; allowed is at most half of that");
             return Err(ClusterError::Setting { key: "cluster.stream_keep_bytes", what });
         }
-        Ok(Opened { log: Arc::new(of_log.changelog(&name)), records, connection: of_records })
+        Ok(Opened { log: Arc::new(of_log.changelog(&name)), id, records, connection: of_records })
+    }
+
+    /// All records, and the identifier of the cluster.
+    async fn known(store: &NatsRecords) -> Result<(Vec<StoredRecord>, String), RecordError> {
+        let known = store.read().await?;
+        let id = records::cluster_id(store, &known).await?;
+        Ok((known, id))
     }
 
     fn of_nats(error: NatsError) -> ClusterError {

@@ -134,6 +134,8 @@ pub(super) enum Standing {
 
 /// A node, as long as its process runs.
 pub(super) struct ClusterNode {
+    /// The identifier of the cluster, which no other one has.
+    pub(super) id: String,
     name: String,
     claim: ShardClaim,
     pub(super) membership: Membership,
