@@ -261,6 +261,25 @@ impl ClockRecord {
         });
         Self { reported, machine, unconfirmed }
     }
+
+    /// The clock to continue. `saved`, which this node has written while it owned the shard, is older than that of an owner
+    /// on another machine; beside one that this node has reported itself, it knows more.
+    pub fn latest(saved: Option<Self>, owner: Option<OwnerClock>, limits: ClockLimits) -> Option<Self> {
+        let Some(OwnerClock { time, expiry_is_paused, is_here }) = owner else { return saved };
+        let of_owner = || Self::of_other_machine(time, expiry_is_paused, limits);
+        Some(saved.filter(|_| is_here).unwrap_or_else(of_owner))
+    }
+}
+
+/// The clock of the last owner of a shard, as its node has reported it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerClock {
+    /// The time.
+    pub time: Timestamp,
+    /// Whether nothing expired by it.
+    pub expiry_is_paused: bool,
+    /// Whether an earlier process of this node reported it.
+    pub is_here: bool,
 }
 
 /// A jump ahead that is not confirmed.

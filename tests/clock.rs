@@ -4,8 +4,8 @@ use std::{sync::Mutex, thread, time::Duration};
 
 use gridhook::{
     clock::{
-        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, MachineBoot, Skew, UnconfirmedJump,
-        begin,
+        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, MachineBoot, OwnerClock, Skew,
+        UnconfirmedJump, begin,
     },
     event::Timestamp,
 };
@@ -192,6 +192,18 @@ fn a_clock_goes_on_from_that_of_another_machine_and_expiry_stays_paused() {
         let next = at(&unconfirmed, wall);
         assert!(next.reported >= NOON && next.unconfirmed.is_some(), "{next:?}");
     }
+}
+
+#[test]
+fn a_node_continues_the_clock_of_the_last_owner_and_its_own_file_if_it_was_that_itself() {
+    let saved = past("a", 100, None);
+    let owner = |is_here| Some(OwnerClock { time: NOON.before(seconds(18_000)), expiry_is_paused: true, is_here });
+    assert_eq!(ClockRecord::latest(Some(saved.clone()), None, LIMITS), Some(saved.clone()), "no owner is known");
+    assert_eq!(ClockRecord::latest(Some(saved.clone()), owner(true), LIMITS), Some(saved.clone()));
+    // The clock of this node may have been wrong, and an operator has confirmed that of a later owner.
+    let of_owner = Some(ClockRecord::of_other_machine(NOON.before(seconds(18_000)), true, LIMITS));
+    assert_eq!(ClockRecord::latest(Some(saved), owner(false), LIMITS), of_owner);
+    assert_eq!(ClockRecord::latest(None, owner(true), LIMITS), of_owner, "the file was lost");
 }
 
 #[test]

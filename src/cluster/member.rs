@@ -28,7 +28,7 @@ use super::{
     ClaimDriver, GivenUp, Lease, NodeAddress, Role,
     claim::{ClaimSettings, Claims, OwnershipChange, ReadProblem, ShardRole},
     membership::{ClusterSnapshot, Command, Membership, MembershipEnd, RequestError},
-    records::{RecordError, RecordStore, ShardPosition, drained_key, encode, node_key, shard_key},
+    records::{RecordError, RecordStore, drained_key, encode, node_key, shard_key},
 };
 
 /// The pause between two attempts to connect to an owner.
@@ -159,13 +159,7 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews the node's record, and then those of its shards. Returns whether the revisions of all are known.
     async fn renew(&mut self) -> bool {
-        let position = |shard: &ClaimDriver| ShardPosition {
-            applied: shard.progress.applied.load(Ordering::Acquire),
-            flushed: shard.progress.flushed.load(Ordering::Acquire),
-            time: shard.progress.time.load(Ordering::Acquire),
-            expiry_paused: shard.progress.expiry_paused.load(Ordering::Acquire),
-        };
-        let positions = self.shards.iter().map(position).collect();
+        let positions = self.shards.iter().map(|shard| shard.progress.position()).collect();
         let sent = self.now();
         let (record, revision) = self.claims.renewal(sent, positions);
         match self.write(&node_key(&record.name), encode(&record), revision).await {

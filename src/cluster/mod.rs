@@ -30,7 +30,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::balance::NodeId;
+use self::{balance::NodeId, records::ShardPosition};
 
 /// The number of shards of a cluster: the store of a node is one shard.
 pub const SHARDS: usize = 1;
@@ -126,12 +126,36 @@ pub struct ShardProgress {
     pub time: AtomicU64,
     /// Whether nothing expires by that clock. Written by the server.
     pub expiry_paused: AtomicBool,
+    /// The sequence of the fence with which this node took the shard then. Written by the server, after the time.
+    pub epoch: AtomicU64,
     /// Whether the local store has once applied all that the changelog had. Before, the node claims nothing. Written by the
     /// server.
     pub has_caught_up: AtomicBool,
     /// The lowest synced sequence of all nodes that have a record, also of those that are down: the changelog may be
     /// trimmed up to it. Written by the driver; 0 while it is not known.
     pub flushed_by_all: AtomicU64,
+}
+
+impl ShardProgress {
+    /// Continues the clock that an earlier process of this node has reported.
+    pub fn continue_clock(&self, earlier: ShardPosition) {
+        self.time.store(earlier.time, Ordering::Release);
+        self.expiry_paused.store(earlier.expiry_paused, Ordering::Release);
+        self.epoch.store(earlier.epoch, Ordering::Release);
+    }
+
+    /// What the record of this node says of the shard.
+    pub fn position(&self) -> ShardPosition {
+        // A new epoch comes with its time or a later one.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        ShardPosition {
+            applied: self.applied.load(Ordering::Acquire),
+            flushed: self.flushed.load(Ordering::Acquire),
+            time: self.time.load(Ordering::Acquire),
+            expiry_paused: self.expiry_paused.load(Ordering::Acquire),
+            epoch,
+        }
+    }
 }
 
 /// Why an owner gave a shard up.

@@ -47,6 +47,10 @@ pub struct ShardPosition {
     /// Whether nothing expired by that clock.
     #[serde(default)]
     pub expiry_paused: bool,
+    /// The sequence of the fence with which it took the shard then. That of a later owner is higher, whatever their clocks
+    /// say.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 /// What the record of a shard says: the fields of Azure's ownership records, and what a change of the owner needs. The
@@ -230,10 +234,10 @@ impl ClusterRecords {
         leaving.map(|(_, node)| node.value.id.clone()).collect()
     }
 
-    /// The position of the node whose time as an owner of a shard is the latest, if there is one.
-    pub fn latest_owner(&self, shard: usize) -> Option<ShardPosition> {
-        let positions = self.nodes.values().filter_map(|node| node.value.positions.get(shard));
-        positions.filter(|at| at.time > 0).max_by_key(|at| at.time).copied()
+    /// The name and the position of the node that owned a shard last and has reported its time since, if there is one.
+    pub fn latest_owner(&self, shard: usize) -> Option<(&str, ShardPosition)> {
+        let positions = self.nodes.iter().filter_map(|(name, node)| Some((&**name, *node.value.positions.get(shard)?)));
+        positions.filter(|(_, at)| at.time > 0).max_by_key(|(_, at)| at.epoch)
     }
 
     /// The lowest position up to which every node with a record has synced a shard, also one that is down or has left. What

@@ -28,7 +28,7 @@ use crate::{
         destination::destination,
         fsck::{decoders, store_options},
     },
-    clock::Clock,
+    clock::{Clock, OwnerClock},
     config::{Config, Secret},
     control::{
         audit::{AuditLimits, AuditTrail},
@@ -39,7 +39,7 @@ use crate::{
     dead_letter::{self, DeadLetterStores, Redrives},
     declared::Declared,
     deliver::ClientOptions,
-    event::{PartitionId, Timestamp},
+    event::PartitionId,
     journal::{self, FatalHandler, Journal, WriterThreads},
     publish::{auth::Authenticator, http::Publisher},
     repair::backup::Backups,
@@ -85,12 +85,11 @@ fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions { open_tables: budget.tables(), ..store_options(&config.journal) }
 }
 
-/// Starts the clock and the task that saves it for the next process. `owner` is the clock of the owner before: its time,
-/// and whether nothing expired by it.
+/// Starts the clock and the task that saves it for the next process. `owner` is the clock of the owner before.
 pub(super) fn start_clock(
     config: &Config,
     targets: &ChaosTargets,
-    owner: Option<(Timestamp, bool)>,
+    owner: Option<OwnerClock>,
 ) -> (Clock, Rc<Timekeeper>) {
     let (clock, timekeeper) = timekeeping::begin(config, targets.skew.clone(), owner);
     let timekeeper = Rc::new(timekeeper);

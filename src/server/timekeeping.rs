@@ -10,9 +10,8 @@ use std::{
 };
 
 use crate::{
-    clock::{Clock, ClockJump, ClockLimits, ClockRecord, Skew},
+    clock::{Clock, ClockJump, ClockLimits, ClockRecord, OwnerClock, Skew},
     config::Config,
-    event::Timestamp,
 };
 
 /// The name of the file in the data folder.
@@ -36,12 +35,11 @@ pub(super) struct Timekeeper {
 
 /// The clock of this process, which continues the saved one, or that of the `owner` before this one: the nodes of a cluster
 /// have clocks of their own, and the times that one has set are those of the next one.
-pub(super) fn begin(config: &Config, skew: Skew, owner: Option<(Timestamp, bool)>) -> (Clock, Timekeeper) {
+pub(super) fn begin(config: &Config, skew: Skew, owner: Option<OwnerClock>) -> (Clock, Timekeeper) {
     let path = config.server.data_dir.join(FILE);
     let boot = fs::read_to_string(BOOT).ok().map(|boot| boot.trim().to_owned());
     let limits = ClockLimits { jump_max: config.clock.jump_max, expiry_pause_max: config.clock.expiry_pause_max };
-    let of_owner = |(time, is_paused)| ClockRecord::of_other_machine(time, is_paused, limits);
-    let past = owner.map(of_owner).or_else(|| read(&path));
+    let past = ClockRecord::latest(read(&path), owner, limits);
     let (clock, jump) = Clock::resumed(skew, past.as_ref(), boot.as_deref(), limits);
     let (time, wall) = (clock.now(), clock.wall());
     let rounded =

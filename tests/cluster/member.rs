@@ -14,11 +14,11 @@ use gridhook::cluster::{
     claim::ClaimSettings,
     lease::LeaseIntervals,
     member::Member,
-    membership::{Membership, MembershipEnd, RequestError},
+    membership::{ClusterSnapshot, Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{
-        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, StoredRecord,
-        cluster_id, node_key, shard_key,
+        ClusterRecords, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore, ShardPosition,
+        StoredRecord, cluster_id, node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -393,6 +393,32 @@ async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
         stored.iter().all(|stored| stored.written.starts_with("20") && stored.written.ends_with('Z')),
         "{stored:?}"
     );
+}
+
+#[test]
+fn the_last_owner_is_that_of_the_last_fence_whatever_its_clock_says() {
+    block_on(async {
+        let store = MemoryRecords::default();
+        // Its clock was five hours ahead when it owned the shard, before the other one did.
+        let ahead = ShardPosition { time: 18_000_000_000, epoch: 7, ..ShardPosition::default() };
+        let right = ShardPosition { time: 1_000, expiry_paused: true, epoch: 9, ..ShardPosition::default() };
+        // Each of them reports that as long as it owns nothing again.
+        let nodes = [(0, ahead), (1, right), (2, ShardPosition::default())].map(|(number, earlier)| {
+            let node = start(number, store.for_other(), long_leases());
+            node.claim.progress.continue_clock(earlier);
+            node
+        });
+        let seen = &mut nodes[2].membership.snapshot.clone();
+        let reported = |seen: &ClusterSnapshot, epoch| {
+            let mut positions = seen.records.nodes.values().filter_map(|node| node.value.positions.first());
+            positions.any(|at| at.epoch == epoch)
+        };
+        let all = seen.wait_for(|seen| reported(seen, 7) && reported(seen, 9));
+        let all = timeout(LONG, all).await.expect("both report").expect("it runs").clone();
+        let (name, at) = all.records.latest_owner(0).expect("an owner");
+        assert_eq!((name, at), (settings(1, 1).name.as_str(), right));
+        nodes.into_iter().for_each(|mut node| node.kill());
+    });
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(in crate::server) async fn join(
     let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
     let of_cluster = cluster.clone();
     let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), is_new));
-    let nats::Opened { log, id, records, connection } = opened.await.expect("connecting does not panic")?;
+    let nats::Opened { log, id, earlier, records, connection } = opened.await.expect("connecting does not panic")?;
     let positions = positions(Arc::clone(&store), Arc::clone(&log)).await?;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let claims = ClaimSettings {
@@ -94,6 +94,7 @@ pub(in crate::server) async fn join(
     let (claim, driver) = cluster::claim(0);
     claim.progress.applied.store(positions, Ordering::Release);
     claim.progress.flushed.store(positions, Ordering::Release);
+    claim.progress.continue_clock(earlier);
     let (member, membership) = Member::new(records, claims, vec![driver]);
     // On a thread of its own, because a busy server must not lose its lease.
     let (tls, connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
@@ -206,8 +207,9 @@ mod nats {
     use super::{super::PAUSE_MAX, ClusterError};
     use crate::{
         cluster::{
+            SHARDS,
             nats::NatsRecords,
-            records::{self, RecordError, RecordStore as _, StoredRecord, shard_key},
+            records::{self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key},
         },
         config::{Cluster, NatsLogin},
         journal::changelog::{
@@ -224,6 +226,8 @@ mod nats {
         pub(super) log: Arc<dyn Changelog>,
         /// The identifier of the cluster.
         pub(super) id: String,
+        /// What the last process of this node said of its shard.
+        pub(super) earlier: ShardPosition,
         pub(super) records: NatsRecords,
         /// The connection of the records. Its thread ends with it.
         pub(super) connection: NatsConnection,
@@ -257,6 +261,9 @@ mod nats {
             }
             tries -= 1;
         };
+        let nodes = ClusterRecords::of(&known, SHARDS).nodes;
+        let earlier =
+            nodes.get(&cluster.node).and_then(|node| node.value.positions.first().copied()).unwrap_or_default();
         // A stream that is missing once a node has owned the shard has lost its records.
         if is_new && !known.iter().any(|record| record.key == shard_key(0)) {
             let bytes_max = i64::try_from(cluster.stream_bytes).ok().filter(|bytes| *bytes > 0);
@@ -266,7 +273,8 @@ mod nats {
             let what = format!("the stream {name} takes {most} bytes; allowed is at most half of that");
             return Err(ClusterError::Setting { key: "cluster.stream_keep_bytes", what });
         }
-        Ok(Opened { log: Arc::new(of_log.changelog(&name)), id, records, connection: of_records })
+        let log = Arc::new(of_log.changelog(&name));
+        Ok(Opened { log, id, earlier, records, connection: of_records })
     }
 
     /// All records, and the identifier of the cluster.

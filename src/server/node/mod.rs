@@ -39,10 +39,11 @@ use super::{
 };
 use crate::{
     admin::{ClusterPlane, StandbyAccess, StandbyContext, health::ServerHealth},
-    clock::Clock,
+    clock::{Clock, ClockRecord, OwnerClock},
     cluster::{
         GivenUp, Lease, Role, ShardClaim, ShardProgress,
         membership::{Membership, MembershipEnd},
+        records::ShardPosition,
     },
     config::Config,
     event::Timestamp,
@@ -173,19 +174,24 @@ impl ClusterNode {
         }
     }
 
-    /// The last time of the clock of an owner, and whether nothing expired by it.
-    pub(super) fn owner_clock(&self) -> Option<(Timestamp, bool)> {
-        let at = self.membership.snapshot.borrow().records.latest_owner(self.claim.shard)?;
-        Some((Timestamp(at.time), at.expiry_paused))
+    /// The clock of the last owner.
+    pub(super) fn owner_clock(&self) -> Option<OwnerClock> {
+        let seen = self.membership.snapshot.borrow();
+        let (name, at) = seen.records.latest_owner(self.claim.shard)?;
+        let is_here = name == self.name;
+        Some(OwnerClock { time: Timestamp(at.time), expiry_is_paused: at.expiry_paused, is_here })
     }
 
     /// Tells the next owner the time.
     pub(super) fn share_time(&self, tenure: &Tenure, clock: Clock) {
         let (progress, store) = (Arc::clone(&self.claim.progress), Arc::clone(&tenure.store));
+        let epoch = store.epoch();
         actix_rt::spawn(async move {
             while store.ended().is_none() {
-                progress.expiry_paused.store(clock.expiry_is_paused(), Ordering::Release);
-                progress.time.store(clock.now().0, Ordering::Release);
+                let expiry_paused = clock.expiry_is_paused();
+                if let Some(ClockRecord { reported: Timestamp(time), .. }) = clock.past(None) {
+                    progress.continue_clock(ShardPosition { time, expiry_paused, epoch, ..ShardPosition::default() });
+                }
                 tokio::time::sleep(SYNC_INTERVAL).await;
             }
         });
