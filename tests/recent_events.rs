@@ -255,3 +255,44 @@ fn the_largest_cache_makes_room_and_others_keep_their_events() {
     assert_eq!(much.read(ONE, 1), None, "the oldest of much went");
     assert!(much.read(ONE, much.next - 5).is_some(), "and its newest is there");
 }
+
+#[test]
+fn a_subscription_without_a_match_skips_what_the_memory_limit_dropped() {
+    let mut topic = TestTopic::beside(Arc::new(RecentBudget::new(50_000)));
+    for _ in 0..1_000 {
+        topic.push(&[ONE]);
+    }
+    assert!(topic.budget.used() <= 50_000);
+    assert_eq!(topic.read(ONE, 1), None, "it matches, so it reads the log");
+    assert_eq!(topic.read(BYSTANDER, 1), Some((5_001, 5_000, Vec::new())));
+    // One reads the newest events here, whatever was dropped before them.
+    assert_eq!(topic.read(ONE, 4_996), Some((5_001, 5, vec![4_997, 4_999])));
+}
+
+#[test]
+fn a_subscription_behind_its_last_match_passes_the_rest_and_not_more() {
+    let mut topic = TestTopic::new();
+    topic.push(&[ONE]);
+    topic.push(&[TWO]);
+    topic.push(&[TWO]);
+    let part = |from, end: u64| {
+        let found = topic.recent.read(ONE, 1, Seq(from), Some(Seq(end)), ALL)?;
+        Some((found.upto.0, found.events.len()))
+    };
+    assert_eq!(part(6, 16), Some((16, 0)));
+    assert_eq!(part(6, 40), Some((16, 0)), "to the end of the cache");
+    assert_eq!(part(6, 9), Some((9, 0)), "to its own end");
+    assert_eq!(part(9, 9), None);
+    assert_eq!(part(16, 40), None, "nothing is there");
+    assert_eq!(part(5, 16), Some((16, 0)), "from within the chunk of its match, which it has passed");
+    assert_eq!(part(3, 16), Some((16, 1)));
+    // Other subscriptions: what was before is not known for them.
+    topic.known = Arc::new(SubscriptionPositions::new([(ONE, 2), (TWO, 1)]));
+    topic.push(&[TWO]);
+    let newer = |topic: &TestTopic, from| topic.recent.read(ONE, 2, Seq(from), None, ALL).map(|found| found.upto.0);
+    assert_eq!((newer(&topic, 12), newer(&topic, 16)), (None, Some(21)));
+    // Behind a gap nothing before it counts.
+    topic.next += 5;
+    topic.push(&[TWO]);
+    assert_eq!((newer(&topic, 16), newer(&topic, 26)), (None, Some(31)));
+}

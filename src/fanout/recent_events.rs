@@ -6,8 +6,8 @@
 //! cleared at any time.
 //!
 //! Events are dropped as soon as all subscriptions that match have read them, so that publishing reuses the same
-//! memory. A dropped stretch stays as a range that subscriptions without a match in it may skip. Nothing is kept for
-//! subscriptions that lag: they read the log.
+//! memory, or when the memory limit is reached. A dropped stretch stays as a range that subscriptions without a match in it may
+//! skip. Nothing is kept for subscriptions that lag: they read the log.
 
 mod matches;
 
@@ -56,8 +56,14 @@ impl RecentBudget {
             let (enough, half) = (self.most - self.most / 8, largest.used() / 2);
             let mut stretches = largest.stretches();
             while self.used() > enough && (self.used() > self.most || largest.used() > half) {
-                let Some(oldest) = stretches.pop_front() else { return };
-                largest.give_back(self, oldest.memory());
+                // A dropped range stays, so that the subscriptions that match nothing in it need not read the log.
+                match stretches.queue.iter().position(|stretch| matches!(stretch, LogStretch::Unread(..))) {
+                    Some(oldest) => largest.evict(self, &mut stretches.queue, oldest),
+                    None => match stretches.queue.pop_front() {
+                        Some(oldest) => largest.give_back(self, oldest.memory()),
+                        None => return,
+                    },
+                }
             }
         }
     }
@@ -194,12 +200,43 @@ pub struct RecentEvents {
     budget: Arc<RecentBudget>,
 }
 
+/// What is in the cache.
+#[derive(Debug, Default)]
+struct LogStretches {
+    /// Consecutive stretches, oldest first.
+    queue: VecDeque<LogStretch>,
+    last_matches: Option<LastMatches>,
+}
+
+/// Where each subscription had its last match. A subscription that is beyond it passes everything else at once.
+#[derive(Debug)]
+struct LastMatches {
+    matched_for: Arc<SubscriptionPositions>,
+    /// All chunks from here on were matched for these subscriptions.
+    first: Seq,
+    /// For each position: the end of the last chunk with a match.
+    ends: Vec<Seq>,
+}
+
+impl LastMatches {
+    fn new(chunk: &MatchedChunk) -> Self {
+        let ends = vec![chunk.first; chunk.matched_for.all.len()];
+        Self { matched_for: Arc::clone(&chunk.matched_for), first: chunk.first, ends }
+    }
+
+    /// Whether nothing from `from` on matches the subscription.
+    fn is_beyond(&self, subscription: SubscriptionId, version: u32, from: Seq) -> bool {
+        let position = self.matched_for.position(subscription, version);
+        self.first <= from && position.is_some_and(|position| self.ends[position as usize] <= from)
+    }
+}
+
 /// The part of a cache that the budget refers to.
 #[derive(Debug, Default)]
 struct RecentEventsShared {
     used: AtomicUsize,
     is_listed: AtomicBool,
-    stretches: Mutex<VecDeque<LogStretch>>,
+    stretches: Mutex<LogStretches>,
     /// Subscriptions for which nothing is kept.
     laggards: Mutex<HashSet<SubscriptionId>>,
 }
@@ -226,12 +263,57 @@ impl RecentEventsShared {
         stays
     }
 
-    fn stretches(&self) -> MutexGuard<'_, VecDeque<LogStretch>> {
+    fn stretches(&self) -> MutexGuard<'_, LogStretches> {
         self.stretches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn laggards(&self) -> MutexGuard<'_, HashSet<SubscriptionId>> {
         self.laggards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
+    fn evict(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
+        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else { return };
+        let gone = EvictedRange {
+            first: chunk.first,
+            end: chunk.end(),
+            matched_for: Arc::clone(&chunk.matched_for),
+            parts: chunk.readers().map(|subscription| (subscription, chunk.end())).collect(),
+        };
+        self.give_back(budget, LogStretch::Unread(chunk, readers).memory());
+        let after = stretches.get_mut(at).and_then(|next| next.evicted_for(&gone.matched_for)).is_some();
+        let next = if after { stretches.remove(at) } else { None };
+        let at = self.join(budget, stretches, at, LogStretch::Gone(gone));
+        if let Some(next) = next {
+            self.give_back(budget, next.memory());
+            self.join(budget, stretches, at, next);
+        }
+    }
+
+    /// Inserts a dropped range at `at`, or merges it into the range before. Returns the index behind it.
+    fn join(
+        &self,
+        budget: &RecentBudget,
+        stretches: &mut VecDeque<LogStretch>,
+        at: usize,
+        stretch: LogStretch,
+    ) -> usize {
+        let LogStretch::Gone(gone) = stretch else { return at };
+        let before = at.checked_sub(1).and_then(|before| stretches.get_mut(before));
+        if let Some(LogStretch::Gone(before)) = before
+            && Arc::ptr_eq(&before.matched_for, &gone.matched_for)
+        {
+            let had = before.parts.len();
+            before.end = gone.end;
+            before.parts.extend(gone.parts);
+            let more = before.parts.len() - had;
+            self.take(budget, more * PART);
+            return at;
+        }
+        let stretch = LogStretch::Gone(gone);
+        self.take(budget, stretch.memory());
+        stretches.insert(at, stretch);
+        at + 1
     }
 }
 
@@ -244,19 +326,27 @@ impl RecentEvents {
     /// Adds the next chunk. If it does not follow the last one, clears the cache first.
     pub fn push(&self, chunk: MatchedChunk) {
         let mut stretches = self.shared.stretches();
-        if stretches.back().is_some_and(|last| last.end() != chunk.first) {
+        if stretches.queue.back().is_some_and(|last| last.end() != chunk.first) {
             self.forget(&mut stretches);
         }
+        let LogStretches { queue, last_matches } = &mut *stretches;
+        let last_matches = match last_matches {
+            Some(known) if Arc::ptr_eq(&known.matched_for, &chunk.matched_for) => known,
+            other => other.insert(LastMatches::new(&chunk)),
+        };
         let readers = {
             let laggards = self.shared.laggards();
-            chunk.readers().filter(|reader| laggards.is_empty() || !laggards.contains(reader)).count()
+            let is_reader = |position: &u32| {
+                last_matches.ends[*position as usize] = chunk.end();
+                laggards.is_empty() || !laggards.contains(&chunk.matched_for.all[*position as usize])
+            };
+            chunk.matches.readers().filter(is_reader).count()
         };
         let stretch = LogStretch::Unread(chunk, readers);
         self.shared.take(&self.budget, stretch.memory());
-        stretches.push_back(stretch);
+        queue.push_back(stretch);
         if readers == 0 {
-            let last = stretches.len() - 1;
-            self.evict(&mut stretches, last);
+            self.shared.evict(&self.budget, queue, queue.len() - 1);
         }
         drop(stretches);
         if !self.shared.is_listed.load(Ordering::Relaxed) && !self.shared.is_listed.swap(true, Ordering::Relaxed) {
@@ -274,7 +364,7 @@ impl RecentEvents {
     /// Drops what all subscriptions have passed.
     pub fn pass(&self, low: Seq) {
         let mut stretches = self.shared.stretches();
-        while let Some(oldest) = stretches.pop_front_if(|oldest| oldest.end() <= low) {
+        while let Some(oldest) = stretches.queue.pop_front_if(|oldest| oldest.end() <= low) {
             self.shared.give_back(&self.budget, oldest.memory());
         }
     }
@@ -283,6 +373,7 @@ impl RecentEvents {
     /// that end at or below `low`, which all others have read.
     pub fn lag(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
         let mut stretches = self.shared.stretches();
+        let stretches = &mut stretches.queue;
         let mut at = 0;
         while let Some(stretch) = stretches.get(at) {
             let is_needed = match stretch {
@@ -295,7 +386,7 @@ impl RecentEvents {
                 at += 1;
             } else {
                 let end = stretch.end();
-                self.evict(&mut stretches, at);
+                self.shared.evict(&self.budget, stretches, at);
                 at = stretches.partition_point(|stretch| stretch.end() <= end);
             }
         }
@@ -316,11 +407,26 @@ impl RecentEvents {
         (events_max, bytes_max): (usize, usize),
     ) -> Option<RecentSlice> {
         let mut stretches = self.shared.stretches();
-        let mut at = stretches.partition_point(|stretch| stretch.end() <= from);
+        let LogStretches { queue: stretches, last_matches } = &mut *stretches;
         let mut found = RecentSlice { upto: from, total: 0, events: Vec::new() };
+        let last = stretches.back()?.end();
+        if last_matches.as_ref().is_some_and(|known| known.is_beyond(subscription, version, from)) {
+            found.upto = end.map_or(last, |end| end.min(last)).max(from);
+            found.total = found.upto.0 - from.0;
+            return (found.total > 0).then_some(found);
+        }
+        let mut at = stretches.partition_point(|stretch| stretch.end() <= from);
         let mut bytes = 0;
+        // Consecutive stretches were matched for the same subscriptions, as a rule.
+        let mut known: Option<(*const SubscriptionPositions, Option<u32>)> = None;
         while let Some(stretch) = stretches.get_mut(at) {
-            let Some(position) = stretch.matched_for().position(subscription, version) else { break };
+            let matched_for = stretch.matched_for();
+            let position = match known {
+                Some((same, position)) if same == Arc::as_ptr(matched_for) => position,
+                _ => matched_for.position(subscription, version),
+            };
+            known = Some((Arc::as_ptr(matched_for), position));
+            let Some(position) = position else { break };
             let upto = end.map_or(stretch.end(), |end| end.min(stretch.end()));
             let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
             if stretch.first() > found.upto || found.upto >= upto || is_enough {
@@ -345,7 +451,7 @@ impl RecentEvents {
             found.total += upto.0 - found.upto.0;
             found.upto = upto;
             if is_read {
-                self.evict(&mut stretches, at);
+                self.shared.evict(&self.budget, stretches, at);
                 at = stretches.partition_point(|stretch| stretch.end() <= upto);
             } else {
                 at += 1;
@@ -354,47 +460,9 @@ impl RecentEvents {
         (found.total > 0).then_some(found)
     }
 
-    /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
-    fn evict(&self, stretches: &mut VecDeque<LogStretch>, at: usize) {
-        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else { return };
-        let gone = EvictedRange {
-            first: chunk.first,
-            end: chunk.end(),
-            matched_for: Arc::clone(&chunk.matched_for),
-            parts: chunk.readers().map(|subscription| (subscription, chunk.end())).collect(),
-        };
-        self.shared.give_back(&self.budget, LogStretch::Unread(chunk, readers).memory());
-        let after = stretches.get_mut(at).and_then(|next| next.evicted_for(&gone.matched_for)).is_some();
-        let next = if after { stretches.remove(at) } else { None };
-        let at = self.join(stretches, at, LogStretch::Gone(gone));
-        if let Some(next) = next {
-            self.shared.give_back(&self.budget, next.memory());
-            self.join(stretches, at, next);
-        }
-    }
-
-    /// Inserts a dropped range at `at`, or merges it into the range before. Returns the index behind it.
-    fn join(&self, stretches: &mut VecDeque<LogStretch>, at: usize, stretch: LogStretch) -> usize {
-        let LogStretch::Gone(gone) = stretch else { return at };
-        let before = at.checked_sub(1).and_then(|before| stretches.get_mut(before));
-        if let Some(LogStretch::Gone(before)) = before
-            && Arc::ptr_eq(&before.matched_for, &gone.matched_for)
-        {
-            let had = before.parts.len();
-            before.end = gone.end;
-            before.parts.extend(gone.parts);
-            let more = before.parts.len() - had;
-            self.shared.take(&self.budget, more * PART);
-            return at;
-        }
-        let stretch = LogStretch::Gone(gone);
-        self.shared.take(&self.budget, stretch.memory());
-        stretches.insert(at, stretch);
-        at + 1
-    }
-
-    fn forget(&self, stretches: &mut VecDeque<LogStretch>) {
-        let bytes: usize = stretches.drain(..).map(|stretch| stretch.memory()).sum();
+    fn forget(&self, stretches: &mut LogStretches) {
+        stretches.last_matches = None;
+        let bytes: usize = stretches.queue.drain(..).map(|stretch| stretch.memory()).sum();
         self.shared.give_back(&self.budget, bytes);
     }
 }
