@@ -159,12 +159,19 @@ pub(in crate::server) struct HopAcceptor {
 }
 
 impl HopAcceptor {
-    /// A connection, and the side of its clients. A node that watches has no side.
-    pub(super) async fn accept<T>(self, mut stream: T, wait: Duration) -> Result<(T, Option<ListenerSide>), ()>
+    /// A connection, and the side of its clients. A node that watches has no side. `wait` limits both handshakes: that of TLS,
+    /// which `connection` does if nodes use it, and that of the secret.
+    pub(super) async fn accept<T>(
+        self,
+        connection: impl Future<Output = io::Result<T>>,
+        wait: Duration,
+    ) -> Result<(T, Option<ListenerSide>), ()>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let handshake = async {
+            let of_tls = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
+            let mut stream = connection.await.map_err(of_tls)?;
             let nonce = nonce()?;
             stream.write_all(format!("{PROTOCOL} {nonce}\n").as_bytes()).await?;
             let line = line(&mut stream).await?;
@@ -188,7 +195,10 @@ impl HopAcceptor {
                 tracing::warn!(%error, "a connection of another node was refused");
                 Err(())
             }
-            Err(_) => Err(()),
+            Err(_) => {
+                tracing::warn!("a connection of another node was refused: no handshake came in time");
+                Err(())
+            }
         }
     }
 }

@@ -12,7 +12,6 @@ mod connection_limit;
 pub(super) mod hop;
 
 use std::{
-    convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
     rc::Rc,
@@ -29,10 +28,7 @@ use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
     IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config,
 };
-use actix_tls::accept::{
-    TlsError,
-    rustls_0_23::{Acceptor, TlsStream},
-};
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::{App, dev::AppConfig, error::InternalError, http::Method, web};
 use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
@@ -40,6 +36,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::timeout,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::io::InspectReader;
 
 pub(super) use self::connection_limit::ConnectionLimit;
@@ -174,52 +171,41 @@ impl ListenerSettings {
             is_hop: true,
         };
         let publishers = ListenerServices { address, timeouts, signal, counters, configure: publishers, is_hop: true };
-        match tls {
-            None => server.listen(name, listener, move || {
-                let (counter, acceptor) = (counter.clone(), acceptor.clone());
-                fn_service(move |stream| counter.clone().admit(stream))
-                    .map(|(stream, _)| stream)
-                    .and_then(hop_handshake::<ClientConnection>(acceptor, slots.clone(), timeouts))
-                    .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
-            }),
-            Some(tls) => {
-                let mut secure = Acceptor::new(tls);
-                secure.set_handshake_timeout(timeouts.head);
-                server.listen(name, listener, move || {
-                    let (counter, acceptor) = (counter.clone(), acceptor.clone());
-                    fn_service(move |stream| counter.clone().admit(stream))
-                        .map(|(stream, _)| stream)
-                        .and_then(secure.clone().map_err(note_refused_node).map_init_err(drop))
-                        .map(secure_connection)
-                        .and_then(hop_handshake::<SecureConnection>(acceptor, slots.clone(), timeouts))
-                        .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
-                })
-            }
-        }
+        let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
+        server.listen(name, listener, move || {
+            let (counter, acceptor) = (counter.clone(), acceptor.clone());
+            fn_service(move |stream| counter.clone().admit(stream))
+                .map(|(stream, _)| stream)
+                .and_then(hop_handshake(acceptor, tls.clone(), slots.clone(), timeouts))
+                .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
+        })
     }
 }
 
-/// Logs why a connection of another node has no TLS.
-fn note_refused_node(error: TlsError<io::Error, Infallible>) {
-    match error {
-        // A node that looks whether this process runs sends nothing.
-        TlsError::Tls(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-        TlsError::Tls(error) => tracing::warn!(%error, "a connection of another node was refused: TLS"),
-        TlsError::Timeout => {
-            tracing::warn!("a connection of another node was refused: no TLS handshake came in time");
-        }
-        TlsError::Service(never) => match never {},
-    }
-}
-
-/// The owner's part of the handshake with a node. A connection of a node that only watches ends here.
-fn hop_handshake<T: TrackedStream>(
+/// The owner's part of the handshake with a node, TLS included. A connection of a node that only watches ends here.
+///
+/// TLS is not the service of actix-tls: at its limit of handshakes a thread accepts no connection at any listener.
+fn hop_handshake(
     acceptor: HopAcceptor,
+    tls: Option<TlsAcceptor>,
     slots: HandshakeSlots,
     timeouts: HeadTimeouts,
-) -> impl ServiceFactory<T, Config = (), Response = (T, ListenerSide), Error = (), InitError = ()> {
-    fn_service(move |stream: T| {
-        let accepted = acceptor.clone().accept(stream, timeouts.head);
+) -> impl ServiceFactory<
+    ClientConnection,
+    Config = (),
+    Response = (NodeConnection, ListenerSide),
+    Error = (),
+    InitError = (),
+> {
+    fn_service(move |stream: ClientConnection| {
+        let tls = tls.clone();
+        let connection = async move {
+            Ok(match tls {
+                None => NodeConnection::Left(stream),
+                Some(tls) => NodeConnection::Right(Box::new(secure_connection(tls.accept(stream).await?.into()))),
+            })
+        };
+        let accepted = acceptor.clone().accept(connection, timeouts.head);
         let slot = slots.enter();
         async move {
             let (mut stream, side) = tokio::select! {
@@ -399,6 +385,32 @@ impl TrackedStream for SecureConnection {
 
     fn local(&self) -> Option<SocketAddr> {
         self.get_ref().get_ref().0.local()
+    }
+}
+
+/// A connection of another node.
+type NodeConnection = tokio_util::either::Either<ClientConnection, Box<SecureConnection>>;
+
+impl TrackedStream for NodeConnection {
+    fn stage(&self) -> Rc<RequestStage> {
+        match self {
+            Self::Left(stream) => TrackedStream::stage(stream),
+            Self::Right(stream) => stream.stage(),
+        }
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Left(stream) => TrackedStream::peer(stream),
+            Self::Right(stream) => stream.peer(),
+        }
+    }
+
+    fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Left(stream) => TrackedStream::local(stream),
+            Self::Right(stream) => stream.local(),
+        }
     }
 }
 

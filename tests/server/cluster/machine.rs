@@ -11,10 +11,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Cluster, START, STREAM, assert_all_arrive, keep_token, of_former_owners, publish};
+use super::{
+    Cluster, START, STREAM, assert_all_arrive, keep_token, of_former_owners, publish,
+    tls::{node_tls, write_node_files},
+};
 use crate::{
     server::{LONG, assert_arrived, many, wait_until_settled},
     support::{
+        certificates::Authority,
         disk::Mount,
         load,
         nats::{NatsCluster, has_nats},
@@ -375,33 +379,51 @@ fn the_next_owner_makes_backups_at_the_same_destination() {
     operator(&cluster.nodes[next], &["backup"]).expect("a backup of the next owner");
 }
 
-#[test]
-fn strangers_at_the_address_for_nodes_keep_no_node_out() {
-    if !has_nats() {
-        return;
-    }
-    let cluster = Cluster::start(1, &[("LIMITS__HEAD_WAIT", "10m")]);
+/// Strangers at the address for nodes, more than TLS would take at once, keep neither nodes nor publishers out.
+fn strangers_keep_nobody_out(cluster: &Cluster) {
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
     let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
     let address = view["nodes"][0]["address"].as_str().expect("an address").to_owned();
-    // They take the greeting and send nothing.
-    let strangers: Vec<TcpStream> = (0..500)
-        .map(|_| {
-            let mut stranger = TcpStream::connect(&address).expect("a connection");
-            stranger.set_read_timeout(Some(LONG)).expect("a socket");
-            // One that had to make room may end before it is greeted.
-            assert!(!matches!(stranger.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock));
-            stranger
-        })
-        .collect();
+    // They send nothing.
+    let strangers: Vec<TcpStream> =
+        (0..500).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
+    let is_open = |mut stranger: &TcpStream| {
+        stranger.set_nonblocking(true).expect("a socket");
+        // The greeting, and nothing else.
+        let mut unread = [0; 64];
+        let read = stranger.read(&mut unread);
+        read.is_ok_and(|read| read > 0) || stranger.read(&mut unread).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    wait_for("strangers to make room", LONG, || strangers.iter().filter(|stranger| is_open(stranger)).count() <= 64);
+    // The owner's own listener, too.
     for (number, node) in cluster.nodes.iter().enumerate() {
         assert_eq!(try_publish(node, &key, &format!("e{number}"), "s"), 200);
     }
-    let is_open = |mut stranger: &TcpStream| {
-        stranger.set_nonblocking(true).expect("a socket");
-        stranger.read(&mut [0; 64]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+#[test]
+fn strangers_at_the_address_for_nodes_keep_nobody_out() {
+    if !has_nats() {
+        return;
+    }
+    strangers_keep_nobody_out(&Cluster::start(1, &[("LIMITS__HEAD_WAIT", "10m"), ("SERVER__WORKERS", "1")]));
+}
+
+#[test]
+fn strangers_at_the_address_for_nodes_keep_nobody_out_with_tls() {
+    if !has_nats() {
+        return;
+    }
+    let (folder, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());
+    let own = |node: &str| {
+        write_node_files(folder.path(), node, &authority, &authority);
+        let mut settings = node_tls(folder.path(), node);
+        settings.extend([("LIMITS__HEAD_WAIT", "10m".to_owned()), ("SERVER__WORKERS", "1".to_owned())]);
+        settings
     };
-    wait_for("strangers to make room", LONG, || strangers.iter().filter(|stranger| is_open(stranger)).count() <= 64);
+    let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
+    cluster.join_all();
+    strangers_keep_nobody_out(&cluster);
 }
 
 #[test]
