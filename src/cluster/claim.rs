@@ -108,6 +108,9 @@ pub struct Claims {
     leaving: bool,
     /// Whether the node has no complete copy of a shard yet.
     is_behind: bool,
+    /// Whether an operator has removed the node's record while it ran, and it has not caught up since. It writes none before:
+    /// the changelog would be kept for a node that may not be able to follow it.
+    is_forgotten: bool,
     /// Until when the node takes no shard, because it could not serve one.
     failed_until: Option<Duration>,
 }
@@ -132,6 +135,7 @@ impl Claims {
             gone: BTreeMap::new(),
             leaving: false,
             is_behind: false,
+            is_forgotten: false,
             failed_until: None,
         }
     }
@@ -153,6 +157,11 @@ impl Claims {
         let leaving = self.takes_none(now);
         let (renewals, behind) = (self.renewals, self.is_behind && !self.leaving);
         (NodeRecord { id: me, name, address, version, renewals, positions, leaving, behind }, self.revision)
+    }
+
+    /// The revision of the node's own record.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Takes the answer to a renewal that was sent at `sent`.
@@ -192,7 +201,14 @@ impl Claims {
                     return Err(ReadProblem::NameTaken);
                 }
                 // A deleted record keeps its revision, and an operator may delete that of a running node.
-                Some((_, revision)) if *revision >= self.revision => self.revision = *revision,
+                Some((_, revision)) if *revision >= self.revision => {
+                    let is_new = *revision > self.revision && self.confirmed.is_some();
+                    self.revision = *revision;
+                    // An owner has all that the changelog has.
+                    let owns =
+                        |shard: &Versioned<OwnershipRecord>| shard.value.owner_id.as_ref() == Some(&self.settings.me);
+                    self.is_forgotten |= is_new && !records.shards.iter().all(owns);
+                }
                 None if self.confirmed.is_none() => self.revision = 0,
                 Some(_) | None => return Err(ReadProblem::Stale),
             },
@@ -233,6 +249,12 @@ impl Claims {
     /// Whether the node has no complete copy of a shard yet: it takes none before.
     pub fn note_behind(&mut self, is_behind: bool) {
         self.is_behind = is_behind;
+        self.is_forgotten &= is_behind;
+    }
+
+    /// Whether the node writes no record before it has caught up, because an operator has removed its record.
+    pub fn is_forgotten(&self) -> bool {
+        self.is_forgotten
     }
 
     /// Whether the node may stop: it leaves and owns nothing.

@@ -122,10 +122,13 @@ impl<S: RecordStore> Member<S> {
                     false
                 }
                 () = given_up(&mut self.shards, &mut self.claims, self.began) => false,
-                command = self.commands.recv() => {
-                    self.obey(command.unwrap_or(Command::Leave)).await;
-                    true
-                }
+                command = self.commands.recv() => match command.unwrap_or(Command::Leave) {
+                    Command::Withdraw => return self.withdraw().await,
+                    command => {
+                        self.obey(command).await;
+                        true
+                    }
+                },
             };
         }
     }
@@ -159,6 +162,9 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews the node's record, and then those of its shards. Returns whether the revisions of all are known.
     async fn renew(&mut self) -> bool {
+        if self.claims.is_forgotten() {
+            return true;
+        }
         let positions = self.shards.iter().map(|shard| shard.progress.position()).collect();
         let sent = self.now();
         let (record, revision) = self.claims.renewal(sent, positions);
@@ -194,8 +200,15 @@ impl<S: RecordStore> Member<S> {
                 return Ok(false);
             }
         };
+        let was_forgotten = self.claims.is_forgotten();
         match self.claims.read(self.now(), &stored) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                if self.claims.is_forgotten() && !was_forgotten {
+                    tracing::warn!("an operator has removed the record of this node: it joins again once it has caught up");
+                    self.shards.iter().for_each(|shard| shard.progress.has_caught_up.store(false, Ordering::Release));
+                }
+                Ok(true)
+            }
             Err(ReadProblem::Stale) => {
                 self.note_problem("the records that were read are old".to_owned());
                 Ok(false)
@@ -340,9 +353,27 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
+    /// Removes the node's own record. One that a later process of its name has written stays.
+    async fn withdraw(&mut self) -> MembershipEnd {
+        self.end_leases();
+        // The answer to the last renewal may have been lost.
+        let read = self.read().await;
+        if let Err(ReadProblem::NameTaken) = read {
+            return MembershipEnd::NameTaken;
+        }
+        let name = &self.claims.settings().name;
+        if read != Ok(true) || self.claims.records().nodes.contains_key(name) {
+            let removed = self.write(&node_key(name), Bytes::new(), self.claims.revision()).await;
+            if let Err(error) = removed {
+                tracing::warn!(%error, name, "the record of this node was not removed; run gridhook cluster forget");
+            }
+        }
+        MembershipEnd::Withdrawn
+    }
+
     async fn obey(&mut self, command: Command) {
         match command {
-            Command::Leave => self.claims.leave(),
+            Command::Leave | Command::Withdraw => self.claims.leave(),
             Command::Move(shard, name, answer) => {
                 let moved = self.move_shard(shard, &name).await;
                 self.answer(answer, moved).await;

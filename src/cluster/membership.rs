@@ -65,11 +65,14 @@ pub enum MembershipEnd {
     Left,
     /// Another process has its name, and started later.
     NameTaken,
+    /// It has removed its own record.
+    Withdrawn,
 }
 
 /// A request to the driver.
 pub(super) enum Command {
     Leave,
+    Withdraw,
     Move(usize, String, oneshot::Sender<Result<(), RequestError>>),
     Drain(String, bool, oneshot::Sender<Result<(), RequestError>>),
     Forget(String, oneshot::Sender<Result<(), RequestError>>),
@@ -88,6 +91,12 @@ impl Membership {
     pub fn leave(&self) {
         // One that has ended has left.
         self.commands.send(Command::Leave).ok();
+    }
+
+    /// Removes the node's record, and ends: the changelog is kept for no node that cannot follow it.
+    pub fn withdraw(&self) {
+        // One that has ended writes none.
+        self.commands.send(Command::Withdraw).ok();
     }
 
     /// Asks the owner of a shard to give it up to the node of this name.

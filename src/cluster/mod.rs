@@ -128,8 +128,8 @@ pub struct ShardProgress {
     pub expiry_paused: AtomicBool,
     /// The sequence of the fence with which this node took the shard then. Written by the server, after the time.
     pub epoch: AtomicU64,
-    /// Whether the local store has once applied all that the changelog had. Before, the node claims nothing. Written by the
-    /// server.
+    /// Whether the local store has applied all that the changelog had: once, or since an operator removed the record of this
+    /// node. Before, the node claims nothing. Written by the server; the driver takes it back.
     pub has_caught_up: AtomicBool,
     /// The lowest synced sequence of all nodes that have a record, also of those that are down: the changelog may be
     /// trimmed up to it. Written by the driver; 0 while it is not known.

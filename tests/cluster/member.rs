@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::{SocketAddr, TcpListener},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -322,6 +322,54 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         let mut back = start(1, records.for_other(), short);
         back.standby_of(&owner.address()).await;
         assert_eq!(owner.membership.move_shard(0, "name1".to_owned()).await, Ok(()), "it is drained no longer");
+    });
+}
+
+#[test]
+fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_again() {
+    block_on(async {
+        let records = MemoryRecords::default();
+        let mut owner = start(0, records.for_other(), long_leases());
+        owner.owner().await;
+        let mut other = start(1, records.for_other(), long_leases());
+        other.standby_of(&owner.address()).await;
+        let stored = |name: &str| records.all().into_iter().find(|stored| stored.key == node_key(name)).expect("a record");
+        let remove = async |name: &str| {
+            // The node renews it meanwhile.
+            while records.set(&node_key(name), "".into(), stored(name).revision).is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let caught_up = Arc::clone(&other.claim.progress);
+        let is_behind = async || {
+            while caught_up.has_caught_up.load(Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        for _ in 0..2 {
+            remove("name1").await;
+            timeout(LONG, is_behind()).await.expect("it is asked to catch up");
+            let mut snapshot = other.membership.snapshot.clone();
+            let later = snapshot.borrow().read.map(|read| read + Duration::from_millis(200));
+            timeout(LONG, snapshot.wait_for(|seen| seen.read > later)).await.expect("it reads on").expect("it runs");
+            assert!(stored("name1").value.is_empty(), "five renewals later");
+            caught_up.has_caught_up.store(true, Ordering::Release);
+            let mut seen = owner.membership.snapshot.clone();
+            let joined = seen.wait_for(|seen| seen.records.nodes.contains_key("name1"));
+            drop(timeout(LONG, joined).await.expect("it joins again").expect("it runs"));
+        }
+        // An owner has everything, and cannot catch up.
+        remove("name0").await;
+        let mut seen = other.membership.snapshot.clone();
+        timeout(LONG, seen.wait_for(|seen| !seen.records.nodes.contains_key("name0"))).await.ok();
+        let back = seen.wait_for(|seen| seen.records.nodes.contains_key("name0"));
+        drop(timeout(LONG, back).await.expect("it goes on").expect("it runs"));
+        assert!(matches!(&*owner.claim.role.borrow(), Role::Owner(lease) if !lease.is_over()));
+
+        other.membership.withdraw();
+        let end = timeout(LONG, other.task).await.expect("it ends").expect("no panic");
+        assert_eq!(end, MembershipEnd::Withdrawn);
+        assert!(stored("name1").value.is_empty());
     });
 }
 

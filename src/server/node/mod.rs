@@ -243,7 +243,7 @@ impl ClusterNode {
                 () = signals.received() => None,
                 failed = follower.failed() => {
                     follower.stop().await;
-                    return Err(ClusterError::from(failed).into());
+                    return Err(self.cannot_follow(failed).await);
                 }
                 owner = owner => match owner.map(|role| role.clone()) {
                     Ok(Role::Owner(lease)) => Some(lease),
@@ -295,9 +295,19 @@ impl ClusterNode {
                     // The driver answers with the role of a standby.
                     role.wait_for(|role| matches!(role, Role::Standby { .. })).await.ok();
                 }
-                Err(error) => return Err(ClusterError::from(error).into()),
+                Err(error) => return Err(self.cannot_follow(error).await),
             }
         }
+    }
+
+    /// The end of a node whose store cannot follow the changelog. For one that needs a copy of the store the changelog need not be
+    /// kept.
+    async fn cannot_follow(&mut self, error: FollowError) -> ServerError {
+        if matches!(error, FollowError::Trimmed { .. }) {
+            self.membership.withdraw();
+            self.left().await;
+        }
+        ClusterError::from(error).into()
     }
 
     /// Counts a look that found the changelog to be lost.

@@ -97,3 +97,43 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     wait_for("all events", Duration::from_secs(60), || sink.taken("/taken") >= ids.len());
     assert_all_arrive(&cluster.nodes[2], &sink, &["taken"], &ids);
 }
+
+#[test]
+fn a_node_that_was_forgotten_while_it_was_paused_joins_again_or_leaves_no_record() {
+    if !has_nats() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
+    let key = cluster.nodes[0].topic("orders", "EventGridSchema");
+    let follows = |cluster: &Cluster| {
+        wait_for("all to have the same", LONG, || {
+            let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+            let nodes = view["nodes"].as_array().expect("nodes").clone();
+            nodes.iter().all(|node| node["flushed"] == nodes[0]["flushed"])
+        });
+    };
+    publish(&cluster.nodes[0], &key, 0..10);
+    wait_for("the records of all", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
+    follows(&cluster);
+
+    // The stream has what it needs.
+    cluster.nodes[2].signal("STOP");
+    publish(&cluster.nodes[0], &key, 10..20);
+    forget(&cluster.nodes[1]);
+    cluster.nodes[2].signal("CONT");
+    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
+    assert!(cluster.nodes[2].logs().contains("it joins again"), "{}", cluster.nodes[2].logs());
+    follows(&cluster);
+
+    // The stream does not have it any more.
+    cluster.nodes[2].signal("STOP");
+    publish(&cluster.nodes[0], &key, 20..30);
+    forget(&cluster.nodes[1]);
+    follows(&cluster);
+    cluster.nats.0[0].purge(STREAM);
+    publish(&cluster.nodes[0], &key, 30..40);
+    cluster.nodes[2].signal("CONT");
+    assert_eq!(cluster.nodes[2].wait(START), Some(1));
+    assert!(cluster.nodes[2].logs().contains("the changelog begins at record"), "{}", cluster.nodes[2].logs());
+    assert_eq!(names(&cluster.nodes[0]), ["a", "b"], "the stream is kept for no node that cannot follow");
+}
