@@ -40,11 +40,11 @@ const CHANGE_TRIES: u32 = 4;
 /// For how long a node that could not serve a shard leaves it to others.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pause after an owner has not answered a greeting.
-const GREETING_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a handshake with an owner has failed.
+const HANDSHAKE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Proves to the owner at an address that the connection is one of its cluster, so that the owner keeps it open.
-pub type Greeting = Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
+pub type OwnerHandshake = Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
 
 /// A connection to an owner, which ends with the owner's process.
 pub type OwnerConnection = Box<dyn AsyncRead + Send + Unpin>;
@@ -54,7 +54,7 @@ pub struct Member<S> {
     store: S,
     claims: Claims,
     shards: Vec<ClaimDriver>,
-    greeting: Greeting,
+    handshake: OwnerHandshake,
     /// The numbers of the claims that the roles stand for.
     served: Vec<Option<u64>>,
     began: Instant,
@@ -74,16 +74,16 @@ impl<S: RecordStore> Member<S> {
         let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
         let served = vec![None; shards.len()];
         let (claims, began) = (Claims::new(settings), Instant::now());
-        let greeting: Greeting = Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
+        let handshake: OwnerHandshake = Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
         let member =
-            Self { store, claims, shards, greeting, served, began, snapshot, commands, takeovers: 0, problem: None };
+            Self { store, claims, shards, handshake, served, began, snapshot, commands, takeovers: 0, problem: None };
         (member, Membership { snapshot: seen, commands: sender })
     }
 
-    /// Begins the connections to owners with `greeting`.
+    /// Begins the connections to owners with `handshake`.
     #[must_use]
-    pub fn with_greeting(self, greeting: Greeting) -> Self {
-        Self { greeting, ..self }
+    pub fn with_handshake(self, handshake: OwnerHandshake) -> Self {
+        Self { handshake, ..self }
     }
 
     /// Runs until the node has left.
@@ -331,7 +331,7 @@ impl<S: RecordStore> Member<S> {
             *watched = owner.map(|owner| {
                 let address = owner.address.clone();
                 let closed: Pin<Box<dyn Future<Output = ()> + Send>> =
-                    Box::pin(closed(address, Arc::clone(&self.greeting)));
+                    Box::pin(closed(address, Arc::clone(&self.handshake)));
                 (owner, closed)
             });
         }
@@ -488,14 +488,14 @@ async fn given_up(shards: &mut [ClaimDriver], claims: &mut Claims, began: Instan
 }
 
 /// Waits until a connection to `address` was made and has ended.
-async fn closed(address: String, greeting: Greeting) {
+async fn closed(address: String, handshake: OwnerHandshake) {
     let connection = loop {
         match TcpStream::connect(&address).await {
             Ok(connection) => break connection,
             Err(_) => sleep(CONNECT_PAUSE).await,
         }
     };
-    let Ok(mut connection) = greeting(connection, address).await else { return sleep(GREETING_PAUSE).await };
+    let Ok(mut connection) = handshake(connection, address).await else { return sleep(HANDSHAKE_PAUSE).await };
     let mut unread = [0; 256];
     while connection.read(&mut unread).await.is_ok_and(|read| read > 0) {}
 }

@@ -40,7 +40,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::front::hop::{self, ListenerSide, OwnerCaller};
+use super::front::hop::{self, ListenerSide, OwnerConnector};
 use crate::{
     admin::ForwardCounters,
     cluster::{NodeAddress, Role},
@@ -77,7 +77,7 @@ pub(super) struct Forwarder {
     role: watch::Receiver<Role>,
     /// The node's own listener for nodes: a request that waits for an owner goes there when this node becomes it.
     own: String,
-    caller: OwnerCaller,
+    connector: OwnerConnector,
     /// An older idle connection is not used: the owner may be closing it.
     idle_max: Duration,
     counters: Arc<ForwardCounters>,
@@ -98,11 +98,11 @@ impl Forwarder {
     pub(super) fn new(
         role: watch::Receiver<Role>,
         own: String,
-        caller: OwnerCaller,
+        connector: OwnerConnector,
         idle_max: Duration,
         counters: Arc<ForwardCounters>,
     ) -> Self {
-        Self { role, own, caller, idle_max, counters }
+        Self { role, own, connector, idle_max, counters }
     }
 
     /// Forwards every request without a route.
@@ -209,10 +209,11 @@ impl Hops {
     }
 
     async fn open(&self, address: &str, side: ListenerSide) -> io::Result<Hop> {
+        self.forwarder.connector.pause(address).await;
         let stream = TcpStream::connect(address).await?;
         // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
         stream.set_nodelay(true).ok();
-        let stream = self.forwarder.caller.greet(stream, address, Some(side)).await?;
+        let stream = self.forwarder.connector.handshake(stream, address, Some(side)).await?;
         let (hop, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         // Its errors are those of its requests.
         actix_rt::spawn(async move { connection.await.ok() });

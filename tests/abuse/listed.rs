@@ -14,6 +14,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/tokens.rs", "PORTAL_LIFETIME_MAX", "portal links of 7 days"),
     ("admin/tokens.rs", "SCOPES_MAX", "each with 50 scopes"),
     ("cluster/nats.rs", "KEYS_MAX", "1024 records of nodes and shards"),
+    ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a minute"),
     ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections to the owner without a proof yet"),
     ("server/forward.rs", "IDLE_MAX", "64 idle connections of a thread to the owner"),
     ("control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),

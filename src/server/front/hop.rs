@@ -14,7 +14,7 @@
 //! Each request has a header with the address of its client, which counts as the peer of the request.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -29,7 +29,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
     sync::Notify,
-    time::timeout,
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
@@ -47,6 +47,15 @@ const WATCH: &str = "watch";
 
 /// The most connections of other nodes whose handshake has not ended.
 const UNPROVEN_MAX: usize = 64;
+
+/// The pause before an address is called again where one end has refused the handshake.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The interval in which a reason for refusals is logged once.
+const REASON_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The maximum number of reasons that are logged in it.
+const REASONS_MAX: usize = 8;
 
 /// The longest line of a handshake.
 const LINE_BYTES: usize = 160;
@@ -108,7 +117,7 @@ impl NodeSecret {
 
     /// The owner's part of the handshake, for a node that others call at `address`.
     pub(in crate::server) fn acceptor(&self, address: &str) -> HopAcceptor {
-        HopAcceptor { secret: self.clone(), address: address.into() }
+        HopAcceptor { secret: self.clone(), address: address.into(), refusals: Arc::default() }
     }
 
     fn proof(&self, prover: Prover, handshake: &Handshake<'_>) -> String {
@@ -156,9 +165,37 @@ impl HandshakeSlots {
 pub(in crate::server) struct HopAcceptor {
     secret: NodeSecret,
     address: Arc<str>,
+    refusals: Arc<Mutex<Refusals>>,
+}
+
+/// The connections that were refused. Anyone who reaches the listener can make them, so few are logged.
+#[derive(Default)]
+struct Refusals {
+    total: u64,
+    /// The reasons that were logged, and when the first one was.
+    logged: Option<(Instant, BTreeSet<String>)>,
+}
+
+impl Refusals {
+    /// Counts one. Returns whether its reason is logged.
+    fn note(&mut self, reason: &str, now: Instant) -> bool {
+        self.total += 1;
+        let recent = self.logged.take().filter(|(since, _)| now.duration_since(*since) < REASON_INTERVAL);
+        let (_, reasons) = self.logged.insert(recent.unwrap_or_else(|| (now, BTreeSet::new())));
+        reasons.len() < REASONS_MAX && reasons.insert(reason.to_owned())
+    }
 }
 
 impl HopAcceptor {
+    fn note_refused(&self, reason: &str) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals.note(reason, Instant::now()) {
+            let total = refusals.total;
+            drop(refusals);
+            tracing::warn!(error = reason, total, "a connection of another node was refused");
+        }
+    }
+
     /// A connection, and the side of its clients. A node that watches has no side. `wait` limits both handshakes: that of TLS,
     /// which `connection` does if nodes use it, and that of the secret.
     pub(super) async fn accept<T>(
@@ -192,11 +229,11 @@ impl HopAcceptor {
             // A node that looks whether this process runs sends nothing.
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(()),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "a connection of another node was refused");
+                self.note_refused(&error.to_string());
                 Err(())
             }
             Err(_) => {
-                tracing::warn!("a connection of another node was refused: no handshake came in time");
+                self.note_refused("no handshake came in time");
                 Err(())
             }
         }
@@ -206,47 +243,86 @@ impl HopAcceptor {
 /// A connection that the owner has accepted.
 pub(in crate::server) type OwnerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// How a node calls owners. Clones share it.
+/// How a node connects to owners. Clones share it.
 #[derive(Clone)]
-pub(in crate::server) struct OwnerCaller {
+pub(in crate::server) struct OwnerConnector {
     secret: NodeSecret,
     tls: Option<TlsConnector>,
-    /// The problem with the last call, which is logged once.
+    /// The problem with the last handshake, which is logged once.
     problem: Arc<Mutex<Option<String>>>,
+    refused: Arc<Mutex<Option<RefusedAddress>>>,
 }
 
-impl OwnerCaller {
+/// The address where the last handshake was refused. All requests that wait for its owner share the pause.
+struct RefusedAddress {
+    address: String,
+    /// When it is called again.
+    until: Instant,
+}
+
+impl OwnerConnector {
     #[cfg(feature = "nats")]
     pub(in crate::server) fn new(secret: NodeSecret, tls: Option<TlsConnector>) -> Self {
-        Self { secret, tls, problem: Arc::default() }
+        Self { secret, tls, problem: Arc::default(), refused: Arc::default() }
+    }
+
+    /// Returns when `address` may be called. After a refusal one caller at a time tries it.
+    pub(in crate::server) async fn pause(&self, address: &str) {
+        loop {
+            let until = match &mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some(refused) if refused.address == address => {
+                    let now = Instant::now();
+                    if refused.until <= now {
+                        refused.until = now + REFUSED_PAUSE;
+                        return;
+                    }
+                    refused.until
+                }
+                Some(_) | None => return,
+            };
+            sleep_until(until).await;
+        }
     }
 
     /// The other node's part of the handshake with the owner at `address`, for clients on a side, or to watch it.
-    pub(in crate::server) async fn greet(
+    pub(in crate::server) async fn handshake(
         &self,
         stream: TcpStream,
         address: &str,
         side: Option<ListenerSide>,
     ) -> io::Result<OwnerStream> {
-        let greeted = match &self.tls {
-            None => self.secret.offer(stream, address, side).await.map(Either::Left),
-            Some(tls) => match secured(tls, stream, address).await {
-                Ok(stream) => self.secret.offer(Box::new(stream), address, side).await.map(Either::Right),
-                Err(error) => Err(io::Error::other(format!("TLS: {error}"))),
+        let accepted = match &self.tls {
+            None => self.secret.prove(stream, address, side).await.map(Either::Left),
+            Some(tls) => match connect_tls(tls, stream, address).await {
+                Ok(stream) => self.secret.prove(Box::new(stream), address, side).await.map(Either::Right),
+                Err(error) => Err(io::Error::new(error.kind(), format!("TLS: {error}"))),
             },
         };
-        let problem = greeted.as_ref().err().map(ToString::to_string);
+        self.note_handshake(address, accepted.as_ref().err());
+        accepted
+    }
+
+    fn note_handshake(&self, address: &str, error: Option<&io::Error>) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match error.map(io::Error::kind) {
+            None => *refused = None,
+            Some(io::ErrorKind::Other | io::ErrorKind::InvalidData) => {
+                *refused = Some(RefusedAddress { address: address.to_owned(), until: Instant::now() + REFUSED_PAUSE });
+            }
+            // The owner's process has ended, or the connection had to make room.
+            Some(_) => {}
+        }
+        drop(refused);
+        let problem = error.map(ToString::to_string);
         let mut last = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = problem.as_ref().filter(|problem| last.as_ref() != Some(*problem)) {
             tracing::warn!(error, address, "the owner has not accepted a connection of this node");
         }
         *last = problem;
-        drop(last);
-        greeted
     }
 }
 
-async fn secured(tls: &TlsConnector, stream: TcpStream, address: &str) -> io::Result<TlsStream<TcpStream>> {
+async fn connect_tls(tls: &TlsConnector, stream: TcpStream, address: &str) -> io::Result<TlsStream<TcpStream>> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     tls.connect(name, stream).await.map_err(|error| {
@@ -261,13 +337,14 @@ async fn secured(tls: &TlsConnector, stream: TcpStream, address: &str) -> io::Re
 }
 
 impl NodeSecret {
-    /// What [`OwnerCaller::greet`] does within TLS.
-    async fn offer<T>(&self, mut stream: T, address: &str, side: Option<ListenerSide>) -> io::Result<T>
+    /// What [`OwnerConnector::handshake`] does within TLS.
+    async fn prove<T>(&self, mut stream: T, address: &str, side: Option<ListenerSide>) -> io::Result<T>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let greeting = line(&mut stream).await.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::other(
+            io::ErrorKind::UnexpectedEof => io::Error::new(
+                io::ErrorKind::UnexpectedEof,
                 "the owner has ended the connection without a greeting; it may expect TLS \
                  (cluster.node_certificate_file)",
             ),
@@ -279,7 +356,9 @@ impl NodeSecret {
         let handshake = Handshake { address, owner_nonce, node_nonce: &node_nonce, side };
         let proof = self.proof(Prover::Node, &handshake);
         stream.write_all(format!("{side} {node_nonce} {proof}\n").as_bytes()).await?;
-        self.check(&line(&mut stream).await?, Prover::Owner, &handshake)?;
+        // An owner that does not take the proof ends the connection.
+        let confirmed = line(&mut stream).await.map_err(io::Error::other)?;
+        self.check(&confirmed, Prover::Owner, &handshake)?;
         Ok(stream)
     }
 }

@@ -36,7 +36,7 @@ use crate::{
         replicated::{FollowError, ShardCopy},
     },
     server::{
-        front::hop::{NodeSecret, OwnerCaller},
+        front::hop::{NodeSecret, OwnerConnector},
         io_error, settings,
         tls::{self, NodeTls, ReloadableCertificate},
     },
@@ -97,12 +97,12 @@ pub(in crate::server) async fn join(
     claim.progress.continue_clock(earlier);
     let (member, membership) = Member::new(records, claims, vec![driver]);
     // On a thread of its own, because a busy server must not lose its lease.
-    let (tls, connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
-    let caller = OwnerCaller::new(secret.clone(), connector);
-    let greets = caller.clone();
-    let member = member.with_greeting(Arc::new(move |connection, address: String| {
-        let caller = greets.clone();
-        Box::pin(async move { Ok(Box::new(caller.greet(connection, &address, None).await?) as _) })
+    let (tls, tls_connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
+    let connector = OwnerConnector::new(secret.clone(), tls_connector);
+    let of_member = connector.clone();
+    let member = member.with_handshake(Arc::new(move |connection, address: String| {
+        let connector = of_member.clone();
+        Box::pin(async move { Ok(Box::new(connector.handshake(connection, &address, None).await?) as _) })
     }));
     if !certificates.is_empty() {
         connection.runtime().spawn(tls::keep_node_fresh(certificates, config.server.tls_reload));
@@ -123,7 +123,7 @@ pub(in crate::server) async fn join(
         membership,
         plane: web::Data::new(plane),
         secret,
-        caller,
+        connector,
         tls,
         address,
         member,

@@ -30,7 +30,7 @@ pub(super) use self::{
 use super::{
     ServerError,
     forward::Forwarder,
-    front::hop::{NodeSecret, OwnerCaller},
+    front::hop::{NodeSecret, OwnerConnector},
     io_error,
     listener::{HttpListener, NodeListener},
     settings,
@@ -143,7 +143,7 @@ pub(super) struct ClusterNode {
     /// What the node shows of its cluster.
     pub(super) plane: web::Data<ClusterPlane>,
     secret: NodeSecret,
-    caller: OwnerCaller,
+    connector: OwnerConnector,
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
     /// How other nodes reach this one.
@@ -220,7 +220,7 @@ impl ClusterNode {
         };
         let counters = Arc::clone(&self.plane.forwarded);
         let idle_max = config.limits.idle_wait / 2;
-        Ok((context, Forwarder::new(role, self.address.clone(), self.caller.clone(), idle_max, counters)))
+        Ok((context, Forwarder::new(role, self.address.clone(), self.connector.clone(), idle_max, counters)))
     }
 
     /// The listener for other nodes, and this node's part of the handshake there.

@@ -5,6 +5,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
+    thread,
 };
 
 use serde_json::{Value, json};
@@ -14,8 +15,10 @@ use crate::support::{
     certificates::Authority,
     load,
     nats::{NatsCluster, has_nats},
+    port::ReservedPort,
     server::{SCOPE, Server, SubscriptionSpec, events_path, wait_for},
     sink::Sink,
+    tcp_proxy::TcpProxy,
 };
 
 /// The settings of TLS between nodes, with the files of a node in this folder.
@@ -81,6 +84,8 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     said(0, "received fatal alert");
     assert!(cluster.nodes[0].logs().contains("a connection of another node was refused"));
     assert!(cluster.nodes[1].logs().contains("the owner has not accepted a connection of this node"));
+    let logged = cluster.nodes[0].logs().matches("a connection of another node was refused").count();
+    assert!(logged <= 3, "{logged} lines for the same reasons");
 
     // A certificate is replaced without a restart, and authorities with one.
     write("b", &authority, &authority);
@@ -126,8 +131,18 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
         write_node_files(folder.path(), node, &authority, &authority);
     }
     let nats = NatsCluster::start(1, "always");
+    let port = ReservedPort::new();
+    let proxy = TcpProxy::start(&[port.address]);
     // The last one has no TLS.
-    let own = |node: &str| with_leases(if node == "c" { Vec::new() } else { node_tls(folder.path(), node) });
+    let own = |node: &str| {
+        with_leases(match node {
+            "c" => vec![
+                ("CLUSTER__NODE_LISTEN", port.address.to_string()),
+                ("CLUSTER__ADVERTISE", proxy.at().to_string()),
+            ],
+            node => node_tls(folder.path(), node),
+        })
+    };
     let mut cluster = Cluster::prepare_on(nats, own);
     cluster.join(0);
     assert_eq!(cluster.owner(), 0);
@@ -141,7 +156,15 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
     let moved = cluster.nodes[0].command("POST", "/cluster/move", &json!({"shard": 0, "node": "c"}));
     assert_eq!(moved.status, 202, "{}", moved.text());
     wait_for("the other one to own the store", START, || cluster.owner() == 2);
-    assert_eq!(status_of(&cluster.nodes[1], &key), 503);
+    // Requests that wait share the attempts.
+    let before = proxy.connections();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(status_of(&cluster.nodes[1], &key), 503));
+        }
+    });
+    let made = proxy.connections() - before;
+    assert!(made <= 40, "{made} connections for eight requests that wait for five seconds");
     let on_all = "set cluster.node_certificate_file on all nodes or on none";
     wait_for(on_all, LONG, || cluster.nodes[1].logs().contains(on_all));
 }
