@@ -238,7 +238,8 @@ async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> 
     let registry = Arc::clone(registry_cell.get_or_init(|| Arc::new(registry)));
     let core = Core { config, clock, journal, registry };
 
-    let system_topic = startup::start_system_topic(&core, &client, &listener);
+    let certificates = kept.node.as_ref().map(|node| &*node.certificates).unwrap_or_default();
+    let system_topic = startup::start_system_topic(&core, &client, &listener, certificates);
     let DeadLetterService { stores, routing, handles, lifeline: _lifeline } =
         startup::start_dead_letters(&core, system_topic.as_ref())?;
     let targets = ChaosTargets { dead_letters: handles, ..targets };

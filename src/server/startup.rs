@@ -21,6 +21,7 @@ use super::{
     settings, startup_responder,
     system_topic::{self, SystemTopic},
     timekeeping::{self, Timekeeper},
+    tls::ReloadableCertificate,
 };
 use crate::{
     admin::{self, ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources},
@@ -166,20 +167,22 @@ pub(super) fn exit_on_store_error(error: &StoreError) {
     std::process::exit(EX_IOERR);
 }
 
-/// Starts the publisher of events about the server, where the settings name a topic for them.
+/// Starts the publisher of events about the server, where the settings name a topic for them. `node` has the certificates of a
+/// node of a cluster.
 pub(super) fn start_system_topic(
     core: &Core,
     client: &ClientOptions,
     listener: &HttpListener,
+    node: &[Arc<ReloadableCertificate>],
 ) -> Option<Arc<SystemTopic>> {
-    let (identities, connections, shown) =
-        (client.identities.clone(), client.connections.clone(), listener.shown.clone());
+    let (identities, connections) = (client.identities.clone(), client.connections.clone());
+    let shown: Vec<_> = listener.shown.iter().chain(node).cloned().collect();
     let certificates = move || {
-        let of_server = shown.as_ref().and_then(|shown| shown.end_entity());
+        let of_server = shown.iter().filter_map(|shown| shown.end_entity());
         let of_identity = connections.identity().and_then(|identity| identity.certificate());
         let of_identity = of_identity.and_then(|certificate| certificate.end_entity().ok());
         let of_identity = of_identity.map(|found| ("delivery.identity_certificate_file".to_owned(), found));
-        of_server.into_iter().chain(of_identity).chain(identities.end_entities()).collect()
+        of_server.chain(of_identity).chain(identities.end_entities()).collect()
     };
     system_topic::start(core, Box::new(certificates))
 }

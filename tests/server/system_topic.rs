@@ -15,9 +15,9 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-const UNASKED: (&str, &str) = ("DELIVERY__VALIDATE", "false");
-const TOPIC: (&str, &str) = ("SYSTEM_TOPIC__NAME", "server");
-const INTERVAL: (&str, &str) = ("SYSTEM_TOPIC__INTERVAL", "100ms");
+pub(super) const UNASKED: (&str, &str) = ("DELIVERY__VALIDATE", "false");
+pub(super) const TOPIC: (&str, &str) = ("SYSTEM_TOPIC__NAME", "server");
+pub(super) const INTERVAL: (&str, &str) = ("SYSTEM_TOPIC__INTERVAL", "100ms");
 
 /// The events that arrived at the endpoint.
 fn events(endpoint: &Endpoint) -> Vec<Value> {

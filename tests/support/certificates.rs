@@ -3,12 +3,14 @@
 use std::{
     path::Path,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use base64::{
     Engine,
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
 };
+use gridhook::clock::Clock;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_RSA_SHA256, PublicKeyData,
     SignatureAlgorithm,
@@ -119,6 +121,14 @@ impl Authority {
     /// One that ended with the year 2019.
     pub(crate) fn expired(&self, name: &str) -> Issued {
         self.sign(ended(name))
+    }
+
+    /// One that ends in this time.
+    pub(crate) fn ending(&self, name: &str, within: Duration) -> Issued {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let now = Duration::from_micros(Clock::system().now().0);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + within;
+        self.sign(params)
     }
 
     fn sign(&self, params: CertificateParams) -> Issued {

@@ -105,7 +105,7 @@ pub(in crate::server) async fn join(
         Box::pin(async move { Ok(Box::new(connector.handshake(connection, &address, None).await?) as _) })
     }));
     if !certificates.is_empty() {
-        connection.runtime().spawn(tls::keep_node_fresh(certificates, config.server.tls_reload));
+        connection.runtime().spawn(tls::keep_node_fresh(certificates.clone(), config.server.tls_reload));
     }
     let member = Some(connection.runtime().spawn(member.run()));
     let log = Arc::new(StoppableLog::of(log));
@@ -125,6 +125,7 @@ pub(in crate::server) async fn join(
         secret,
         connector,
         tls,
+        certificates,
         address,
         member,
         log,

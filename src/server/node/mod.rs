@@ -36,6 +36,7 @@ use super::{
     settings,
     shutdown::StopSignals,
     startup,
+    tls::ReloadableCertificate,
 };
 use crate::{
     admin::{ClusterPlane, StandbyAccess, StandbyContext, health::ServerHealth},
@@ -146,6 +147,8 @@ pub(super) struct ClusterNode {
     connector: OwnerConnector,
     /// TLS of the listener for other nodes.
     tls: Option<rustls::ServerConfig>,
+    /// What the node shows to other nodes and to the servers of NATS.
+    pub(super) certificates: Vec<Arc<ReloadableCertificate>>,
     /// How other nodes reach this one.
     address: String,
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,

@@ -1,25 +1,34 @@
 //! TLS between the nodes, and between a node and NATS.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
     thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 
 use super::{Cluster, LONG, START, assert_all_arrive, publish};
-use crate::support::{
-    certificates::Authority,
-    load,
-    nats::{NatsCluster, has_nats},
-    port::ReservedPort,
-    server::{SCOPE, Server, SubscriptionSpec, events_path, wait_for},
-    sink::Sink,
-    tcp_proxy::TcpProxy,
+use crate::{
+    server::system_topic::{INTERVAL, TOPIC, UNASKED},
+    support::{
+        certificates::Authority,
+        endpoint::{Endpoint, answer},
+        load,
+        nats::{NatsCluster, has_nats},
+        port::ReservedPort,
+        server::{SCOPE, Server, SubscriptionSpec, events_path, wait_for},
+        sink::Sink,
+        tcp_proxy::TcpProxy,
+    },
 };
+
+/// Less than `system_topic.certificate_expiry`.
+const TEN_DAYS: Duration = Duration::from_secs(10 * 24 * 3600);
 
 /// The settings of TLS between nodes, with the files of a node in this folder.
 pub(super) fn node_tls(folder: &Path, node: &str) -> Vec<(&'static str, String)> {
@@ -170,7 +179,7 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
 }
 
 #[test]
-fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced() {
+fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_and_tells_before_it_ends() {
     if !has_nats() {
         return;
     }
@@ -182,8 +191,11 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced() 
     fs::write(file("other.pem"), next.pem()).expect("a file");
     authority.issue("127.0.0.1").write(folder.path(), "server");
     of_clients.issue("gridhook").write(folder.path(), "client");
+    write_node_files(folder.path(), "node", &authority, &authority);
     let own = |node: &str| {
         let mut settings = vec![("CLUSTER__CA_FILE", file(if node == "b" { "other.pem" } else { "ca.pem" }))];
+        settings.extend(node_tls(folder.path(), "node"));
+        settings.extend([TOPIC, INTERVAL, UNASKED].map(|(name, value)| (name, value.to_owned())));
         if node != "c" {
             let [certificate, key] = ["client.crt", "client.key"].map(file);
             settings.extend([("CLUSTER__CERTIFICATE_FILE", certificate), ("CLUSTER__KEY_FILE", key)]);
@@ -201,12 +213,17 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced() 
         assert!(logs.contains("NATS cannot be reached") && logs.contains(why), "{logs}");
     }
 
-    // The servers of NATS take another authority of clients.
+    let told = Endpoint::start(vec![answer(200, "", "")]);
+    cluster.nodes[0].topic("server", "EventGridSchema");
+    cluster.nodes[0].subscribe("server", "all", &SubscriptionSpec::of(&told.url()));
+
+    // The servers of NATS take another authority of clients. The new certificates end soon.
     cluster.nats.0[0].kill();
     fs::write(file("clients.pem"), next.pem()).expect("a file");
-    next.issue("gridhook").write(folder.path(), "client");
+    next.ending("gridhook", TEN_DAYS).write(folder.path(), "client");
+    authority.ending("127.0.0.1", TEN_DAYS).write(folder.path(), "node");
     cluster.nodes[0].signal("HUP");
-    wait_for("the new certificate", LONG, || cluster.nodes[0].logs().contains("certificate replaced"));
+    wait_for("the new certificates", LONG, || cluster.nodes[0].logs().matches("certificate replaced").count() == 2);
     cluster.nats.0[0].resume();
     wait_for("writes", START, || {
         let answer = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
@@ -214,4 +231,12 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced() 
     });
     let made = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(made.status < 300, "{}", made.text());
+    let ending = || {
+        let events = told.requests().into_iter().map(|request| serde_json::from_slice::<[Value; 1]>(&request.body));
+        let events = events.map(|event| event.expect("an array of one")[0].clone());
+        let ending = events.filter(|event| event["eventType"] == "Gridhook.CertificateNearExpiry");
+        ending.map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect::<BTreeSet<String>>()
+    };
+    let expected = BTreeSet::from(["client.crt", "node.crt"].map(file));
+    wait_for("events about both certificates", LONG, || ending() == expected);
 }
