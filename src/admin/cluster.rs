@@ -135,7 +135,7 @@ fn plane(request: &HttpRequest) -> Result<&ClusterPlane, AdminError> {
 
 fn of_request(error: RequestError) -> AdminError {
     match error {
-        RequestError::Shard(..) | RequestError::Node(..) | RequestError::Unknown(..) => {
+        RequestError::Shard(..) | RequestError::NotAlive(..) | RequestError::NoRecord(..) => {
             AdminError::NotFound(format!("{error}."))
         }
         RequestError::Leaving(_)

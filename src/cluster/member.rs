@@ -44,7 +44,8 @@ const FAILED_PAUSE: Duration = Duration::from_secs(5);
 const HANDSHAKE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Proves to the owner at an address that the connection is one of its cluster, so that the owner keeps it open.
-pub type OwnerHandshake = Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
+pub type OwnerHandshake =
+    Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
 
 /// A connection to an owner, which ends with the owner's process.
 pub type OwnerConnection = Box<dyn AsyncRead + Send + Unpin>;
@@ -122,12 +123,9 @@ impl<S: RecordStore> Member<S> {
                     false
                 }
                 () = given_up(&mut self.shards, &mut self.claims, self.began) => false,
-                command = self.commands.recv() => match command.unwrap_or(Command::Leave) {
-                    Command::Withdraw => return self.withdraw().await,
-                    command => {
-                        self.obey(command).await;
-                        true
-                    }
+                command = self.commands.recv() => match self.obey(command.unwrap_or(Command::Leave)).await {
+                    Some(end) => return end,
+                    None => true,
                 },
             };
         }
@@ -204,7 +202,9 @@ impl<S: RecordStore> Member<S> {
         match self.claims.read(self.now(), &stored) {
             Ok(()) => {
                 if self.claims.is_forgotten() && !was_forgotten {
-                    tracing::warn!("an operator has removed the record of this node: it joins again once it has caught up");
+                    tracing::warn!(
+                        "an operator has removed the record of this node: it joins again once it has caught up"
+                    );
                     self.shards.iter().for_each(|shard| shard.progress.has_caught_up.store(false, Ordering::Release));
                 }
                 Ok(true)
@@ -371,9 +371,11 @@ impl<S: RecordStore> Member<S> {
         MembershipEnd::Withdrawn
     }
 
-    async fn obey(&mut self, command: Command) {
+    /// Does what was asked for. Returns how the membership ends, if it ends at once.
+    async fn obey(&mut self, command: Command) -> Option<MembershipEnd> {
         match command {
-            Command::Leave | Command::Withdraw => self.claims.leave(),
+            Command::Leave => self.claims.leave(),
+            Command::Withdraw => return Some(self.withdraw().await),
             Command::Move(shard, name, answer) => {
                 let moved = self.move_shard(shard, &name).await;
                 self.answer(answer, moved).await;
@@ -387,6 +389,7 @@ impl<S: RecordStore> Member<S> {
                 self.answer(answer, done).await;
             }
         }
+        None
     }
 
     /// Answers a request. Who asked sees the records as they are now.
@@ -411,7 +414,7 @@ impl<S: RecordStore> Member<S> {
         let living = records.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
         let Some(node) = living.clone().find(|node| node.name == name) else {
             let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
-            return Err(RequestError::Node(name.to_owned(), names.join(", ")));
+            return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
         };
         if records.leaving().contains(&node.id) {
             return Err(RequestError::Leaving(name.to_owned()));
@@ -427,7 +430,7 @@ impl<S: RecordStore> Member<S> {
         self.read().await.ok();
         let records = self.claims.records();
         if !records.nodes.contains_key(name) {
-            return Err(RequestError::Unknown(name.to_owned(), records.names()));
+            return Err(RequestError::NoRecord(name.to_owned(), records.names()));
         }
         let (is_drained, revision) = records.drained.get(name).copied().unwrap_or_default();
         if is_drained != drained {
@@ -448,7 +451,7 @@ impl<S: RecordStore> Member<S> {
         let Some(node) = records.nodes.get(name) else {
             return Err(match records.unreadable.get(name) {
                 Some((true, _)) => RequestError::Unreadable(name.to_owned()),
-                Some((false, _)) | None => RequestError::Unknown(name.to_owned(), records.names()),
+                Some((false, _)) | None => RequestError::NoRecord(name.to_owned(), records.names()),
             });
         };
         if self.claims.alive().contains(&node.value.id) {

@@ -37,10 +37,10 @@ pub enum RequestError {
     Shard(usize, usize),
     /// No node of this name is alive.
     #[error("no node {0} is alive; alive are {1}")]
-    Node(String, String),
+    NotAlive(String, String),
     /// No node has this name.
     #[error("no node {0} has a record; the nodes are {1}")]
-    Unknown(String, String),
+    NoRecord(String, String),
     /// The node takes no shard.
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),

@@ -169,9 +169,9 @@ fn an_operator_moves_a_shard_drains_a_node_and_is_told_what_is_wrong() {
         two.standby_of(&one.address()).await;
         let ask = &one.membership;
         assert_eq!(ask.move_shard(1, "name1".to_owned()).await, Err(RequestError::Shard(1, 1)));
-        let unknown = RequestError::Node("name7".to_owned(), "name0, name1".to_owned());
+        let unknown = RequestError::NotAlive("name7".to_owned(), "name0, name1".to_owned());
         assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown));
-        let unknown = RequestError::Unknown("name7".to_owned(), "name0, name1".to_owned());
+        let unknown = RequestError::NoRecord("name7".to_owned(), "name0, name1".to_owned());
         assert_eq!(ask.drain("name7".to_owned(), true).await, Err(unknown.clone()));
         assert_eq!(ask.forget("name7".to_owned()).await, Err(unknown));
         assert_eq!(ask.move_shard(0, "name0".to_owned()).await, Ok(()), "it has it");
@@ -317,7 +317,7 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         let view = owner.membership.snapshot.borrow().clone();
         assert!(!view.records.nodes.contains_key("name1") && !view.records.drained["name1"].0, "{view:?}");
         assert_eq!(owner.claim.progress.flushed_by_all.load(Ordering::Acquire), 20, "nothing is kept for it");
-        let unknown = RequestError::Unknown("name1".to_owned(), "name0".to_owned());
+        let unknown = RequestError::NoRecord("name1".to_owned(), "name0".to_owned());
         assert_eq!(owner.membership.forget("name1".to_owned()).await, Err(unknown));
         let mut back = start(1, records.for_other(), short);
         back.standby_of(&owner.address()).await;
@@ -333,7 +333,8 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
         owner.owner().await;
         let mut other = start(1, records.for_other(), long_leases());
         other.standby_of(&owner.address()).await;
-        let stored = |name: &str| records.all().into_iter().find(|stored| stored.key == node_key(name)).expect("a record");
+        let stored =
+            |name: &str| records.all().into_iter().find(|stored| stored.key == node_key(name)).expect("a record");
         let remove = async |name: &str| {
             // The node renews it meanwhile.
             while records.set(&node_key(name), "".into(), stored(name).revision).is_err() {
