@@ -173,14 +173,23 @@ impl RawCluster {
         if self.urls.is_empty() || !self.urls.iter().all(is_server) {
             layers.refuse(&["cluster.urls"], "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]");
         }
-        let nats_tls = nats_tls(layers, &self.urls, (self.ca_file, self.certificate_file, self.key_file));
-        let node_tls = node_tls(layers, (self.node_ca_file, self.node_certificate_file, self.node_key_file));
-        let login = login(layers, "", self.credentials, self.username, self.password_file);
-        let system_login = login_of_system(
-            layers,
-            &self.durability,
-            (self.system_credentials, self.system_username, self.system_password_file),
-        );
+        let of_nats = TlsPaths { authorities: self.ca_file, certificate: self.certificate_file, key: self.key_file };
+        let nats_tls = nats_tls(layers, &self.urls, of_nats);
+        let of_nodes = TlsPaths {
+            authorities: self.node_ca_file,
+            certificate: self.node_certificate_file,
+            key: self.node_key_file,
+        };
+        let node_tls = node_tls(layers, of_nodes);
+        let of_gridhook =
+            RawLogin { credentials: self.credentials, username: self.username, password: self.password_file };
+        let login = login(layers, "", of_gridhook);
+        let of_system = RawLogin {
+            credentials: self.system_credentials,
+            username: self.system_username,
+            password: self.system_password_file,
+        };
+        let system_login = login_of_system(layers, &self.durability, of_system);
         if !matches!(self.replicas, 1 | 3 | 5) {
             layers.refuse(&["cluster.replicas"], "1, 3 or 5");
         }
@@ -224,10 +233,23 @@ impl RawCluster {
     }
 }
 
-/// The files of authorities, of a certificate and of its key.
-type TlsPaths = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
+/// The files of TLS as the operator named them.
+struct TlsPaths {
+    authorities: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
 
-fn nats_tls(layers: &mut Layers, urls: &[String], (authorities, certificate, key): TlsPaths) -> NatsTls {
+/// A login as the operator wrote it.
+struct RawLogin {
+    credentials: Option<PathBuf>,
+    username: Option<String>,
+    /// The file of the password.
+    password: Option<PathBuf>,
+}
+
+fn nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
+    let TlsPaths { authorities, certificate, key } = paths;
     let keys = ["cluster.ca_file", "cluster.certificate_file", "cluster.key_file"];
     let is_any = authorities.is_some() || certificate.is_some() || key.is_some();
     if is_any && !urls.iter().all(|url| url.starts_with("tls://")) {
@@ -246,10 +268,10 @@ fn nats_tls(layers: &mut Layers, urls: &[String], (authorities, certificate, key
 
 fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
     match paths {
-        (Some(authorities), Some(certificate), Some(key)) => {
+        TlsPaths { authorities: Some(authorities), certificate: Some(certificate), key: Some(key) } => {
             Some(NodeTlsFiles { authorities, identity: IdentityFiles { certificate, key } })
         }
-        (None, None, None) => None,
+        TlsPaths { authorities: None, certificate: None, key: None } => None,
         _ => {
             let keys = ["cluster.node_ca_file", "cluster.node_certificate_file", "cluster.node_key_file"];
             layers.refuse(&keys, format!("files: {} are set together", keys.join(", ")));
@@ -258,13 +280,9 @@ fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
     }
 }
 
-fn login_of_system(
-    layers: &mut Layers,
-    durability: &str,
-    (credentials, username, password): (Option<PathBuf>, Option<String>, Option<PathBuf>),
-) -> Option<NatsLogin> {
+fn login_of_system(layers: &mut Layers, durability: &str, written: RawLogin) -> Option<NatsLogin> {
     match durability {
-        "fsync" => match login(layers, "system_", credentials, username, password) {
+        "fsync" => match login(layers, "system_", written) {
             NatsLogin::Anonymous => {
                 let keys = ["cluster.system_credentials", "cluster.system_username"];
                 let allowed = "a login of the system account, which shows whether the NATS servers sync every write; \
@@ -282,13 +300,7 @@ fn login_of_system(
     }
 }
 
-fn login(
-    layers: &mut Layers,
-    prefix: &str,
-    credentials: Option<PathBuf>,
-    username: Option<String>,
-    password: Option<PathBuf>,
-) -> NatsLogin {
+fn login(layers: &mut Layers, prefix: &str, RawLogin { credentials, username, password }: RawLogin) -> NatsLogin {
     match (credentials, username, password) {
         (None, None, None) => NatsLogin::Anonymous,
         (Some(file), None, None) => NatsLogin::Credentials(file),

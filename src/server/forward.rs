@@ -89,10 +89,23 @@ struct Hops {
     idle: RefCell<IdleHops>,
 }
 
+/// A connection to an owner.
 type Hop = SendRequest<RequestBody>;
 
-/// Each with the time since when it is idle.
-type IdleHops = HashMap<(String, ListenerSide), Vec<(Instant, Hop)>>;
+type IdleHops = HashMap<HopKey, Vec<IdleHop>>;
+
+/// The other end of a connection.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct HopKey {
+    /// The address of an owner.
+    address: String,
+    side: ListenerSide,
+}
+
+struct IdleHop {
+    since: Instant,
+    hop: Hop,
+}
 
 impl Forwarder {
     pub(super) fn new(
@@ -172,7 +185,7 @@ impl Hops {
                 () = lost => return Err("the owner of the store has changed; the request may or may not have been processed"),
             };
             match sent {
-                Ok(response) => return Ok(self.relayed(response, (address, side), hop)),
+                Ok(response) => return Ok(self.relayed(response, HopKey { address, side }, hop)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => outgoing = unsent,
                     None => return Err("the owner did not answer; the request may or may not have been processed"),
@@ -189,7 +202,8 @@ impl Hops {
             let owner = owner.ok().and_then(|role| self.forwarder.owner_in(&role));
             // A node that stops has no owner any more.
             let Some(address) = owner else { return std::future::pending().await };
-            while let Some((since, hop)) = self.idle.borrow_mut().get_mut(&(address.clone(), side)).and_then(Vec::pop) {
+            let key = HopKey { address: address.clone(), side };
+            while let Some(IdleHop { since, hop }) = self.idle.borrow_mut().get_mut(&key).and_then(Vec::pop) {
                 if hop.is_ready() && since.elapsed() < self.forwarder.idle_max {
                     return (address, hop);
                 }
@@ -221,16 +235,22 @@ impl Hops {
     }
 
     /// The response to the client.
-    fn relayed(self: &Rc<Self>, response: Response<Incoming>, key: (String, ListenerSide), hop: Hop) -> HttpResponse {
+    fn relayed(self: &Rc<Self>, response: Response<Incoming>, key: HopKey, hop: Hop) -> HttpResponse {
         let (head, body) = response.into_parts();
         let size = head.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-        let lost = Box::pin(self.forwarder.clone().lost(key.0.clone()));
+        let lost = Box::pin(self.forwarder.clone().lost(key.address.clone()));
         let size = match (size, body.is_end_stream()) {
             (Some(size), _) => BodySize::Sized(size),
             (None, true) => BodySize::None,
             (None, false) => BodySize::Stream,
         };
-        let body = ResponseBody { body, size, lost, has_ended: false, hop: Some((Rc::clone(self), key, hop)) };
+        let body = ResponseBody {
+            body,
+            size,
+            lost,
+            has_ended: false,
+            hop: Some(ReturnedHop { hops: Rc::clone(self), key, hop }),
+        };
         let status = StatusCode::from_u16(head.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         let mut relayed = HttpResponse::with_body(status, BoxBody::new(body));
         for (name, value) in forwarded(&head.headers) {
@@ -243,13 +263,13 @@ impl Hops {
         relayed
     }
 
-    fn keep(&self, key: (String, ListenerSide), hop: Hop) {
+    fn keep(&self, key: HopKey, hop: Hop) {
         let mut idle = self.idle.borrow_mut();
         // Former owners are not called again.
-        idle.retain(|(address, _), _| *address == key.0);
+        idle.retain(|known, _| known.address == key.address);
         let hops = idle.entry(key).or_default();
         if hops.len() < IDLE_MAX {
-            hops.push((Instant::now(), hop));
+            hops.push(IdleHop { since: Instant::now(), hop });
         }
     }
 }
@@ -332,7 +352,14 @@ struct ResponseBody {
     lost: LocalBoxFuture<'static, ()>,
     has_ended: bool,
     /// The connection, which serves the next request once the body has ended.
-    hop: Option<(Rc<Hops>, (String, ListenerSide), Hop)>,
+    hop: Option<ReturnedHop>,
+}
+
+/// A connection that goes back to those that are idle.
+struct ReturnedHop {
+    hops: Rc<Hops>,
+    key: HopKey,
+    hop: Hop,
 }
 
 impl MessageBody for ResponseBody {
@@ -367,7 +394,7 @@ impl MessageBody for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         let has_ended = self.has_ended || self.body.is_end_stream();
-        if let Some((hops, key, hop)) = self.hop.take().filter(|_| has_ended) {
+        if let Some(ReturnedHop { hops, key, hop }) = self.hop.take().filter(|_| has_ended) {
             hops.keep(key, hop);
         }
     }

@@ -46,10 +46,22 @@ pub(super) struct ListenerContext {
     pub(super) stall: Option<WriteStall>,
 }
 
+/// A bound socket.
+struct BoundSocket {
+    listener: TcpListener,
+    counters: Arc<ListenerCounters>,
+}
+
+/// The maximum numbers of connections.
+struct ConnectionShares {
+    publishers: usize,
+    operators: usize,
+}
+
 /// The bound sockets: one for publishers and operators, or one for each.
 pub(super) struct HttpListener {
-    listener: (TcpListener, Arc<ListenerCounters>),
-    admin: Option<(TcpListener, Arc<ListenerCounters>)>,
+    listener: BoundSocket,
+    admin: Option<BoundSocket>,
     tls: Option<ServerConfig>,
     /// The certificate in use, without TLS [`None`].
     pub(super) shown: Option<Arc<tls::ReloadableCertificate>>,
@@ -61,11 +73,30 @@ pub(super) struct HttpListener {
     pub(super) nodes: Option<NodeListener>,
 }
 
+/// What a standby serves.
+pub(super) struct Standby {
+    /// What it answers itself.
+    pub(super) context: StandbyContext,
+    /// What forwards the rest.
+    pub(super) forwarder: Forwarder,
+}
+
 /// The listener for the other nodes of a cluster.
 pub(super) struct NodeListener {
     pub(super) listener: TcpListener,
     pub(super) acceptor: HopAcceptor,
     pub(super) tls: Option<ServerConfig>,
+}
+
+impl BoundSocket {
+    fn new(listener: TcpListener, name: &'static str) -> Self {
+        Self { listener, counters: Arc::new(ListenerCounters::new(name)) }
+    }
+
+    fn try_clone(&self) -> Result<Self, ServerError> {
+        let listener = self.listener.try_clone().map_err(io_error("cannot listen"))?;
+        Ok(Self { listener, counters: Arc::clone(&self.counters) })
+    }
 }
 
 impl HttpListener {
@@ -83,9 +114,9 @@ impl HttpListener {
             addresses.push(listener.local_addr().map_err(io_error("the address of a listener"))?);
             Ok::<_, ServerError>(listener)
         };
-        let listener = (bind(config.server.listen)?, Arc::new(ListenerCounters::new("publishers")));
+        let listener = BoundSocket::new(bind(config.server.listen)?, "publishers");
         let admin = config.server.admin_listen.map(bind).transpose()?;
-        let admin = admin.map(|admin| (admin, Arc::new(ListenerCounters::new("operators"))));
+        let admin = admin.map(|admin| BoundSocket::new(admin, "operators"));
         let (tls, shown) = tls::listening(&config.server)?.unzip();
         if let Some(shown) = &shown {
             actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload));
@@ -113,7 +144,7 @@ impl HttpListener {
         [Some(&self.listener), self.admin.as_ref()]
             .into_iter()
             .flatten()
-            .map(|(_, counters)| Arc::clone(counters))
+            .map(|socket| Arc::clone(&socket.counters))
             .collect()
     }
 
@@ -121,11 +152,10 @@ impl HttpListener {
         format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[index])
     }
 
-    /// The maximum numbers of connections of publishers and of operators: the settings, or less if there are not so many
-    /// descriptors.
-    fn connections(&self, config: &Config, most: usize) -> (usize, usize) {
+    /// The maximum numbers of connections: the settings, or less if there are not so many descriptors.
+    fn connections(&self, config: &Config, most: usize) -> ConnectionShares {
         let operators = if self.admin.is_some() { config.limits.admin_connections.min(most / 4) } else { 0 };
-        ((most - operators).min(config.limits.connections), operators)
+        ConnectionShares { publishers: (most - operators).min(config.limits.connections), operators }
     }
 
     /// Answers requests while the server starts.
@@ -136,7 +166,7 @@ impl HttpListener {
         health: web::Data<health::ServerHealth>,
     ) -> Result<Server, ServerError> {
         let configure = move |cfg: &mut web::ServiceConfig, _| admin::configure_starting(cfg, health.clone());
-        self.serve_beside(config, budget, (1, INTERIM_WAIT), configure)
+        self.serve_beside(config, budget, 1, INTERIM_WAIT, configure)
     }
 
     /// Forwards requests to the owner of the store.
@@ -144,8 +174,7 @@ impl HttpListener {
         &self,
         config: &Config,
         budget: &DescriptorBudget,
-        context: StandbyContext,
-        forwarder: Forwarder,
+        Standby { context, forwarder }: Standby,
     ) -> Result<Server, ServerError> {
         let is_divided = self.admin.is_some();
         let configure = move |cfg: &mut web::ServiceConfig, side| {
@@ -157,7 +186,7 @@ impl HttpListener {
             admin::configure_standby(cfg, &context, role);
             forwarder.configure(cfg, side);
         };
-        self.serve_beside(config, budget, (workers(config), config.server.shutdown_wait), configure)
+        self.serve_beside(config, budget, workers(config), config.server.shutdown_wait, configure)
     }
 
     /// Serves the sockets until another server takes them over.
@@ -165,7 +194,8 @@ impl HttpListener {
         &self,
         config: &Config,
         budget: &DescriptorBudget,
-        (workers, stop_wait): (usize, Duration),
+        workers: usize,
+        stop_wait: Duration,
         configure: impl Fn(&mut web::ServiceConfig, ListenerSide) + Clone + Send + 'static,
     ) -> Result<Server, ServerError> {
         let mut server = ServerBuilder::new()
@@ -175,13 +205,12 @@ impl HttpListener {
             .max_concurrent_connections(usize::MAX);
         let refusal_slots = RefusalSlots::new(budget.refusals);
         // The rest is for the connections to the owner, or for the server that takes over.
-        let (of_publishers, of_operators) = self.connections(config, budget.inbound / 2);
-        let publishers = Some((&self.listener, ListenerSide::Publishers, of_publishers));
-        let operators = self.admin.as_ref().map(|admin| (admin, ListenerSide::Operators, of_operators));
-        for ((listener, counters), side, connections) in publishers.into_iter().chain(operators) {
-            let listener = listener.try_clone().map_err(io_error("cannot listen"))?;
-            let listener = (listener, Arc::clone(counters));
-            let settings = listener_settings(config, listener, self.tls.clone(), (connections, &refusal_slots));
+        let shares = self.connections(config, budget.inbound / 2);
+        let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
+        let operators = self.admin.as_ref().map(|admin| (admin, ListenerSide::Operators, shares.operators));
+        for (socket, side, connections) in publishers.into_iter().chain(operators) {
+            let settings =
+                listener_settings(config, socket.try_clone()?, self.tls.clone(), connections, &refusal_slots);
             let configure = configure.clone();
             let configure = move |cfg: &mut web::ServiceConfig| configure(cfg, side);
             server = settings.add_to(server, configure).map_err(io_error("cannot listen"))?;
@@ -213,7 +242,8 @@ impl HttpListener {
         };
         // Requests that other nodes forward have a part of their own.
         let of_nodes = if self.nodes.is_some() { budget.inbound / 2 } else { 0 };
-        let (connections, operators) = self.connections(config, budget.inbound - of_nodes);
+        let ConnectionShares { publishers: connections, operators } =
+            self.connections(config, budget.inbound - of_nodes);
         if connections < config.limits.connections {
             let configured = config.limits.connections;
             tracing::warn!(configured, connections, "limits.connections is reduced to fit the limit of open files");
@@ -226,33 +256,20 @@ impl HttpListener {
             .max_concurrent_connections(usize::MAX);
         let refusal_slots = RefusalSlots::new(budget.refusals);
         let role = if self.admin.is_some() { ListenerRole::Publishers } else { ListenerRole::Both };
-        let mut server = add_listener(
-            server,
-            config,
-            self.listener,
-            self.tls.clone(),
-            role,
-            (connections, &refusal_slots),
-            &shared,
-        )?;
+        let settings = listener_settings(config, self.listener, self.tls.clone(), connections, &refusal_slots);
+        let mut server = settings.add_to(server, services(&shared, role)).map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
-            server = add_listener(
-                server,
-                config,
-                admin,
-                self.tls,
-                ListenerRole::Operators,
-                (operators, &refusal_slots),
-                &shared,
-            )?;
+            let settings = listener_settings(config, admin, self.tls, operators, &refusal_slots);
+            let services = services(&shared, ListenerRole::Operators);
+            server = settings.add_to(server, services).map_err(io_error("cannot listen"))?;
         }
         if let Some(NodeListener { listener, acceptor, tls }) = self.nodes {
-            let nodes = (listener, Arc::new(ListenerCounters::new("nodes")));
-            let settings = listener_settings(config, nodes, tls, (of_nodes, &refusal_slots));
+            let nodes = BoundSocket::new(listener, "nodes");
+            let settings = listener_settings(config, nodes, tls, of_nodes, &refusal_slots);
             // Each node forwards the requests of many clients.
             let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
-            let services = (services(&shared, role), services(&shared, ListenerRole::Operators));
-            let added = ListenerSettings { limit, ..settings }.add_nodes_to(server, acceptor, services);
+            let (publishers, operators) = (services(&shared, role), services(&shared, ListenerRole::Operators));
+            let added = ListenerSettings { limit, ..settings }.add_nodes_to(server, acceptor, publishers, operators);
             server = added.map_err(io_error("cannot listen"))?;
         }
         let validation = if config.delivery.validate.enabled { "required" } else { "off" };
@@ -289,19 +306,6 @@ struct ListenerShared {
     dashboard: bool,
 }
 
-fn add_listener(
-    server: ServerBuilder,
-    config: &Config,
-    listener: (TcpListener, Arc<ListenerCounters>),
-    tls: Option<ServerConfig>,
-    role: ListenerRole,
-    slots: (usize, &RefusalSlots),
-    shared: &ListenerShared,
-) -> Result<ServerBuilder, ServerError> {
-    let settings = listener_settings(config, listener, tls, slots);
-    settings.add_to(server, services(shared, role)).map_err(io_error("cannot listen"))
-}
-
 /// The services of a listener.
 fn services(
     shared: &ListenerShared,
@@ -332,9 +336,10 @@ fn services(
 
 fn listener_settings(
     config: &Config,
-    (listener, counters): (TcpListener, Arc<ListenerCounters>),
+    BoundSocket { listener, counters }: BoundSocket,
     tls: Option<ServerConfig>,
-    (connections, refusal_slots): (usize, &RefusalSlots),
+    connections: usize,
+    refusal_slots: &RefusalSlots,
 ) -> ListenerSettings {
     let limits = &config.limits;
     ListenerSettings {

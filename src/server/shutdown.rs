@@ -37,13 +37,8 @@ impl StopSignals {
     }
 }
 
-/// Waits for SIGTERM or SIGINT, with these handlers or, without any, new ones. From then on a second signal ends the process
-/// at once.
-pub(super) async fn wait_for_signal(signals: &mut Option<StopSignals>) -> Result<(), ServerError> {
-    let signals = match signals {
-        Some(signals) => signals,
-        None => signals.insert(StopSignals::install()?),
-    };
+/// Waits for SIGTERM or SIGINT. From then on a second signal ends the process at once.
+pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), ServerError> {
     signals.received().await;
     tracing::info!("stopping: publishers are served for up to one second, requests in flight finish");
     end_at_next_signal()

@@ -1,4 +1,4 @@
-//! The steps of a start, in the order in which `serve` calls them.
+//! The steps of the phases of a start, in the order in which `serve` calls them.
 
 use std::{
     io::{self, Write},
@@ -17,6 +17,7 @@ use super::{
     live_subscriptions::LiveSubscriptions,
     local_topics::NamespaceTopics,
     memory,
+    serve::{Bound, Delivery, JournalTarget, Recovered},
     service_notifier::ServiceNotifier,
     settings, startup_responder,
     system_topic::{self, SystemTopic},
@@ -41,11 +42,11 @@ use crate::{
     declared::Declared,
     deliver::ClientOptions,
     event::PartitionId,
-    journal::{self, FatalHandler, Journal, WriterThreads},
+    journal::{self, Journal, WriterThreads},
     publish::{auth::Authenticator, http::Publisher},
     repair::backup::Backups,
     store::{
-        Store, StoreError,
+        StoreError,
         chunk::Chunk,
         rocks::{RocksOptions, RocksStore, STORE},
     },
@@ -119,7 +120,8 @@ pub(super) fn share_token(token: &admin_token::AdminToken) {
     }
 }
 
-/// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They hold the store weakly, so that a backup does not delay the end of the process.
+/// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They hold the store weakly, so that
+/// a backup does not delay the end of the process.
 pub(super) fn backups(
     config: &Config,
     budget: &DescriptorBudget,
@@ -145,7 +147,7 @@ pub(super) fn start_backups(core: &Core, backups: &Arc<Backups>) {
 /// Recovers the journal and starts its writer. Appended events go to the registry of `registry`, once it is set.
 pub(super) fn start_journal(
     config: &Config,
-    (store, on_failure): (Arc<dyn Store>, FatalHandler),
+    target: JournalTarget,
     targets: &ChaosTargets,
     clock: &Clock,
     registry: &Arc<OnceLock<Arc<Registry>>>,
@@ -156,6 +158,7 @@ pub(super) fn start_journal(
             registry.appended(partition, chunks);
         }
     };
+    let JournalTarget { store, on_failure } = target;
     let (store, options) = (chaos::store(config, store, targets), settings::journal_options(config));
     Ok(Journal::start(store, clock.clone(), options, Box::new(on_append), on_failure)?)
 }
@@ -247,7 +250,8 @@ pub(super) fn subscription_context(
     client: &ClientOptions,
     targets: &ChaosTargets,
     tracer: &Tracer,
-    (routing, stores): (DeadLetterRouting, DeadLetterStores),
+    routing: DeadLetterRouting,
+    stores: DeadLetterStores,
 ) -> SubscriptionContext {
     SubscriptionContext {
         journal: core.journal.clone(),
@@ -323,15 +327,11 @@ pub(super) fn resume_redrives(core: &Core, stores: &DeadLetterStores) -> Result<
     Ok(redrives)
 }
 
-pub(super) fn metric_sources(
-    core: &Core,
-    publisher: &web::Data<Publisher>,
-    listener: &HttpListener,
-    client: &ClientOptions,
-    health: &web::Data<health::ServerHealth>,
-    (tracer, system_topic): (Tracer, Option<&Arc<SystemTopic>>),
-    backups: &Arc<Backups>,
-) -> MetricSources {
+/// What is shown at `/metrics`, but for the cluster.
+pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: &Bound) -> MetricSources {
+    let Recovered { core, client, backups, .. } = recovered;
+    let Delivery { publisher, tracer, system_topic, .. } = delivery;
+    let Bound { listener, health, .. } = bound;
     let (sockets, health) = (client.sockets.clone(), health.clone());
     let (backups, interval) = (Arc::clone(backups), core.config.backup.schedule.map(|schedule| schedule.interval()));
     MetricSources {
@@ -341,9 +341,9 @@ pub(super) fn metric_sources(
         clock: Some(core.clock.clone()),
         sockets: Some(Box::new(move || (sockets.free() as u64, sockets.waiting() as u64))),
         ready: Some(Box::new(move || health.readiness().ready)),
-        spans: settings::spans(tracer),
+        spans: settings::spans(tracer.clone()),
         backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
-        system_events: system_topic.map(|topic| Arc::clone(&topic.events)),
+        system_events: system_topic.as_ref().map(|topic| Arc::clone(&topic.events)),
         cluster: None,
     }
 }

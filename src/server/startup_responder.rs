@@ -10,12 +10,13 @@ use std::{fs, path::Path};
 use actix_server::{Server, ServerHandle};
 use actix_web::web;
 
-use super::{ServerError, descriptors::DescriptorBudget, forward::Forwarder, listener::HttpListener};
+use super::{
+    ServerError,
+    descriptors::DescriptorBudget,
+    listener::{HttpListener, Standby},
+};
 use crate::{
-    admin::{
-        StandbyContext,
-        health::{ServerHealth, StepProgress},
-    },
+    admin::health::{ServerHealth, StepProgress},
     config::Config,
 };
 
@@ -38,9 +39,9 @@ impl StartupResponder {
         listener: &HttpListener,
         config: &Config,
         budget: &DescriptorBudget,
-        (context, forwarder): (StandbyContext, Forwarder),
+        standby: Standby,
     ) -> Result<Self, ServerError> {
-        Ok(Self::run(listener.serve_standby(config, budget, context, forwarder)?))
+        Ok(Self::run(listener.serve_standby(config, budget, standby)?))
     }
 
     fn run(server: Server) -> Self {
@@ -55,7 +56,7 @@ impl StartupResponder {
     }
 
     /// Stops the interim server, and leaves the sockets to the real one.
-    pub(super) async fn end(self) {
+    pub(super) async fn end(&self) {
         self.0.stop(true).await;
     }
 }

@@ -150,7 +150,8 @@ impl ListenerSettings {
         self,
         server: ServerBuilder,
         acceptor: HopAcceptor,
-        (publishers, operators): (F, G),
+        publishers: F,
+        operators: G,
     ) -> io::Result<ServerBuilder>
     where
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
@@ -190,13 +191,8 @@ fn hop_handshake(
     tls: Option<TlsAcceptor>,
     slots: HandshakeSlots,
     timeouts: HeadTimeouts,
-) -> impl ServiceFactory<
-    ClientConnection,
-    Config = (),
-    Response = (NodeConnection, ListenerSide),
-    Error = (),
-    InitError = (),
-> {
+) -> impl ServiceFactory<ClientConnection, Config = (), Response = (NodeConnection, ListenerSide), Error = (), InitError = ()>
+{
     fn_service(move |stream: ClientConnection| {
         let tls = tls.clone();
         let connection = async move {

@@ -25,14 +25,14 @@ use tokio::sync::watch;
 
 pub(super) use self::{
     join::join,
-    tenure::{StallReason, Tenure, TenureEnd, WriteStall, ended, unless_ended},
+    tenure::{Ownership, StallReason, Tenure, TenureEnd, WriteStall},
 };
 use super::{
     ServerError,
     forward::Forwarder,
     front::hop::{NodeSecret, OwnerConnector},
     io_error,
-    listener::{HttpListener, NodeListener},
+    listener::{HttpListener, NodeListener, Standby},
     settings,
     shutdown::StopSignals,
     startup,
@@ -206,7 +206,7 @@ impl ClusterNode {
         config: &Config,
         listener: &HttpListener,
         health: &web::Data<ServerHealth>,
-    ) -> Result<(StandbyContext, Forwarder), ServerError> {
+    ) -> Result<Standby, ServerError> {
         let role = self.claim.role.clone();
         let seen = role.clone();
         health.stand_by(move || !matches!(&*seen.borrow(), Role::Standby { owner: None }));
@@ -223,7 +223,8 @@ impl ClusterNode {
         };
         let counters = Arc::clone(&self.plane.forwarded);
         let idle_max = config.limits.idle_wait / 2;
-        Ok((context, Forwarder::new(role, self.address.clone(), self.connector.clone(), idle_max, counters)))
+        let forwarder = Forwarder::new(role, self.address.clone(), self.connector.clone(), idle_max, counters);
+        Ok(Standby { context, forwarder })
     }
 
     /// The listener for other nodes, and this node's part of the handshake there.

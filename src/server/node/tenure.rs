@@ -11,15 +11,15 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::SYNC_INTERVAL;
+use super::{ClusterNode, SYNC_INTERVAL};
 use crate::{
-    cluster::{Lease, Role, ShardProgress},
+    cluster::{GivenUp, Lease, Role, ShardProgress},
     journal::{
         FatalHandler,
         changelog::Changelog,
         replicated::{OwnershipEnd, ReplicatedStore},
     },
-    server::{shutdown::StopSignals, startup::exit_on_store_error},
+    server::{ServerError, shutdown::StopSignals, startup::exit_on_store_error},
     store::StoreError,
 };
 
@@ -155,29 +155,52 @@ impl WriteStall {
     }
 }
 
-/// Does `work`, the last writes of a start. If the tenure ends meanwhile, or a signal stops the process (then the second
-/// value is true), what waits for the changelog fails.
-pub(in crate::server) async fn unless_ended<T>(
-    work: impl Future<Output = T>,
-    tenure: Option<&Tenure>,
-    signals: Option<&mut StopSignals>,
-) -> (T, bool) {
-    let mut work = pin!(work);
-    let (Some(tenure), Some(signals)) = (tenure, signals) else { return (work.await, false) };
-    let is_stopped = tokio::select! {
-        done = &mut work => return (done, false),
-        _ = tenure.ended() => false,
-        () = signals.received() => true,
-    };
-    tenure.fence();
-    (work.await, is_stopped)
+/// A tenure of this process, and what its end concerns.
+pub(in crate::server) struct Ownership<'a> {
+    pub(in crate::server) tenure: Tenure,
+    pub(in crate::server) node: &'a mut ClusterNode,
+    pub(in crate::server) signals: &'a mut StopSignals,
 }
 
-/// Returns when a tenure ends: never, without one.
-pub(in crate::server) async fn ended(tenure: Option<&Tenure>) -> TenureEnd {
-    match tenure {
-        Some(tenure) => tenure.ended().await,
-        None => std::future::pending().await,
+impl Ownership<'_> {
+    /// Does `work`, the last writes of a start. If the tenure ends meanwhile, or a signal stops the process (then the second
+    /// value is true), what waits for the changelog fails.
+    pub(in crate::server) async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> (T, bool) {
+        let mut work = pin!(work);
+        let is_stopped = tokio::select! {
+            done = &mut work => return (done, false),
+            _ = self.tenure.ended() => false,
+            () = self.signals.received() => true,
+        };
+        self.tenure.fence();
+        (work.await, is_stopped)
+    }
+
+    /// Logs why a start failed whose tenure has ended meanwhile.
+    pub(in crate::server) fn note_lost_start(&self, error: &ServerError) {
+        if self.tenure.is_asked() {
+            tracing::info!("asked to give the store up while it started; standby again");
+        } else {
+            tracing::warn!(%error, "another node took the store while this one started; standby again");
+        }
+    }
+
+    /// Releases the changelog and gives the store up. The journal must have ended.
+    pub(in crate::server) async fn release(&self) {
+        self.tenure.release().await;
+        self.node.give_up(&self.tenure, GivenUp::Released).await;
+    }
+
+    /// Gives up the store that another node owns, or may own soon.
+    pub(in crate::server) async fn fenced(&self) {
+        self.node.give_up(&self.tenure, GivenUp::Fenced).await;
+    }
+
+    /// Leaves the cluster during a start. The next owner fences what may have been appended.
+    pub(in crate::server) async fn leave(self) {
+        self.node.leave();
+        self.node.give_up(&self.tenure, GivenUp::Released).await;
+        self.node.left().await;
     }
 }
 

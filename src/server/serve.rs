@@ -1,0 +1,571 @@
+//! One run of the server: the phases of its start in order, and its end. The owner of a cluster's store has a run for each
+//! ownership.
+//!
+//! Each phase is a struct with what later phases need of it. A start that fails, or that a signal ends, closes what the phases
+//! before have opened.
+
+use std::{io, rc::Rc, sync::Arc, time::Duration};
+
+use actix_rt::task::JoinHandle;
+use actix_server::ServerHandle;
+use actix_web::web;
+
+use super::{
+    Arbiters, Kept, Launch, ServerError, backup_schedule, cores,
+    descriptors::DescriptorBudget,
+    error::io_error,
+    issuer::{self, KeySetSource, TokenAccess},
+    listener::{self, HttpListener, ListenerContext},
+    node::{self, EndGuard, Ownership, Standing, TenureEnd},
+    reload::{Reload, ReloadSignals},
+    service_notifier::ServiceNotifier,
+    settings,
+    shutdown::{self, StopSignals},
+    startup::{self, Core, DeadLetterService},
+    startup_responder::StartupResponder,
+    system_topic::SystemTopic,
+    timekeeping::Timekeeper,
+};
+use crate::{
+    admin::{self, ChaosTargets, Control, admin_token::AdminToken, health, metrics::MetricSources},
+    clock::Clock,
+    control::registry::{Registry, StartQueue},
+    dead_letter::DeadLetterStores,
+    deliver::ClientOptions,
+    event::Timestamp,
+    journal::{FatalHandler, Scrub, WriterThreads},
+    metrics::ListenerCounters,
+    publish::{
+        auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
+        http::Publisher,
+    },
+    pull::LockTokenSealer,
+    repair::backup::Backups,
+    store::{Store, rocks::RocksStore},
+    supervision::{Lifeline, actor_factory},
+    telemetry::trace::{TraceExporter, Tracer},
+};
+
+/// What has ended.
+pub(super) enum Served {
+    /// The ownership of a node of a cluster: it is a standby again.
+    Ownership,
+    /// The server.
+    All,
+}
+
+/// Runs the server until a signal stops it, or until its ownership of a cluster's store has ended.
+pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, ServerError> {
+    // The first step, because a signal without a handler ends the process.
+    let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
+    let mut bound = Bound::open(launch, kept)?;
+    let Some(OwnedStore { local, target, mut ownership }) = OwnedStore::take(launch, kept, &mut bound).await? else {
+        return bound.stop().await;
+    };
+    let mut targets = ChaosTargets::default();
+    let (recovered, starts) = match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
+        Ok(read) => read,
+        Err(error) => return bound.abandon(ownership, StartEnd::Failed(error)).await,
+    };
+    let delivery = Delivery::start(&recovered, &bound, starts, &mut targets, ownership.as_ref()).await?;
+    let control = control(&recovered, &delivery, &bound, targets, ownership.as_ref())?;
+    let tokens = match write_first(&control, launch, &recovered, ownership.as_mut()).await {
+        Ok(tokens) => web::Data::new(tokens),
+        Err(end) => {
+            recovered.close();
+            return bound.abandon(ownership, end).await;
+        }
+    };
+    actix_rt::spawn(admin::record_history(control.clone()));
+    let reload = Rc::new(reload(launch, &recovered, &delivery, &bound, &control));
+    actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
+    let running = Running::listen(recovered, delivery, control, bound, tokens, ownership.as_ref()).await?;
+    let end = RunEnd::of(ownership).await?;
+    running.stop(end).await
+}
+
+/// The addresses are bound, and something answers there.
+pub(super) struct Bound {
+    pub(super) listener: HttpListener,
+    pub(super) health: web::Data<health::ServerHealth>,
+    responder: StartupResponder,
+}
+
+/// Why a start ends before the server serves.
+enum StartEnd {
+    /// A signal stops the process.
+    Signal,
+    /// It has failed, perhaps because another node has taken the store.
+    Failed(ServerError),
+}
+
+impl Bound {
+    fn open(launch: &Launch, kept: &mut Kept) -> Result<Self, ServerError> {
+        let Launch { config, budget, .. } = launch;
+        let listener = HttpListener::open(config, &mut kept.sockets)?;
+        let health = web::Data::new(health::ServerHealth::starting());
+        let responder = match &kept.node {
+            Some(node) => {
+                StartupResponder::stand_by(&listener, config, budget, node.standby(config, &listener, &health)?)?
+            }
+            None => StartupResponder::begin(&listener, config, budget, health.clone())?,
+        };
+        Ok(Self { listener, health, responder })
+    }
+
+    /// Ends the process of a standby, whose clients are served meanwhile.
+    async fn stop(self) -> Result<Served, ServerError> {
+        shutdown::end_at_next_signal()?;
+        self.health.enter(health::StartPhase::Stopping);
+        shutdown::serve_until_disconnected(&self.listener.counters()).await;
+        self.responder.end().await;
+        Ok(Served::All)
+    }
+
+    /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby again.
+    async fn abandon(self, ownership: Option<Ownership<'_>>, end: StartEnd) -> Result<Served, ServerError> {
+        match (end, ownership) {
+            (StartEnd::Signal, ownership) => {
+                shutdown::end_at_next_signal()?;
+                if let Some(ownership) = ownership {
+                    ownership.leave().await;
+                }
+                self.responder.end().await;
+                Ok(Served::All)
+            }
+            (StartEnd::Failed(error), Some(ownership)) if ownership.tenure.is_lost() => {
+                ownership.note_lost_start(&error);
+                self.responder.end().await;
+                ownership.fenced().await;
+                Ok(Served::Ownership)
+            }
+            (StartEnd::Failed(error), _) => Err(error),
+        }
+    }
+}
+
+/// The store that this process owns.
+struct OwnedStore<'a> {
+    local: Arc<RocksStore>,
+    target: JournalTarget,
+    /// Of a node.
+    ownership: Option<Ownership<'a>>,
+}
+
+/// Where the journal writes.
+pub(super) struct JournalTarget {
+    /// The local store. A node writes to the changelog before.
+    pub(super) store: Arc<dyn Store>,
+    pub(super) on_failure: FatalHandler,
+}
+
+impl<'a> OwnedStore<'a> {
+    /// Opens the store, and waits for the ownership of that of a cluster; [`None`] if a signal ends the wait.
+    async fn take(launch: &Launch, kept: &'a mut Kept, bound: &mut Bound) -> Result<Option<Self>, ServerError> {
+        let Launch { config, budget, .. } = launch;
+        let local = match &kept.store {
+            Some(store) => Arc::clone(store),
+            None => Arc::clone(kept.store.insert(startup::open_store(config, budget, &bound.health).await?)),
+        };
+        let Some(cluster) = &config.cluster else {
+            node::check_unreplicated(&*local)?;
+            let target =
+                JournalTarget { store: Arc::clone(&local) as _, on_failure: Box::new(startup::exit_on_store_error) };
+            return Ok(Some(Self { local, target, ownership: None }));
+        };
+        bound.health.at(health::StartStep::new("following the changelog"));
+        let node = match kept.node.take() {
+            Some(node) => node,
+            None => {
+                let node = node::join(cluster, config, Arc::clone(&local)).await?;
+                bound.responder.end().await;
+                let standby = node.standby(config, &bound.listener, &bound.health)?;
+                bound.responder = StartupResponder::stand_by(&bound.listener, config, budget, standby)?;
+                node
+            }
+        };
+        let node = kept.node.insert(node);
+        listener::announce(&bound.listener.own_url());
+        let signals = match kept.signals.take() {
+            Some(signals) => signals,
+            None => StopSignals::install()?,
+        };
+        let signals = kept.signals.insert(signals);
+        let watchdog = startup::notify_standby(&bound.listener.own_url());
+        let standing = node.stand_by(&Clock::system(), signals).await?;
+        watchdog.abort();
+        Ok(match standing {
+            Standing::Stopped => None,
+            Standing::Owner(tenure) => {
+                let target = JournalTarget { store: Arc::clone(&tenure.store) as _, on_failure: tenure.on_failure() };
+                Some(Self { local, target, ownership: Some(Ownership { tenure, node, signals }) })
+            }
+        })
+    }
+}
+
+/// The records of the store are read, and the journal writes.
+pub(super) struct Recovered {
+    pub(super) core: Core,
+    writer: WriterThreads,
+    timekeeper: Rc<Timekeeper>,
+    started: Timestamp,
+    token: AdminToken,
+    pub(super) backups: Arc<Backups>,
+    pub(super) client: ClientOptions,
+    budget: DescriptorBudget,
+    _scrub: Scrub,
+}
+
+impl Recovered {
+    fn read(
+        launch: &Launch,
+        bound: &Bound,
+        local: &Arc<RocksStore>,
+        target: JournalTarget,
+        targets: &ChaosTargets,
+        ownership: Option<&Ownership<'_>>,
+    ) -> Result<(Self, StartQueue), ServerError> {
+        let Launch { config, budget, .. } = launch;
+        let Bound { listener, health, .. } = bound;
+        health.at(health::StartStep::new("reading the records"));
+        let last = ownership.and_then(|ownership| ownership.node.owner_clock());
+        let (clock, timekeeper) = startup::start_clock(config, targets, last);
+        if let Some(ownership) = ownership {
+            ownership.node.share_time(&ownership.tenure, clock.clone());
+        }
+        let started = clock.now();
+        let token = startup::admin_token(config)?;
+        let cluster = ownership.map(|ownership| ownership.node.id.clone());
+        let backups = startup::backups(config, budget, local, &clock, cluster)?;
+        let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
+        let client = ClientOptions { lease, ..settings::client(config, listener.addresses(), budget)? };
+        let rules = settings::rules(config, &client, listener.addresses());
+        let appended_to = Arc::default();
+        let (journal, writer) = startup::start_journal(config, target, targets, &clock, &appended_to)?;
+        let scrub = journal.scrub(config.journal.scrub);
+        let (registry, starts) = match Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes) {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                journal.close();
+                writer.join();
+                return Err(error.into());
+            }
+        };
+        let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
+        let core = Core { config: config.clone(), clock, journal, registry };
+        Ok((Self { core, writer, timekeeper, started, token, backups, client, budget: *budget, _scrub: scrub }, starts))
+    }
+
+    /// Ends the journal of a start that is abandoned.
+    fn close(self) {
+        self.core.registry.close();
+        self.core.journal.close();
+        self.writer.join();
+    }
+}
+
+/// The actors that deliver, and what publishers call.
+pub(super) struct Delivery {
+    pub(super) system_topic: Option<Arc<SystemTopic>>,
+    stores: DeadLetterStores,
+    /// The actors of dead-letter stores run as long as this is held.
+    _lifeline: Lifeline,
+    pub(super) tracer: Tracer,
+    exporter: Option<TraceExporter>,
+    failed_auth: Arc<FailedAuthLimiter>,
+    /// The issuer of operators' access tokens.
+    operators: Option<TokenIssuer>,
+    keys: Option<Rc<KeySetSource>>,
+    arbiters: Arbiters,
+    notifier: Rc<ServiceNotifier>,
+    pub(super) publisher: web::Data<Publisher>,
+}
+
+impl Delivery {
+    async fn start(
+        recovered: &Recovered,
+        bound: &Bound,
+        starts: StartQueue,
+        targets: &mut ChaosTargets,
+        ownership: Option<&Ownership<'_>>,
+    ) -> Result<Self, ServerError> {
+        let Recovered { core, client, token, .. } = recovered;
+        let Bound { listener, health, .. } = bound;
+        let certificates = ownership.map(|ownership| &*ownership.node.certificates).unwrap_or_default();
+        let system_topic = startup::start_system_topic(core, client, listener, certificates);
+        let DeadLetterService { stores, routing, handles, lifeline } =
+            startup::start_dead_letters(core, system_topic.as_ref())?;
+        targets.dead_letters = handles;
+        let (tracer, exporter) = startup::start_tracing(core, listener)?;
+        let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
+        let TokenAccess { gate, operators, keys } =
+            issuer::gate(&core.config, token, core.registry.tokens(), &client.trust, Arc::clone(&failed_auth))
+                .map_err(|error| ServerError::Issuer(error.to_string()))?;
+        let context = startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
+        let arbiters = Arbiters::start(cores());
+        let notifier = startup::start_service_notifier(&arbiters);
+        startup::start_validation(core, client.clone(), listener);
+        startup::start_background_tasks(core).await;
+        actix_rt::spawn(actor_factory::run(starts, arbiters.hosts(context)));
+        let publisher = startup::publisher(core, gate, tracer.clone());
+        startup::attach_topics(core, client, &publisher);
+        startup::attach_journal(health, &core.journal);
+        Ok(Self {
+            system_topic,
+            stores,
+            _lifeline: lifeline,
+            tracer,
+            exporter,
+            failed_auth,
+            operators,
+            keys,
+            arbiters,
+            notifier,
+            publisher,
+        })
+    }
+}
+
+/// The control plane with all its parts. Redrives that the last process had not finished go on.
+fn control(
+    recovered: &Recovered,
+    delivery: &Delivery,
+    bound: &Bound,
+    targets: ChaosTargets,
+    ownership: Option<&Ownership<'_>>,
+) -> Result<web::Data<Control>, ServerError> {
+    let Recovered { core, backups, started, .. } = recovered;
+    let redrives = startup::resume_redrives(core, &delivery.stores)?;
+    let cluster = ownership.map(|ownership| ownership.node.plane.clone());
+    let sources = MetricSources { cluster, ..startup::metric_sources(recovered, delivery, bound) };
+    let exposition = settings::exposition(&core.config, sources, *started).map_err(io_error("metrics.token"))?;
+    let mut control = startup::control(core, &bound.listener, delivery.system_topic.as_ref())?
+        .with_dead_letters(redrives)
+        .with_tools(targets)
+        .with_dashboard(core.config.server.dashboard);
+    control.backups = Some(Arc::clone(backups));
+    control.failed_auth = Arc::clone(&delivery.failed_auth);
+    control.operators.clone_from(&delivery.operators);
+    control.exposition = exposition;
+    Ok(web::Data::new(control))
+}
+
+/// The first writes: what `server.apply` declares, and the key of lock tokens. A node may be stopped, or lose the store,
+/// meanwhile.
+async fn write_first(
+    control: &Control,
+    launch: &Launch,
+    recovered: &Recovered,
+    ownership: Option<&mut Ownership<'_>>,
+) -> Result<LockTokenSealer, StartEnd> {
+    let written = async {
+        startup::apply_declared(control, launch.declared.clone()).await?;
+        Ok(LockTokenSealer::recover(&recovered.core.journal).await?)
+    };
+    match ownership {
+        None => written.await.map_err(StartEnd::Failed),
+        Some(ownership) => {
+            let (written, is_stopped) = ownership.unless_ended(written).await;
+            if is_stopped { Err(StartEnd::Signal) } else { written.map_err(StartEnd::Failed) }
+        }
+    }
+}
+
+/// What a SIGHUP changes.
+fn reload(
+    launch: &Launch,
+    recovered: &Recovered,
+    delivery: &Delivery,
+    bound: &Bound,
+    control: &web::Data<Control>,
+) -> Reload {
+    Reload {
+        sources: launch.sources.clone(),
+        log: launch.log.clone(),
+        token: recovered.token.clone(),
+        control: control.clone(),
+        certificate: bound.listener.shown.clone(),
+        identities: recovered.client.identities.clone(),
+        trust: recovered.client.trust.clone(),
+        keys: delivery.keys.clone(),
+    }
+}
+
+/// A server that serves.
+struct Running {
+    recovered: Recovered,
+    delivery: Delivery,
+    control: web::Data<Control>,
+    health: web::Data<health::ServerHealth>,
+    counters: Vec<Arc<ListenerCounters>>,
+    http: ServerHandle,
+    serving: JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    /// Takes the sockets over from the server that answered meanwhile.
+    async fn listen(
+        recovered: Recovered,
+        delivery: Delivery,
+        control: web::Data<Control>,
+        bound: Bound,
+        tokens: web::Data<LockTokenSealer>,
+        ownership: Option<&Ownership<'_>>,
+    ) -> Result<Self, ServerError> {
+        let Bound { mut listener, health, responder } = bound;
+        let context = ListenerContext {
+            control: control.clone(),
+            publisher: delivery.publisher.clone(),
+            tokens,
+            health: health.clone(),
+            token: recovered.token.clone(),
+            cluster: ownership.map(|ownership| ownership.node.plane.clone()),
+            stall: ownership.map(|ownership| ownership.tenure.watch_writes()),
+        };
+        match ownership {
+            None => responder.end().await,
+            Some(ownership) => {
+                // The next owner serves at once, beside connections that the former server still has.
+                responder.pause().await;
+                actix_rt::spawn(async move { responder.end().await });
+                listener.nodes = Some(ownership.node.listener_of_nodes()?);
+            }
+        }
+        let (own_url, counters) = (listener.own_url(), listener.counters());
+        let server = listener.serve(&recovered.core.config, &recovered.budget, context)?;
+        let http = server.handle();
+        health.enter(health::StartPhase::Serving);
+        startup::start_backups(&recovered.core, &recovered.backups);
+        delivery.notifier.ready(&own_url);
+        let serving = actix_rt::spawn(server);
+        Ok(Self { recovered, delivery, control, health, counters, http, serving })
+    }
+
+    /// Ends what serves, delivers and writes, in this order.
+    async fn stop(self, end: RunEnd<'_>) -> Result<Served, ServerError> {
+        let Self { recovered, delivery, control, health, counters, http, serving } = self;
+        let Recovered { core, writer, timekeeper, backups, .. } = recovered;
+        let Delivery { publisher, stores, arbiters, exporter, notifier, _lifeline, .. } = delivery;
+        let ownership = end.ownership();
+        let _guard = ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
+        if end.is_of_process() {
+            health.enter(health::StartPhase::Stopping);
+            notifier.stopping();
+            ownership.into_iter().for_each(|ownership| ownership.node.leave());
+        }
+        control.end_chaos();
+        let shutdown_wait = core.config.server.shutdown_wait;
+        if let RunEnd::Fenced(ownership) = &end {
+            ownership.tenure.fence();
+        }
+        // The next owner makes backups at the same destination.
+        backup_schedule::stop(&backups).await;
+        publisher.end_polls();
+        match end {
+            RunEnd::Stop => {
+                shutdown::serve_until_disconnected(&counters).await;
+                publisher.close();
+                core.registry.close();
+                shutdown::drain(&core.registry, shutdown_wait).await;
+                http.stop(true).await;
+            }
+            RunEnd::Leave(_) | RunEnd::HandOver(_) => {
+                core.registry.close();
+                // Publishers are served meanwhile: the next owner delivers what they send.
+                shutdown::drain(&core.registry, shutdown_wait.min(node::DRAIN_MAX)).await;
+                publisher.close();
+            }
+            RunEnd::Fenced(_) => {
+                publisher.close();
+                core.registry.close();
+            }
+        }
+        let settle = if ownership.is_some() { Duration::ZERO } else { shutdown_wait };
+        if !stores.settle(settle).await {
+            tracing::warn!("a dead-letter file is unfinished at the stop; the next start writes it again");
+        }
+        if ownership.is_none() {
+            let served = serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?;
+            served.map_err(io_error("serving"))?;
+        }
+        timekeeper.save();
+        core.journal.close();
+        // A write may wait for the changelog, and a second signal is heard meanwhile.
+        tokio::task::spawn_blocking(move || writer.join()).await.expect("joining threads does not panic");
+        let is_of_process = end.is_of_process();
+        match end {
+            RunEnd::Stop => {}
+            RunEnd::Leave(ownership) => {
+                ownership.release().await;
+                ownership.node.left().await;
+                http.stop(false).await;
+            }
+            RunEnd::HandOver(ownership) => {
+                ownership.release().await;
+                http.stop(false).await;
+            }
+            RunEnd::Fenced(ownership) => {
+                ownership.fenced().await;
+                http.stop(false).await;
+            }
+        }
+        drop(arbiters);
+        if let Some(exporter) = exporter {
+            exporter.close();
+        }
+        if is_of_process {
+            tracing::info!("stopped");
+            Ok(Served::All)
+        } else {
+            tracing::info!("standby again");
+            Ok(Served::Ownership)
+        }
+    }
+}
+
+/// Why a server stops to serve.
+enum RunEnd<'a> {
+    /// A signal stops a server without a cluster.
+    Stop,
+    /// A signal stops the owner of a cluster's store.
+    Leave(Ownership<'a>),
+    /// The owner is asked to give the store up.
+    HandOver(Ownership<'a>),
+    /// The owner has lost the store.
+    Fenced(Ownership<'a>),
+}
+
+impl<'a> RunEnd<'a> {
+    /// Returns once the server has a reason.
+    async fn of(ownership: Option<Ownership<'a>>) -> Result<Self, ServerError> {
+        let Some(ownership) = ownership else {
+            shutdown::wait_for_signal(&mut StopSignals::install()?).await?;
+            return Ok(Self::Stop);
+        };
+        let end = tokio::select! {
+            signaled = shutdown::wait_for_signal(ownership.signals) => signaled.map(|()| None)?,
+            end = ownership.tenure.ended() => Some(end),
+        };
+        Ok(match end {
+            None => Self::Leave(ownership),
+            Some(TenureEnd::Asked) => Self::HandOver(ownership),
+            Some(TenureEnd::Lost) => Self::Fenced(ownership),
+        })
+    }
+
+    /// Whether the process ends, too.
+    fn is_of_process(&self) -> bool {
+        match self {
+            Self::Stop | Self::Leave(_) => true,
+            Self::HandOver(_) | Self::Fenced(_) => false,
+        }
+    }
+
+    fn ownership(&self) -> Option<&Ownership<'a>> {
+        match self {
+            Self::Stop => None,
+            Self::Leave(ownership) | Self::HandOver(ownership) | Self::Fenced(ownership) => Some(ownership),
+        }
+    }
+}
