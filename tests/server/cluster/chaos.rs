@@ -11,12 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gridhook::event::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Cluster, START};
+use super::{Cluster, START, TAKEN};
 use crate::{
     server::{LONG, assert_arrived, end_waits, many, pull::RG, replay::replays, wait_until_settled},
-    spec::shows,
+    spec::{fact, shows},
     support::{
         http::{Answer, Client},
         load,
@@ -27,11 +28,19 @@ use crate::{
     },
 };
 
-/// Requests to one endpoint at once, by default.
-const CONCURRENCY: usize = 16;
+/// An answer this long before a signal is durable: a group waits 10 ms for company, and NATS syncs it, on a machine that does
+/// other things too.
+const DURABLE: Duration = Duration::from_secs(1);
 
-/// In one request.
-const BATCH: usize = 10;
+/// What a slow endpoint had in hand at a signal it answers within this time.
+const IN_HAND: Duration = Duration::from_millis(200);
+
+/// The longest median times until the next owner delivers after a signal: beside other tests, and on a machine that has nothing
+/// else to do. After a kill it does not wait for the end of the lease, which is 2 s.
+const TAKEOVERS: [(&str, [Duration; 2]); 2] = [
+    ("KILL", [Duration::from_secs(2), Duration::from_secs(1)]),
+    ("STOP", [Duration::from_secs(8), Duration::from_secs(4)]),
+];
 
 /// The shortest lock that the control plane allows. Longer than a test of this file waits for one.
 const LOCK: Duration = Duration::from_secs(60);
@@ -234,18 +243,69 @@ fn dead_letters(node: &Server, verb: &str, rest: &[&str]) -> Result<Value, Strin
     Ok(serde_json::from_str(&said).expect("JSON"))
 }
 
-/// How often events were taken again, for jobs or not.
-fn again(ledger: &Ledger, which: impl Fn(&Arrival) -> bool) -> usize {
-    let taken =
-        |arrivals: &Vec<Arrival>| arrivals.iter().filter(|arrival| arrival.is_taken() && which(arrival)).count();
-    ledger.values().map(|arrivals| taken(arrivals).saturating_sub(1)).sum()
+/// When events of jobs were answered that were taken once more later.
+fn replayed_again(ledger: &Ledger) -> Vec<Timestamp> {
+    let of_event = |arrivals: &Vec<Arrival>| {
+        let taken = arrivals.iter().filter(|arrival| arrival.is_taken() && arrival.job.is_some());
+        let mut taken: Vec<Timestamp> = taken.map(|arrival| arrival.answered).collect();
+        taken.sort_unstable();
+        taken.pop();
+        taken
+    };
+    ledger.values().flat_map(of_event).collect()
+}
+
+/// The times at which owners ended: what was in flight then may be repeated.
+struct OwnerEnds {
+    ends: Vec<(Timestamp, Timestamp)>,
+    /// How often nodes had taken the store, and until when it is known that all of these were meant.
+    takeovers: usize,
+    known: Timestamp,
+}
+
+impl OwnerEnds {
+    fn new(cluster: &Cluster, now: Timestamp) -> Self {
+        Self { ends: Vec::new(), takeovers: Self::takeovers(cluster), known: now }
+    }
+
+    fn takeovers(cluster: &Cluster) -> usize {
+        cluster.nodes.iter().map(|node| node.logs().matches(TAKEN).count()).sum()
+    }
+
+    /// An owner was ended between these times, and another node owns the store.
+    fn note(&mut self, cluster: &Cluster, from: Timestamp, to: Timestamp) {
+        self.ends.push((from, to));
+        self.takeovers += 1;
+        self.look(cluster, to);
+    }
+
+    /// Takes note of owners that lost the store on a machine that stood still.
+    fn look(&mut self, cluster: &Cluster, now: Timestamp) {
+        let takeovers = Self::takeovers(cluster);
+        if takeovers > self.takeovers {
+            println!("{} more takeovers than signals", takeovers - self.takeovers);
+            self.ends.push((self.known, now));
+        }
+        (self.takeovers, self.known) = (takeovers, now);
+    }
+
+    /// What was in flight when an owner ended, and nothing else, was taken again.
+    fn assert_in_flight(&self, what: &str, repeated: &[Timestamp]) {
+        let is_in_flight = |answered: &&Timestamp| {
+            let is_of = |(from, to): &(Timestamp, Timestamp)| {
+                **answered <= to.after(IN_HAND) && from.since(**answered) <= DURABLE
+            };
+            self.ends.iter().any(is_of)
+        };
+        let early: Vec<_> = repeated.iter().filter(|answered| !is_in_flight(answered)).collect();
+        assert!(early.is_empty(), "{what}: {} were repeated whose answers were durable: {early:?}", early.len());
+    }
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
     let _rows = shows(&[
         "S004-014", "S004-025", "S004-068", "S004-081", "S004-021", "S004-022", "S004-029", "S004-032", "S004-033",
-        "S004-090", "S004-091",
     ]);
     if !has_nats() {
         return;
@@ -287,6 +347,7 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
     let acknowledged = || published.iter().map(|published| lock(published).ids.len()).sum::<usize>();
     let rounds = many(6, 50);
     let (mut owner, mut took, mut others) = (0, BTreeMap::<&str, Vec<Duration>>::new(), Vec::new());
+    let mut ends = OwnerEnds::new(&cluster, sink.now());
     for round in 0..rounds {
         let is_down = round % 2 == 0;
         sink.set("/batched", Behavior::Answer(if is_down { 503 } else { 200 }));
@@ -301,6 +362,8 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
         if !is_down {
             dead_letters(&cluster.nodes[owner], "redrive", &["--all"]).expect("a job");
         }
+        ends.look(&cluster, sink.now());
+        owner = cluster.owner();
         let how = ["KILL", "STOP", "TERM"][round % 3];
         let began = sink.now();
         // A client of another node, whom the next owner serves first.
@@ -308,10 +371,13 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
         let (at, key, body) =
             (cluster.nodes[(owner + 1) % 3].at(), key.clone(), load::body(std::slice::from_ref(&id), "/load"));
         cluster.nodes[owner].signal(how);
+        let signaled = sink.now();
         let mut caller = Caller { client: Client::new(at), is_over: Arc::default() };
         let called =
             thread::spawn(move || caller.post(&events_path("orders"), &[("aeg-sas-key", &key)], &body).is_some());
         let next = cluster.owner_but(Some(owner));
+        // One that is asked to stop finishes what is in flight.
+        ends.note(&cluster, began, if how == "TERM" { sink.now() } else { signaled });
         assert!(called.join().expect("no panic"), "a client is served");
         let mut delivered = None;
         wait_for("the next owner to deliver", LONG, || {
@@ -335,18 +401,21 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
         }
         owner = next;
     }
+    ends.look(&cluster, sink.now());
+    let mut medians = BTreeMap::new();
     for (how, took) in &mut took {
         took.sort_unstable();
-        let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+        let (median, worst) = (took[(took.len() - 1) / 2], took[took.len() - 1]);
         println!("{how}: {} times; until the next owner delivered: median {median:?}, worst {worst:?}", took.len());
+        medians.insert(*how, median);
     }
 
     ["/batched", "/alone", "/doomed"].into_iter().for_each(|path| sink.set(path, Behavior::Answer(200)));
     // An event whose receipt was not answered comes back with its lock.
-    wait_for("all pulled events to be acknowledged", 3 * LOCK, || {
+    wait_for("events to be pulled", 3 * LOCK, || {
         let pulled = lock(&pulled);
         assert!(pulled.wrong.is_empty(), "{:?}", pulled.wrong);
-        rounds > 0 && pulled.published.len() > 100 && pulled.held.len() <= 20
+        pulled.published.len() > 100
     });
     let lost = || {
         let pulled = lock(&pulled);
@@ -360,14 +429,17 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
 
     let acknowledged: Vec<String> =
         published.iter().flat_map(|published| std::mem::take(&mut lock(published).ids)).chain(others).collect();
-    let bound = |batch: usize| rounds * 2 * CONCURRENCY * batch;
-    for (subscription, batch) in [("alone", 1), ("batched", BATCH)] {
+    for subscription in ["alone", "batched"] {
         end_waits(&cluster.nodes[owner], "orders", subscription);
         wait_until_settled(&cluster.nodes[owner], "orders", subscription);
-        let repeated = assert_arrived(&sink, &format!("/{subscription}"), &acknowledged).len();
-        println!("{subscription}: {} acknowledged, {repeated} repeated in {rounds} rounds", acknowledged.len());
-        assert!(repeated <= bound(batch), "{subscription}: {repeated} repeated");
+        let repeated = assert_arrived(&sink, &format!("/{subscription}"), &acknowledged);
+        let count = repeated.len();
+        println!("{subscription}: {} acknowledged, 0 lost, {count} repeated in {rounds} rounds", acknowledged.len());
+        ends.look(&cluster, sink.now());
+        ends.assert_in_flight(subscription, &repeated);
     }
+    // Nothing was lost, and what was taken twice was in flight at the end of an owner.
+    fact("S004-090", &json!({"guarantee": "at least once"}));
 
     let node = &cluster.nodes[owner];
     wait_for("the replay to end", 5 * LONG, || {
@@ -376,10 +448,12 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
     let (missing, repeated) = sink.look("/past", |ledger| {
         let is_again = |id: &&String| ledger[*id].iter().any(|arrival| arrival.is_taken() && arrival.job.is_some());
         let missing = past.iter().filter(|id| !is_again(id)).count();
-        (missing, again(ledger, |arrival| arrival.job.is_some()))
+        (missing, replayed_again(ledger))
     });
-    println!("replay: {} events, {missing} missing, {repeated} repeated", past.len());
-    assert!(missing == 0 && repeated <= bound(BATCH), "{missing} missing, {repeated} repeated");
+    println!("replay: {} events, {missing} missing, {} repeated", past.len(), repeated.len());
+    assert_eq!(missing, 0);
+    ends.look(&cluster, sink.now());
+    ends.assert_in_flight("replay", &repeated);
 
     wait_for("all dead letters to be sent again", 5 * LONG, || {
         // A job that runs is one at a time.
@@ -387,14 +461,18 @@ fn nothing_acknowledged_is_lost_through_kills_pauses_and_stops_of_owners() {
         let listed = dead_letters(node, "list", &[]).expect("a list");
         sink.taken("/doomed") == doomed.len() && listed["value"].as_array().is_some_and(Vec::is_empty)
     });
-    let repeated = assert_arrived(&sink, "/doomed", &doomed).len();
-    println!("redriven: {} events, {repeated} repeated", doomed.len());
-    assert!(repeated <= bound(1), "{repeated} repeated");
+    let repeated = assert_arrived(&sink, "/doomed", &doomed);
+    println!("redriven: {} events, {} repeated", doomed.len(), repeated.len());
+    ends.look(&cluster, sink.now());
+    ends.assert_in_flight("doomed", &repeated);
 
     assert_eq!(super::of_former_owners(&cluster.nats), Vec::<u64>::new(), "records of former owners");
     for node in &mut cluster.nodes {
         node.terminate();
         node.assert_sound();
+    }
+    for (how, most) in TAKEOVERS {
+        assert!(medians[how] <= most[many(0, 1)], "{how}: the next owner delivered after {:?}", medians[how]);
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Cluster, START, STREAM, assert_all_arrive, keep_token, of_former_owners, publish,
+    Cluster, START, STREAM, TAKEN, assert_all_arrive, keep_token, of_former_owners, publish,
     tls::{node_tls, write_node_files},
 };
 use crate::{
@@ -32,9 +32,6 @@ use crate::{
 
 /// The status of a process whose store has failed: sysexits' I/O error.
 const EX_IOERR: i32 = 74;
-
-/// What an owner says when it has taken the store.
-const TAKEN: &str = "this node owns the store";
 
 fn try_publish(node: &Server, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);

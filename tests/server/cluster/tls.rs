@@ -7,7 +7,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::Path,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -122,8 +122,10 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     assert!(cluster.nodes[0].logs().contains("no handshake came in time"), "{}", cluster.nodes[0].logs());
 
     // A standby that has become the owner watches and serves the others.
+    let began = Instant::now();
     cluster.nodes[0].kill_9();
     let next = cluster.owner_but(Some(0));
+    assert!(began.elapsed() < Duration::from_secs(20), "the watch through TLS has not seen it: {:?}", began.elapsed());
     let standby = 3 - next;
     let more = publish(&cluster.nodes[standby], &key, 40..50);
     assert_all_arrive(&cluster.nodes[next], &sink, &["taken"], &more);
@@ -145,10 +147,9 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
     // The last one has no TLS.
     let own = |node: &str| {
         with_leases(match node {
-            "c" => vec![
-                ("CLUSTER__NODE_LISTEN", port.address.to_string()),
-                ("CLUSTER__ADVERTISE", proxy.at().to_string()),
-            ],
+            "c" => {
+                vec![("CLUSTER__NODE_LISTEN", port.address.to_string()), ("CLUSTER__ADVERTISE", proxy.at().to_string())]
+            }
             node => node_tls(folder.path(), node),
         })
     };
