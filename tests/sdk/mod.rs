@@ -10,7 +10,7 @@ mod token_service;
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     thread,
     time::Duration,
@@ -50,6 +50,24 @@ struct Stage {
     tokens: Option<TokenService>,
 }
 
+/// The files of https.
+struct Files {
+    certificate: String,
+    key: String,
+    /// The authority that clients believe.
+    believed: PathBuf,
+}
+
+impl Files {
+    fn write(authority: &Authority, folder: &Path) -> Self {
+        authority.issue("127.0.0.1").write(folder, "server");
+        let believed = folder.join("authority.pem");
+        fs::write(&believed, authority.pem()).expect("written");
+        let path = |name: &str| folder.join(name).display().to_string();
+        Self { certificate: path("server.crt"), key: path("server.key"), believed }
+    }
+}
+
 impl Stage {
     fn http() -> Self {
         Self::http_with(&[SLOW])
@@ -76,14 +94,10 @@ impl Stage {
 
     fn https_with(authority: &Authority, settings: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().expect("a folder");
-        authority.issue("127.0.0.1").write(folder.path(), "server");
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let (certificate, key) = (path("server.crt"), path("server.key"));
+        let Files { certificate, key, believed } = Files::write(authority, folder.path());
         let tls = [("SERVER__TLS_CERTIFICATE", certificate.as_str()), ("SERVER__TLS_KEY", &key)];
         let server = Server::start_tls(&[settings, &tls].concat(), authority.client());
         let url = format!("https://{}", server.at());
-        let believed = folder.path().join("authority.pem");
-        fs::write(&believed, authority.pem()).expect("written");
         Self { server, url, folder, authority: Some(believed), tokens: None }
     }
 
@@ -179,17 +193,19 @@ fn the_cloudevents_sdk_for_go_publishes_in_every_mode_and_answers_the_handshake(
     go("cloudevents");
 }
 
-#[test]
-fn the_java_sdk_and_that_of_cloudevents_publish_and_read() {
-    if !needs::java() {
-        return;
-    }
-    let stage = Stage::https();
+fn java() -> Command {
     let mut program = Command::new("java");
     // One processor's worth of threads, and a compiler that stops early: the program runs for seconds.
     program.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp"]);
     program.arg(format!("{0}:{0}/*", packages::JAVA.display())).arg("Scenarios");
-    stage.run(program);
+    program
+}
+
+#[test]
+fn the_java_sdk_and_that_of_cloudevents_publish_and_read() {
+    if needs::java() {
+        Stage::https().run(java());
+    }
 }
 
 #[test]
@@ -311,4 +327,34 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
     stage.run(python("manage.py"));
     stage.run_javascript("publish.mjs");
     stage.run_javascript("consume.mjs");
+}
+
+/// The same for clients that send access tokens over https only.
+#[test]
+fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_through_a_balancer() {
+    if !has_nats() || !needs::go() || !needs::java() {
+        return;
+    }
+    let (authority, balancer, folder) = (Authority::new(), TcpProxy::start(&[]), TempDir::new().expect("a folder"));
+    let (tokens, url) = (TokenService::start(&authority), format!("https://{}", balancer.at()));
+    let Files { certificate, key, believed } = Files::write(&authority, folder.path());
+    let issuer = tokens.settings();
+    let mut settings: Vec<(&str, &str)> = issuer.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    settings.extend([
+        ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
+        ("SERVER__TLS_KEY", &key),
+        ("SERVER__PUBLIC_URL", &url),
+        // Leases that no busy machine ends.
+        ("CLUSTER__RENEW", "100ms"),
+        ("CLUSTER__EXPIRY", "20s"),
+    ]);
+    let mut cluster = Cluster::start_tls(&settings, &authority.client());
+    balancer.turn_to(&cluster.addresses());
+    let stage = Stage { server: cluster.nodes.remove(0), url, folder, authority: Some(believed), tokens: Some(tokens) };
+    for scenario in ["manage", "publish", "pull"] {
+        let mut program = Command::new(&*packages::GO);
+        program.arg(scenario);
+        stage.run(program);
+    }
+    stage.run(java());
 }

@@ -12,6 +12,9 @@ use async_nats::{
     jetstream::{self, Context, stream::Config},
 };
 
+use futures_util::StreamExt as _;
+use tokio::time::timeout;
+
 use super::{needs, port::ReservedPort, server::wait_for};
 
 /// The password of the user `gridhook`.
@@ -144,6 +147,18 @@ impl Nats {
                 messages.push((message.headers, message.payload.to_vec()));
             }
             (messages, last)
+        })
+    }
+
+    /// The next message that is published to a subject once `begin` was called.
+    pub(crate) fn next_message(&self, subject: &'static str, begin: impl FnOnce()) -> Vec<u8> {
+        self.runtime.block_on(async {
+            let client = self.context().await.expect("a client").client();
+            let mut messages = client.subscribe(subject).await.expect("a subscription");
+            client.flush().await.expect("the server has it");
+            begin();
+            let message = timeout(START, messages.next()).await.expect("a message in time");
+            message.expect("the server runs").payload.to_vec()
         })
     }
 

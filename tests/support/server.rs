@@ -164,11 +164,12 @@ impl Server {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
-    /// Servers of one test that run at the same time, with these settings, not started yet.
-    pub(crate) fn several(settings: &[Vec<(&str, &str)>]) -> Vec<Self> {
+    /// Servers of one test that run at the same time, with these settings, not started yet. With a client of TLS they are called
+    /// over https.
+    pub(crate) fn several(settings: &[Vec<(&str, &str)>], tls: Option<&Arc<rustls::ClientConfig>>) -> Vec<Self> {
         // The first one holds it for all.
         let mut turn = Some(Turn::take());
-        settings.iter().map(|settings| Self::prepare_in(turn.take(), settings, None, None)).collect()
+        settings.iter().map(|settings| Self::prepare_in(turn.take(), settings, tls.cloned(), None)).collect()
     }
 
     fn prepare(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>, data_dir: Option<&Path>) -> Self {

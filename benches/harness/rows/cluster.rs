@@ -130,7 +130,7 @@ impl ClusterStage {
             ];
             [&usual[..], &of_cluster].concat()
         };
-        let mut servers = Server::several(&[usual.to_vec(), node("a"), node("b"), node("c")]);
+        let mut servers = Server::several(&[usual.to_vec(), node("a"), node("b"), node("c")], None);
         for server in &mut servers {
             fs::create_dir_all(server.data_dir()).expect("a folder");
             fs::write(server.data_dir().join("admin-token"), TOKEN).expect("a file");

@@ -44,38 +44,64 @@ fn a_message_that_is_lost_late_or_repeated_is_written_once() {
     }
 }
 
-/// A log whose owner is stopped while an append waits for its answer.
-struct StopsOwner(MemoryChangelog, OnceLock<Weak<ReplicatedStore>>);
+/// A log that calls its owner before and after each append, which the owner waits for.
+struct CallsOwner {
+    log: MemoryChangelog,
+    owner: OnceLock<Weak<ReplicatedStore>>,
+    before: OwnerCall,
+    after: OwnerCall,
+}
 
-impl Changelog for StopsOwner {
+type OwnerCall = Box<dyn Fn(&ReplicatedStore) + Send + Sync>;
+
+impl CallsOwner {
+    fn new(
+        log: &MemoryChangelog,
+        before: impl Fn(&ReplicatedStore) + Send + Sync + 'static,
+        after: impl Fn(&ReplicatedStore) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { log: log.clone(), owner: OnceLock::new(), before: Box::new(before), after: Box::new(after) })
+    }
+
+    /// The owner with this local store.
+    fn owner(self: &Arc<Self>, local: &MemoryStore) -> Arc<ReplicatedStore> {
+        let log: Arc<dyn Changelog> = Arc::clone(self) as _;
+        let owner = Arc::new(take(&log, local, "a").expect("a new log"));
+        self.owner.set(Arc::downgrade(&owner)).expect("once");
+        owner
+    }
+}
+
+impl Changelog for CallsOwner {
     fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
-        let answer = self.0.append(record, expected);
-        if let Some(owner) = self.1.get().and_then(Weak::upgrade) {
-            assert_eq!(owner.epoch(), 1, "it is known while a write waits");
-            owner.stop();
-        }
+        let owner = self.owner.get().and_then(Weak::upgrade);
+        owner.iter().for_each(|owner| (self.before)(owner));
+        let answer = self.log.append(record, expected);
+        owner.iter().for_each(|owner| (self.after)(owner));
         answer
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        self.0.bounds()
+        self.log.bounds()
     }
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
-        self.0.trim(through, keep_bytes)
+        self.log.trim(through, keep_bytes)
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        self.0.read(from, most)
+        self.log.read(from, most)
     }
 }
 
 /// An owner that was stopped while its first write had this fault, and its local store.
 fn stopped_while_it_writes(memory: &MemoryChangelog, fault: AppendFault) -> (Arc<ReplicatedStore>, MemoryStore) {
-    let stops = Arc::new(StopsOwner(memory.clone(), OnceLock::new()));
-    let (log, local): (Arc<dyn Changelog>, _) = (stops.clone(), MemoryStore::new());
-    let first = Arc::new(take(&log, &local, "a").expect("a new log"));
-    stops.1.set(Arc::downgrade(&first)).expect("once");
+    let stop = |owner: &ReplicatedStore| {
+        assert_eq!(owner.epoch(), 1, "it is known while a write waits");
+        owner.stop();
+    };
+    let local = MemoryStore::new();
+    let first = CallsOwner::new(memory, |_| {}, stop).owner(&local);
     memory.fail([fault]);
     assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
     assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped));
@@ -132,41 +158,16 @@ fn a_full_log_refuses_a_batch_whole_or_takes_it_whole() {
     assert_eq!(data(&owner(&log, "b").1), data(&local));
 }
 
-/// A log that asks its owner at each append whether it waits for space.
-#[derive(Default)]
-struct AsksOwner(MemoryChangelog, OnceLock<Weak<ReplicatedStore>>, Mutex<Vec<bool>>);
-
-impl Changelog for AsksOwner {
-    fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
-        if let Some(owner) = self.1.get().and_then(Weak::upgrade) {
-            self.2.lock().expect("no panic").push(owner.waits_for_space());
-        }
-        self.0.append(record, expected)
-    }
-
-    fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
-        self.0.bounds()
-    }
-
-    fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
-        self.0.trim(through, keep_bytes)
-    }
-
-    fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
-        self.0.read(from, most)
-    }
-}
-
 #[test]
 fn an_owner_tells_a_full_log_from_one_that_does_not_answer() {
     use AppendFault::{Full, Lost, None};
-    let log = Arc::new(AsksOwner::default());
-    let first = Arc::new(take(&(Arc::clone(&log) as _), &MemoryStore::new(), "a").expect("the log is whole"));
-    log.1.set(Arc::downgrade(&first)).expect("set once");
-    log.0.fail([None, Full, Full, Lost, None]);
+    let (memory, asked) = (MemoryChangelog::default(), Arc::<Mutex<Vec<bool>>>::default());
+    let answers = Arc::clone(&asked);
+    let ask = move |owner: &ReplicatedStore| answers.lock().expect("no panic").push(owner.waits_for_space());
+    let first = CallsOwner::new(&memory, ask, |_| {}).owner(&MemoryStore::new());
+    memory.fail([None, Full, Full, Lost, None]);
     first.write(&batch("k", 1, 300)).expect("written");
-    let asked = log.2.lock().expect("no panic").clone();
-    assert_eq!(asked, [false, false, true, true, false]);
+    assert_eq!(*asked.lock().expect("no panic"), [false, false, true, true, false]);
 }
 
 #[test]
