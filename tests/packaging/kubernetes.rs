@@ -417,7 +417,12 @@ fn values_that_cannot_work_are_refused() {
     let error = refused(&format!("{PLAIN_CLUSTER}fullnameOverride: {}", "a".repeat(30)));
     assert!(error.contains("set fullnameOverride to 29 characters or less"), "{error}");
     let error = refused(&format!("{PLAIN_CLUSTER}settings: {{cluster: {{node: a}}}}"));
-    assert!(error.contains("settings.cluster.node is set by the chart; use the value cluster instead"), "{error}");
+    assert!(
+        error.contains(
+            "settings.cluster.node is set by the chart; use the values of cluster, with nats.secretName for a login"
+        ),
+        "{error}"
+    );
     // The schema of the values.
     for values in [
         "replicas: 2",

@@ -167,7 +167,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- range $key, $_ := (default dict .Values.settings.cluster) }}
 {{- if has $key (list "engine" "name" "node" "node_listen" "advertise" "secret_file" "urls" "username" "password_file" "system_username" "system_password_file" "ca_file" "certificate_file" "key_file" "node_ca_file" "node_certificate_file" "node_key_file") }}
-{{- fail (printf "settings.cluster.%s is set by the chart; use the value cluster instead" $key) }}
+{{- fail (printf "settings.cluster.%s is set by the chart; use the values of cluster, with nats.secretName for a login" $key) }}
 {{- end }}
 {{- end }}
 {{- if .Values.cluster.enabled }}
