@@ -15,7 +15,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use futures_util::future::{LocalBoxFuture, try_join_all};
+use futures_util::future::{LocalBoxFuture, join_all};
 use rskafka::{
     BackoffConfig,
     client::{
@@ -197,8 +197,14 @@ impl Producer {
         Ok(OpenTopic { client, token, partitions })
     }
 
-    async fn produce(&self, records: Vec<Record>, now: Timestamp) -> Result<(), RequestResult> {
-        let open = self.opened(now).await?;
+    /// Writes the records. `used` becomes the connections that they go through.
+    async fn produce(
+        &self,
+        records: Vec<Record>,
+        now: Timestamp,
+        used: &mut Option<Rc<OpenTopic>>,
+    ) -> Result<(), RequestResult> {
+        let open = Rc::clone(used.insert(self.opened(now).await?));
         let count = open.partitions.len();
         if count == 0 {
             return Err(result_of(404, format!("the topic {} does not exist", self.topic)));
@@ -220,9 +226,20 @@ impl Producer {
                 client.get_or_try_init(make).await?.produce(records, Compression::NoCompression).await
             }
         });
-        match try_join_all(writes).await {
+        // To the end, although one of them fails: records that arrive after the request was repeated would be out of order.
+        let written: Result<Vec<_>, Error> = join_all(writes).await.into_iter().collect();
+        match written {
             Ok(_) => Ok(()),
             Err(error) => Err(self.failed(&error, open.token.as_ref(), now).await),
+        }
+    }
+
+    /// Ends the use of these connections: the next request makes others, to the partitions as they are then.
+    async fn discard(&self, used: &Rc<OpenTopic>) {
+        let mut open = self.open.lock().await;
+        // Another request may have made new ones meanwhile.
+        if open.as_ref().is_some_and(|open| Rc::ptr_eq(open, used)) {
+            open.take();
         }
     }
 
@@ -281,10 +298,11 @@ impl Sender for Producer {
         let (records, wait, now) = (self.records(&batch), batch.wait, batch.now);
         drop(batch);
         Box::pin(async move {
-            let result = within(wait, &self.broker, records, async |records| self.produce(records, now).await).await;
-            if result.status != Some(200) && result.status != Some(413) {
-                // Other connections, and the partitions as they are then.
-                self.open.lock().await.take();
+            let mut used = None;
+            let produce = async |records| self.produce(records, now, &mut used).await;
+            let result = within(wait, &self.broker, records, produce).await;
+            if let Some(used) = used.filter(|_| result.status != Some(200) && result.status != Some(413)) {
+                self.discard(&used).await;
             }
             (result, None)
         })
@@ -294,7 +312,7 @@ impl Sender for Producer {
         Box::pin(async move {
             let open = self.opened(now).await.map_err(|result| result.detail)?;
             if open.partitions.is_empty() {
-                self.open.lock().await.take();
+                self.discard(&open).await;
                 return Err(format!("the topic {} does not exist", self.topic));
             }
             Ok(())
