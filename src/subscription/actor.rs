@@ -12,7 +12,7 @@
 
 mod requests;
 
-use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 
@@ -25,8 +25,8 @@ use crate::{
     insight::event_feed::{EventFeed, FeedEvent},
     journal::{self, Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner},
     policy::{
-        CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, record::RecordChange, retry::Jitter,
-        retry_window,
+        CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, outcome::Outcome,
+        record::RecordChange, retry::Jitter, retry_window,
     },
     subscription::{
         delivery,
@@ -142,13 +142,22 @@ impl SubscriptionActor {
     }
 
     fn absorb(&mut self, input: Input) {
-        let mut inputs = VecDeque::from([input]);
-        while let Some(input) = inputs.pop_front() {
-            let (jitter, now) = (Jitter(fastrand::f64()), self.context.clock.now());
+        self.absorb_all(vec![input]);
+    }
+
+    /// Passes inputs to the core together, and carries out what follows. What is answered at once is absorbed next.
+    fn absorb_all(&mut self, mut inputs: Vec<Input>) {
+        let mut now = None;
+        while !inputs.is_empty() {
+            let now = *now.insert(self.context.clock.now());
             self.core.pause_expiry(self.context.clock.expiry_is_paused());
-            self.core.limit_requests(self.core.in_flight().saturating_add(self.context.client.sockets.free()));
+            // The permit of a request that has ended is free again.
+            let ended = inputs.iter().filter(|input| matches!(input, Input::Finished { .. })).count();
+            let in_flight = self.core.in_flight().saturating_sub(ended);
+            self.core.limit_requests(in_flight.saturating_add(self.context.client.sockets.free()));
             self.apply_requested_wait(now);
-            let CoreStep { write, effects } = self.core.absorb(input, now, jitter);
+            let drawn = inputs.drain(..).map(|input| (input, Jitter(fastrand::f64())));
+            let CoreStep { write, effects } = self.core.absorb_all(drawn, now);
             if let (Some(wait), Some(until)) = (&self.plan.retry_after, self.core.take_requested_wait()) {
                 wait.extend(until);
             }
@@ -159,7 +168,8 @@ impl SubscriptionActor {
                 inputs.extend(self.perform(effect, now));
             }
         }
-        self.wait_for_room();
+        let Some(now) = now else { return };
+        self.wait_for_room(now);
         if !self.awaits_write && self.core.waits_for_write() {
             self.awaits_write = true;
             self.shared.await_write();
@@ -173,9 +183,9 @@ impl SubscriptionActor {
 
     /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free permit on
     /// to the next waiting subscription.
-    fn wait_for_room(&mut self) {
+    fn wait_for_room(&mut self, now: Timestamp) {
         let sockets = &self.context.client.sockets;
-        if self.waits_for_room || !self.core.waits_for_room(self.context.clock.now()) {
+        if self.waits_for_room || !self.core.waits_for_room(now) {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
@@ -183,54 +193,78 @@ impl SubscriptionActor {
         sockets.wait(move || shared.report(incarnation, SharedStateMessage::Room));
     }
 
-    /// Passes what was read to the core. What the core keeps is counted before the grant is released.
-    fn absorb_read(&mut self, input: Input, room: ReadGrant) {
-        self.absorb(input);
+    /// Passes what was read to the core, with what arrived before. What the core keeps is counted before the grant is
+    /// released.
+    fn absorb_read(&mut self, inputs: Vec<Input>, room: ReadGrant) {
+        self.absorb_all(inputs);
         self.member.keep(self.core.read_ahead_bytes());
         drop(room);
     }
 
     /// Processes what arrived since the last wake.
     fn take(&mut self) -> Result<(), journal::Error> {
-        let TakenMessages { end, written, reports, pulls } = self.shared.take();
-        if self.shared.is_closing() {
+        let TakenMessages { end, written, is_closing, has_requests, reports, pulls } = self.shared.take();
+        if is_closing {
             self.core.close();
         }
-        self.apply_requested_wait(self.context.clock.now());
         if written && self.core.waits_for_write() {
             self.absorb(Input::Durable);
         } else if written {
             self.core.end_write();
         }
-        self.take_requests();
+        if has_requests {
+            self.apply_requested_wait(self.context.clock.now());
+            self.take_requests();
+        }
         for input in pulls {
             self.absorb(input);
         }
+        let mut inputs = Vec::with_capacity(reports.len() + 1);
         for report in reports {
             match report {
-                SharedStateMessage::Input(input) => self.absorb(input),
-                SharedStateMessage::Read(input, room) => self.absorb_read(input, room),
+                SharedStateMessage::Input(input) => inputs.push(input),
+                SharedStateMessage::Read(input, room) => {
+                    inputs.push(input);
+                    self.absorb_read(std::mem::take(&mut inputs), room);
+                }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
                     let (damage, share) = (self.context.journal.damage(), self.member.share());
                     let input = filter_slice(&self.shared, &self.plan, damage, share, SliceRead { lane, from, slice });
-                    self.absorb_read(input, room);
+                    inputs.push(input);
+                    self.absorb_read(std::mem::take(&mut inputs), room);
                 }
                 SharedStateMessage::Room => {
                     self.waits_for_room = false;
-                    self.absorb(Input::Tick);
+                    inputs.push(Input::Tick);
                 }
                 SharedStateMessage::Failed(error) => return Err(error),
             }
         }
         if self.known_end.replace(end) != Some(end) {
-            self.absorb(Input::Appended { end });
+            inputs.push(self.read_on(end, &inputs).unwrap_or(Input::Appended { end }));
         }
-        // Those that waited for a command which is carried out now.
-        self.take_requests();
+        self.absorb_all(inputs);
+        if has_requests {
+            // Those that waited for a command which is carried out now.
+            self.take_requests();
+        }
         if let Some(act) = self.on_recovered.take() {
             act();
         }
         Ok(())
+    }
+
+    /// Reads what was appended, if that is all that follows from it, so that it is absorbed together with `others`.
+    fn read_on(&mut self, end: Seq, others: &[Input]) -> Option<Input> {
+        let is_success = |input: &Input| match input {
+            Input::Finished { answer, .. } => answer.outcome == Outcome::Delivered,
+            _ => false,
+        };
+        if !others.iter().all(is_success) {
+            return None;
+        }
+        let from = self.core.read_on(end, self.context.clock.now())?;
+        self.read_log(Lane::LIVE, from, None)
     }
 
     fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {

@@ -42,7 +42,7 @@ pub(super) fn start(
     let task = actix_rt::spawn(async move {
         let _permit = permit;
         assert!(!guard.shared.is_doomed(), "a delivery task is killed by chaos");
-        let kind = guard.shared.job_kind(lane);
+        let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
         let trace = traced.iter().flat_map(AttemptSpan::headers);
         let headers = DeliveryPlan::job_header((lane, kind)).into_iter().chain(trace).collect();
         let batch = Batch { events, attempts_before: attempts, headers, now, wait: plan.response_wait };

@@ -19,7 +19,10 @@ mod view;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU32},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU32},
+    },
 };
 
 use actix::Addr;
@@ -73,6 +76,8 @@ pub struct SharedState {
     view: Mutex<SubscriptionState>,
     /// Number of delivery tasks that must panic (chaos). Every task reads it, so it is not under the lock.
     doomed: AtomicU32,
+    /// Whether there is an event that the actor must panic on (chaos). Read for each request.
+    has_poison: AtomicBool,
     /// Created with the first request.
     meter: OnceLock<Box<SubscriptionMeter>>,
 }
@@ -128,6 +133,10 @@ pub(super) struct TakenMessages {
     pub(super) end: Seq,
     /// Whether the last write is durable, with the commands in it.
     pub(super) written: bool,
+    /// Whether sending has stopped.
+    pub(super) is_closing: bool,
+    /// Whether operators' requests wait.
+    pub(super) has_requests: bool,
     pub(super) reports: Vec<SharedStateMessage>,
     /// From clients that pull.
     pub(super) pulls: VecDeque<Input>,
@@ -162,7 +171,8 @@ impl SharedState {
             progressed: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
-        Self { subscription_key, inner: Mutex::new(inner), view, doomed: AtomicU32::new(0), meter: OnceLock::new() }
+        let (doomed, has_poison) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { subscription_key, inner: Mutex::new(inner), view, doomed, has_poison, meter: OnceLock::new() }
     }
 
     /// The current plan.
@@ -251,11 +261,6 @@ impl SharedState {
         inner.wake();
     }
 
-    /// Whether sending has stopped.
-    pub(super) fn is_closing(&self) -> bool {
-        self.lock().closing
-    }
-
     // --- incarnations ---
 
     /// Begins a new incarnation, which alone may write from now on.
@@ -339,6 +344,8 @@ impl SharedState {
         TakenMessages {
             end: inner.end,
             written: std::mem::take(&mut inner.written),
+            is_closing: inner.closing,
+            has_requests: !inner.commands.is_empty(),
             reports: std::mem::take(&mut inner.reports),
             pulls: inner.queue.take(),
         }

@@ -33,6 +33,7 @@ mod retry_now;
 mod runs;
 mod sabotage;
 mod schedule;
+mod together;
 mod transform;
 mod unreadable;
 mod validation;

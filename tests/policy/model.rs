@@ -113,6 +113,11 @@ struct Truth {
     end: Option<&'static str>,
 }
 
+/// Whether the actor absorbs the input together with others.
+fn is_grouped(input: &Input) -> bool {
+    !matches!(input, Input::Durable | Input::Command(_) | Input::Retry(_) | Input::Redrive(_))
+}
+
 /// The shared state of a request in flight, until its outcome is durable.
 struct Slot {
     request: Arc<OutgoingBatch>,
@@ -505,7 +510,32 @@ impl Scenario {
         }
         let place = self.dice.below(self.coming.len());
         match self.coming.swap_remove(place) {
-            Coming::Input(input) => self.absorb(input),
+            Coming::Input(Input::Appended { end }) => {
+                let read_on = self.core.read_on(end, self.clock.now());
+                let read = read_on.map(|from| self.read(Effect::ReadLog { lane: Lane::LIVE, from, end: None }));
+                // What is not in memory arrives later.
+                match read {
+                    Some(read) if self.dice.below(2) == 0 => self.absorb(read),
+                    read => {
+                        self.coming.extend(read.map(Coming::Input));
+                        self.absorb(Input::Appended { end });
+                    }
+                }
+            }
+            Coming::Input(input) => {
+                let mut together = vec![input];
+                while together.iter().all(is_grouped)
+                    && self.dice.below(3) == 0
+                    && let Some(place) = self
+                        .coming
+                        .iter()
+                        .position(|coming| matches!(coming, Coming::Input(input) if is_grouped(input)))
+                    && let Coming::Input(input) = self.coming.swap_remove(place)
+                {
+                    together.push(input);
+                }
+                self.absorb_all(together);
+            }
             Coming::Read(effect) => {
                 let input = self.read(effect);
                 if self.dice.below(2) == 0 { self.absorb(input) } else { self.coming.push(Coming::Input(input)) }
@@ -574,30 +604,45 @@ impl Scenario {
 
     // --- the actor ---
 
-    fn absorb(&mut self, mut input: Input) {
+    fn absorb(&mut self, input: Input) {
+        self.absorb_all(vec![input]);
+    }
+
+    /// Absorbs what arrived together.
+    fn absorb_all(&mut self, mut inputs: Vec<Input>) {
         let now = self.clock.now();
         let unanswered = self.slots.iter().find(|(_, shared)| shared.answer.is_none()).map(|(id, _)| *id);
-        self.saboteur.hear(&mut input, unanswered);
-        let refused = self.note(&input, now);
+        inputs.iter_mut().for_each(|input| self.saboteur.hear(input, unanswered));
+        let mut refused = inputs.len() == 1;
+        for input in &inputs {
+            refused &= self.note(input, now);
+        }
         let before = self.core.cursor().health;
-        let jitter = Jitter(self.dice.below(1000) as f64 / 1000.0);
+        let mut drawn = || Jitter(self.dice.below(1000) as f64 / 1000.0);
+        let inputs: Vec<(Input, Jitter)> = inputs.into_iter().map(|input| (input, drawn())).collect();
         if let Some(zombie) = &mut self.zombie {
-            let step = zombie.absorb(input.clone(), now, jitter);
+            let step = zombie.absorb_all(inputs.clone(), now);
             if let Some(write) = step.write {
                 self.journal.append(self.owner, write.changes, true, Box::new(|_| {}));
             }
         }
         let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
-        let finished = if let Input::Finished { request, .. } = &input { Some(*request) } else { None };
+        let finished = |(input, _): &(Input, Jitter)| match input {
+            Input::Finished { request, .. } => Some(*request),
+            _ => None,
+        };
+        let finished: Vec<RequestId> = inputs.iter().filter_map(finished).collect();
         if std::mem::take(&mut self.written) {
             self.core.end_write();
         }
-        let step = self.core.absorb(input, now.after(early), jitter);
+        let step = self.core.absorb_all(inputs, now.after(early));
         if refused {
             self.check_refused(before);
         }
-        if let Some(request) = finished.filter(|_| self.saboteur.does(Bug::StrikeBeforeDurable)) {
-            self.slots.remove(&request);
+        for request in finished {
+            if self.saboteur.does(Bug::StrikeBeforeDurable) {
+                self.slots.remove(&request);
+            }
         }
         // While the order is recovered, outcomes and deadlines wait.
         let is_recovering = self.core.refuses_retry(now) == Some(CommandRefused::Recovering);

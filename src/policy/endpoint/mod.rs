@@ -157,6 +157,11 @@ impl Endpoint {
         self.held.is_some() || self.closed
     }
 
+    /// The present limit of requests at once.
+    pub fn concurrency(&self) -> u32 {
+        self.limit.get()
+    }
+
     /// How many more requests may leave now, with `in_flight` in flight.
     pub fn free_requests(&self, in_flight: usize, now: Timestamp) -> u32 {
         match self.health {

@@ -16,11 +16,21 @@ pub(super) struct InFlight {
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
     max: usize,
+    /// Requests that ended with the inputs being absorbed.
+    ended: usize,
+    /// Whether the concurrency limit was reached before these inputs.
+    was_at_limit: bool,
 }
 
 impl InFlight {
     pub(super) fn recover(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
-        Self { requests: requests.into_iter().map(|request| (request.id, request)).collect(), next, max: usize::MAX }
+        Self {
+            requests: requests.into_iter().map(|request| (request.id, request)).collect(),
+            next,
+            max: usize::MAX,
+            ended: 0,
+            was_at_limit: false,
+        }
     }
 
     pub(super) fn limit(&mut self, max: usize) {
@@ -33,6 +43,19 @@ impl InFlight {
 
     pub(super) fn count(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Inputs that arrived together follow.
+    pub(super) fn begin_inputs(&mut self, limit: usize) {
+        (self.ended, self.was_at_limit) = (0, self.requests.len() >= limit);
+    }
+
+    /// How many requests were in flight when this one ended, including it. If the limit was reached, those that ended with
+    /// it count as replaced: one by one, each would have been followed by the next, and by one more for which it raised the
+    /// limit.
+    pub(super) fn count_with_ended(&self) -> usize {
+        let replaced = if self.was_at_limit { 2 * self.ended.saturating_sub(1) } else { 0 };
+        self.requests.len() + 1 + replaced
     }
 
     /// The number of requests of jobs.
@@ -75,7 +98,9 @@ impl InFlight {
 
     /// Ends a request; [`None`] if it has ended already.
     pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
-        self.requests.remove(&id)
+        let ended = self.requests.remove(&id)?;
+        self.ended += 1;
+        Some(ended)
     }
 
     /// Removes an event that has ended from the request that carries it. Its order key waits for the request.

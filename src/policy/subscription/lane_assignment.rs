@@ -55,6 +55,11 @@ impl ExpiryScan {
         Self { wanted: true, asked: None, due: None, again: false, was_open: false, was_healthy }
     }
 
+    /// Whether the endpoint was healthy and open at the last check, and no other check is wanted.
+    pub(super) fn is_steady(&self) -> bool {
+        self.was_open && self.was_healthy && !self.wanted
+    }
+
     /// Starts a new check.
     pub(super) fn renew(&mut self) {
         (self.wanted, self.due) = (true, None);

@@ -204,11 +204,37 @@ impl Subscription {
         self.postponed.extend(results);
     }
 
+    /// Notes the new end of the log. If nothing but a read of the live lane would follow, begins it and returns its start:
+    /// the answer may be absorbed together with other inputs, in place of [`Input::Appended`].
+    pub fn read_on(&mut self, end: Seq, now: Timestamp) -> Option<Seq> {
+        self.end = self.end.max(end);
+        let is_plain = self.ordering.is_none() && self.settings.pull.is_none() && self.jobs.is_empty();
+        let is_steady = self.aging.is_steady() && !self.awaits_lane_assignment() && self.postponed.is_empty();
+        let may_read = is_plain && is_steady && self.endpoint.is_open(now) && !self.pending_write.is_ahead();
+        match &mut self.lanes[..] {
+            [lane] if may_read && lane.lane() == Lane::LIVE && lane.end().is_none() && lane.ready() == 0 => {
+                lane.next_read(self.end).map(|(from, _)| from)
+            }
+            _ => None,
+        }
+    }
+
     /// Processes one input.
     pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
+        self.absorb_all([(input, jitter)], now)
+    }
+
+    /// Processes inputs that arrived together, in order, and decides once what follows. Without inputs it acts as at a
+    /// tick.
+    pub fn absorb_all(&mut self, inputs: impl IntoIterator<Item = (Input, Jitter)>, now: Timestamp) -> CoreStep {
         let mut effects = Vec::new();
-        if let Some(input) = self.recovers_order(input) {
-            self.on_input(input, &mut effects, now, jitter);
+        let mut jitter = Jitter(0.0);
+        self.requests.begin_inputs(self.endpoint.concurrency() as usize);
+        for (input, drawn) in inputs {
+            jitter = drawn;
+            if let Some(input) = self.recovers_order(input) {
+                self.on_input(input, &mut effects, now, jitter);
+            }
         }
         self.finish_recovery();
         if self.is_recovering() {

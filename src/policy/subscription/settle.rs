@@ -108,7 +108,7 @@ impl Subscription {
             request: id,
             sent,
             events,
-            in_flight: self.requests.count() + 1,
+            in_flight: self.requests.count_with_ended(),
             outcome: answer.outcome,
             refused,
             retry_after: answer.retry_after,

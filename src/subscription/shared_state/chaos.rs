@@ -16,10 +16,12 @@ impl SharedState {
     /// Makes the actor panic the next `times` times that this event is the current event.
     pub fn poison(&self, event_id: &str, times: u32) {
         self.lock().suspects.poison = Some((event_id.to_owned(), times));
+        self.has_poison.store(true, Ordering::Release);
     }
 
     /// Removes all faults of this subscription.
     pub fn clear_faults(&self) {
+        self.has_poison.store(false, Ordering::Release);
         self.lock().suspects.poison = None;
         self.doomed.store(0, Ordering::Relaxed);
     }

@@ -1,7 +1,10 @@
 //! Events that may make the actor panic: if code panics on the content of an event, the event is noted. An event that was
 //! noted in several panics is quarantined.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::atomic::Ordering,
+};
 
 use super::SharedState;
 use crate::{
@@ -153,7 +156,7 @@ impl SharedState {
 
     /// Whether chaos makes the actor panic on an event.
     pub(in crate::subscription) fn is_poisoned(&self) -> bool {
-        self.lock().suspects.poison.is_some()
+        self.has_poison.load(Ordering::Acquire)
     }
 
     /// Panics if chaos makes the actor panic on this event.

@@ -241,6 +241,9 @@ impl Subscription {
 
     /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
     pub(super) fn take_back_canceled(&mut self, now: Timestamp) {
+        if self.jobs.is_empty() {
+            return;
+        }
         for lane in self.job_lanes(|_| true).into_iter().filter(|lane| self.takes_back(*lane)).collect::<Vec<_>>() {
             let max = self.pending_write.may_give_up();
             if max == 0 || self.pending_write.is_ahead() {
@@ -288,6 +291,9 @@ impl Subscription {
 
     /// Removes jobs that have nothing left to do.
     pub(super) fn end_jobs(&mut self, now: Timestamp) {
+        if self.jobs.is_empty() {
+            return;
+        }
         let lanes: Vec<Lane> = self.lanes.iter().map(LaneReader::lane).collect();
         let has_more = |job: &Job| match job.kind {
             JobKind::Replay { .. } | JobKind::Redrive { drained: true } => false,

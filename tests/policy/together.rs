@@ -1,0 +1,72 @@
+//! Inputs that arrive together have the same consequences as one by one, in fewer writes.
+
+use gridhook::{
+    event::{Lane, RequestId, Seq},
+    policy::{Effect, Input, SubscriptionSettings, record::Command, retry::Jitter},
+};
+
+use super::{
+    driver::{Driver, status},
+    plain,
+};
+
+const CONCURRENCY: usize = 16;
+
+/// A subscription whose requests are in flight, one event each: as many of `events` as the first limit allows.
+fn waiting(events: usize) -> Driver {
+    let settings = SubscriptionSettings { concurrency_max: 100, ..plain() };
+    let mut driver = Driver::new(settings, Box::new(|_| None));
+    driver.publish(&vec![("yes", 10); events]);
+    assert_eq!(driver.sent.len(), events.min(CONCURRENCY));
+    driver
+}
+
+fn taken(request: &RequestId) -> (Input, Jitter) {
+    (Input::Finished { request: *request, answer: status(200) }, Jitter(0.0))
+}
+
+fn sends(effects: &[Effect]) -> usize {
+    effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
+}
+
+#[test]
+fn answers_that_arrive_together_raise_the_limit_as_one_by_one_and_share_a_write() {
+    let (mut alone, mut together) = (waiting(100), waiting(100));
+    let requests: Vec<RequestId> = alone.sent.keys().copied().collect();
+    let (mut sent, mut finished) = (0, Vec::new());
+    for request in &requests {
+        let step = alone.core.absorb_all([taken(request)], alone.now);
+        sent += sends(&step.effects);
+        finished.push(step.write.map_or(0, |write| write.finished.len()));
+    }
+    let step = together.core.absorb_all(requests.iter().map(taken), together.now);
+    assert_eq!(finished[..2], [1, 0], "the others wait for the write in progress");
+    assert_eq!(step.write.map(|write| write.finished), Some(requests));
+    assert_eq!((sends(&step.effects), sent), (2 * CONCURRENCY, 2 * CONCURRENCY));
+    let limits = [&alone, &together].map(|driver| driver.core.endpoint(driver.now).concurrency);
+    assert_eq!(limits, [2 * CONCURRENCY as u32; 2]);
+}
+
+#[test]
+fn a_limit_that_was_not_reached_is_not_raised_by_answers_that_arrive_together() {
+    let mut driver = waiting(CONCURRENCY - 1);
+    let requests: Vec<RequestId> = driver.sent.keys().copied().collect();
+    let step = driver.core.absorb_all(requests.iter().map(taken), driver.now);
+    assert_eq!(step.write.map(|write| write.finished), Some(requests));
+    assert_eq!(driver.core.endpoint(driver.now).concurrency, CONCURRENCY as u32);
+}
+
+#[test]
+fn what_was_appended_is_read_before_it_is_decided_about_only_where_nothing_else_would_follow() {
+    let mut driver = waiting(1);
+    let (end, next) = (Seq(2), Seq(3));
+    assert_eq!(driver.core.read_on(end, driver.now), None, "nothing is new");
+    assert_eq!(driver.core.read_on(next, driver.now), Some(end));
+    assert_eq!(driver.core.read_on(next, driver.now), None, "a read is in progress");
+    let read = Input::Read { lane: Lane::LIVE, from: end, upto: next, total: 1, events: Vec::new() };
+    let step = driver.core.absorb_all([(read, Jitter(0.0))], driver.now);
+    assert!(step.effects.is_empty(), "the filter rejected it: {:?}", step.effects);
+    assert_eq!(driver.core.cursor().lanes[0].read, next);
+    driver.command(Command::Hold);
+    assert_eq!(driver.core.read_on(Seq(4), driver.now), None, "nothing is read while it is held");
+}
