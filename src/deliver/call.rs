@@ -85,7 +85,10 @@ impl<'a> RequestInFlight<'a> {
         let current = if second.phase() == RequestPhase::Beginning { first } else { second };
         let phases = current.phases(self.destination.url().scheme() == "https");
         match answered {
-            Ok(answer) => (RequestResult { latency: began.elapsed(), phases, ..answer }, None),
+            Ok(answer) => {
+                let latency = current.ended().saturating_duration_since(began);
+                (RequestResult { latency, phases, ..answer }, None)
+            }
             Err(_) => {
                 let phase = current.phase();
                 let answer = failure(Failure::TimedOut, timeout_detail(phase, self.destination, wait));

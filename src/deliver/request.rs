@@ -91,6 +91,8 @@ pub struct Destination {
     uri: Uri,
     host: HeaderValue,
     subscription_name: String,
+    /// The name as the value of a header.
+    name_value: String,
     schema: Schema,
     batched: bool,
     properties: Vec<DeliveryProperty>,
@@ -127,11 +129,13 @@ impl Destination {
         }
         let uri = uri(&url).map_err(|error| RequestError::Url(error.to_string()))?;
         let host = host(&url).map_err(|error| RequestError::Url(error.to_string()))?;
+        let subscription_name = subscription_name.to_uppercase();
         Ok(Self {
             url,
             uri,
             host,
-            subscription_name: subscription_name.to_uppercase(),
+            name_value: header_value(&subscription_name),
+            subscription_name,
             schema: delivery,
             batched,
             properties: Vec::new(),
@@ -276,7 +280,7 @@ pub fn build(
     headers.extend([
         ("content-type", content_type.into()),
         ("aeg-event-type", "Notification".into()),
-        ("aeg-subscription-name", header_value(&destination.subscription_name).into()),
+        ("aeg-subscription-name", destination.name_value.clone().into()),
         ("aeg-delivery-count", delivery_count),
     ]);
     match schema {

@@ -16,7 +16,7 @@ use awc::{
 };
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use super::{failure::bounded, socket::RequestAttempt};
 use crate::{
@@ -58,7 +58,7 @@ pub(super) async fn read(
     }
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
-        let until = Instant::now() + BODY_WAIT;
+        let until = request_attempt.since() + BODY_WAIT;
         let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
         let mut kept = BytesMut::new();
         answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {

@@ -74,9 +74,11 @@ pub(super) struct RequestAttempt {
     /// Whether connections that were used before are dropped.
     fresh: bool,
     phase: Cell<RequestPhase>,
-    /// When the phase began.
-    since: Cell<Instant>,
+    /// When the phase began; [`None`] for the first one.
+    since: Cell<Option<Instant>>,
     phases: Cell<RequestPhases>,
+    /// When the response was read.
+    ended: Cell<Option<Instant>>,
     /// When the first byte was sent.
     pub(super) began: Cell<Option<Instant>>,
     /// Whether its connection was used before.
@@ -95,8 +97,9 @@ impl RequestAttempt {
         Rc::new(Self {
             fresh,
             phase: Cell::new(RequestPhase::Beginning),
-            since: Cell::new(Instant::now()),
+            since: Cell::new(None),
             phases: Cell::new(RequestPhases::default()),
+            ended: Cell::new(None),
             began: Cell::new(None),
             reused: Cell::new(false),
             received: Cell::new(0),
@@ -132,10 +135,23 @@ impl RequestAttempt {
         self.phases.set(phases);
     }
 
-    /// Records the duration of reading the body.
+    /// When the phase began. The clock is read once for each phase, and for all that happens at its beginning.
+    pub(super) fn since(&self) -> Instant {
+        self.since.get().unwrap_or_else(Instant::now)
+    }
+
+    /// Records that the response is read, once.
     pub(super) fn read(&self) {
-        let body = Some(Elapsed::of(self.lap()));
-        self.phases.set(RequestPhases { body, ..self.phases.get() });
+        if self.ended.get().is_none() {
+            let body = Some(Elapsed::of(self.lap()));
+            self.phases.set(RequestPhases { body, ..self.phases.get() });
+            self.ended.set(self.since.get());
+        }
+    }
+
+    /// When the response was read; now if it was not.
+    pub(super) fn ended(&self) -> Instant {
+        self.ended.get().unwrap_or_else(Instant::now)
     }
 
     /// The durations of the phases.
@@ -147,11 +163,12 @@ impl RequestAttempt {
 
     fn lap(&self) -> Duration {
         let now = Instant::now();
-        now.saturating_duration_since(self.since.replace(now))
+        self.since.replace(Some(now)).map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// The response is read. Its connection may be reused if awc kept it.
     pub(super) fn finish(&self) {
+        self.read();
         if let Some(control) = self.control.take() {
             // A connection that must not be reused is closed at once.
             let usable = !control.refused.get() && control.inbox.borrow().is_empty();
@@ -159,7 +176,7 @@ impl RequestAttempt {
                 Some(kept) => drop(control.kept.replace(Some(kept))),
                 None => control.close(),
             }
-            control.idle_since.set(Some(Instant::now()));
+            control.idle_since.set(Some(self.ended()));
         }
     }
 
@@ -228,7 +245,7 @@ impl SocketControl {
             return;
         }
         request_attempt.reused.set(self.requests.get() > 0);
-        request_attempt.began.set(request_attempt.began.get().or_else(|| Some(Instant::now())));
+        request_attempt.began.set(request_attempt.began.get().or_else(|| Some(request_attempt.since())));
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
         self.kept.take();

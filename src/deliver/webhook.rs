@@ -395,6 +395,9 @@ fn awc_client(connector: Connector, options: &ClientOptions) -> awc::Client {
     awc::Client::builder().connector(connector).disable_redirects().disable_timeout().finish()
 }
 
+/// `Host` and `User-Agent`.
+const OWN_HEADERS: usize = 2;
+
 pub(super) fn head(
     awc: &awc::Client,
     method: Method,
@@ -405,6 +408,7 @@ pub(super) fn head(
     let mut request = awc.request(method, uri).no_decompress();
     // A builder would move the whole request for each header.
     let headers = request.headers_mut();
+    headers.reserve(OWN_HEADERS + outgoing.headers.len() + outgoing.properties.len());
     headers.insert(header::HOST, host);
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &outgoing.headers {
