@@ -9,12 +9,14 @@
 mod cloud;
 mod convert;
 mod forms;
+mod id_map;
 
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 pub use cloud::cloud_event;
 use forms::EventForms;
+pub use id_map::IdMap;
 use serde::{Deserialize, Serialize};
 
 /// A partition of a topic: the unit of ownership. Numbers are never reused.

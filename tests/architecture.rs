@@ -70,7 +70,7 @@ const TABLE: &[Rule] = &[
     // Pure: no input or output, no clock, no randomness.
     Rule { module: "escape", ours: &[], crates: Only(&[]) },
     Rule { module: "metrics", ours: &[], crates: Only(&[]) },
-    Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
+    Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff", "foldhash"]) },
     Rule { module: "policy", ours: &["event"], crates: Only(&["aho_corasick", "bytes", "jmespath", "percent_encoding", "serde", "serde_json", "humantime", "humantime_serde", "thiserror"]) },
     Rule { module: "simulate", ours: &["event", "policy"], crates: Only(&["bytes", "fastrand", "humantime_serde", "plotters", "serde", "thiserror", "utoipa"]) },
     Rule { module: "declared", ours: &["policy::filter"], crates: Only(&["percent_encoding", "serde_json", "thiserror", "toml"]) },

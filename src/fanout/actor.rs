@@ -9,7 +9,7 @@
 
 use std::{
     cell::Cell,
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     rc::Rc,
     sync::{
         Arc,
@@ -23,7 +23,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use crate::{
     chaos::Inject,
     control::registry::{ArrivedEvents, SubscriptionHandle, TopicHandle},
-    event::{Seq, SubscriptionId},
+    event::{IdMap, Seq, SubscriptionId},
     fanout::index::{Matching, TopicIndex},
     journal::LogPosition,
     store::chunk::Chunk,
@@ -54,8 +54,8 @@ pub struct TopicActor {
     hosts: ActorHosts,
     index: TopicIndex,
     /// The topic's subscriptions, for a lookup at each match.
-    known: HashMap<SubscriptionId, Arc<SubscriptionHandle>>,
-    children: HashMap<SubscriptionId, Lifeline>,
+    known: IdMap<SubscriptionId, Arc<SubscriptionHandle>>,
+    children: IdMap<SubscriptionId, Lifeline>,
     /// Subscriptions that had nothing to do at the last check.
     idle: HashSet<SubscriptionId>,
     /// Whether this actor had nothing to do at the last check.
@@ -79,8 +79,8 @@ impl TopicActor {
             topic,
             hosts,
             index: TopicIndex::default(),
-            known: HashMap::new(),
-            children: HashMap::new(),
+            known: IdMap::default(),
+            children: IdMap::default(),
             idle: HashSet::new(),
             is_idle: false,
             matching: None,

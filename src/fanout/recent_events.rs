@@ -12,7 +12,7 @@
 mod matches;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -20,7 +20,7 @@ use std::{
 };
 
 pub use self::matches::Matches;
-use crate::event::{Event, Seq, SubscriptionId};
+use crate::event::{Event, IdMap, Seq, SubscriptionId};
 
 /// The memory limit of all recent-events caches of the server together. Above it, the largest cache loses its oldest
 /// events, so a topic with few events never pays for one with many.
@@ -73,7 +73,7 @@ impl RecentBudget {
 #[derive(Debug, Default)]
 pub struct SubscriptionPositions {
     all: Vec<SubscriptionId>,
-    by_subscription: HashMap<SubscriptionId, (u32, u32)>,
+    by_subscription: IdMap<SubscriptionId, (u32, u32)>,
 }
 
 impl SubscriptionPositions {
@@ -128,12 +128,43 @@ struct EvictedRange {
     first: Seq,
     end: Seq,
     matched_for: Arc<SubscriptionPositions>,
-    /// For each subscription with a match in it: the end of its last part.
-    parts: HashMap<SubscriptionId, Seq>,
+    /// By position: the end of the subscription's last part; below the range without a match in it.
+    parts: Vec<Seq>,
 }
 
-/// Memory of a map entry, including spare capacity.
-const PART: usize = 32;
+impl EvictedRange {
+    /// Extends the range by a chunk that follows it.
+    fn extend(&mut self, chunk: &MatchedChunk) {
+        self.end = chunk.end();
+        for position in chunk.matches.readers() {
+            let position = position as usize;
+            if self.parts.len() <= position {
+                self.parts.resize(position + 1, Seq(0));
+            }
+            self.parts[position] = self.end;
+        }
+    }
+
+    /// Appends the range that follows it.
+    fn append(&mut self, later: Self) {
+        self.end = later.end;
+        if self.parts.len() < later.parts.len() {
+            self.parts.resize(later.parts.len(), Seq(0));
+        }
+        for (part, later) in self.parts.iter_mut().zip(later.parts) {
+            *part = (*part).max(later);
+        }
+    }
+
+    /// Whether the subscription at `position` has a match behind `upto`.
+    fn has_match(&self, position: u32, upto: Seq) -> bool {
+        self.parts.get(position as usize).is_some_and(|part| upto < *part)
+    }
+
+    fn memory(&self) -> usize {
+        self.parts.capacity() * size_of::<Seq>()
+    }
+}
 
 #[derive(Debug)]
 enum LogStretch {
@@ -169,7 +200,7 @@ impl LogStretch {
         size_of::<Self>()
             + match self {
                 Self::Unread(chunk, _) => chunk.memory(),
-                Self::Gone(gone) => gone.parts.len() * PART,
+                Self::Gone(gone) => gone.memory(),
             }
     }
 
@@ -274,46 +305,44 @@ impl RecentEventsShared {
     /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
     fn evict(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
         let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else { return };
-        let gone = EvictedRange {
-            first: chunk.first,
-            end: chunk.end(),
-            matched_for: Arc::clone(&chunk.matched_for),
-            parts: chunk.readers().map(|subscription| (subscription, chunk.end())).collect(),
-        };
+        let (before, matched_for) = (at.checked_sub(1), Arc::clone(&chunk.matched_for));
+        let is_merged = self.change(budget, stretches, before, &matched_for, |gone| gone.extend(&chunk));
+        if !is_merged {
+            let (first, matched_for) = (chunk.first, Arc::clone(&matched_for));
+            let mut gone = EvictedRange { first, end: first, matched_for, parts: Vec::new() };
+            gone.extend(&chunk);
+            let stretch = LogStretch::Gone(gone);
+            self.take(budget, stretch.memory());
+            stretches.insert(at, stretch);
+        }
         self.give_back(budget, LogStretch::Unread(chunk, readers).memory());
-        let after = stretches.get_mut(at).and_then(|next| next.evicted_for(&gone.matched_for)).is_some();
-        let next = if after { stretches.remove(at) } else { None };
-        let at = self.join(budget, stretches, at, LogStretch::Gone(gone));
-        if let Some(next) = next {
+        let (evicted, next) = if is_merged { (before, at) } else { (Some(at), at + 1) };
+        if stretches.get_mut(next).is_some_and(|next| next.evicted_for(&matched_for).is_some())
+            && let Some(next) = stretches.remove(next)
+        {
             self.give_back(budget, next.memory());
-            self.join(budget, stretches, at, next);
+            if let LogStretch::Gone(later) = next {
+                self.change(budget, stretches, evicted, &matched_for, |gone| gone.append(later));
+            }
         }
     }
 
-    /// Inserts a dropped range at `at`, or merges it into the range before. Returns the index behind it.
-    fn join(
+    /// Changes the dropped range at this index, if there is one that was matched for these subscriptions.
+    fn change(
         &self,
         budget: &RecentBudget,
         stretches: &mut VecDeque<LogStretch>,
-        at: usize,
-        stretch: LogStretch,
-    ) -> usize {
-        let LogStretch::Gone(gone) = stretch else { return at };
-        let before = at.checked_sub(1).and_then(|before| stretches.get_mut(before));
-        if let Some(LogStretch::Gone(before)) = before
-            && Arc::ptr_eq(&before.matched_for, &gone.matched_for)
-        {
-            let had = before.parts.len();
-            before.end = gone.end;
-            before.parts.extend(gone.parts);
-            let more = before.parts.len() - had;
-            self.take(budget, more * PART);
-            return at;
-        }
-        let stretch = LogStretch::Gone(gone);
-        self.take(budget, stretch.memory());
-        stretches.insert(at, stretch);
-        at + 1
+        at: Option<usize>,
+        matched_for: &Arc<SubscriptionPositions>,
+        change: impl FnOnce(&mut EvictedRange),
+    ) -> bool {
+        let stretch = at.and_then(|at| stretches.get_mut(at));
+        let Some(gone) = stretch.and_then(|stretch| stretch.evicted_for(matched_for)) else { return false };
+        let had = gone.memory();
+        change(gone);
+        // Neither change makes it smaller.
+        self.take(budget, gone.memory() - had);
+        true
     }
 }
 
@@ -434,7 +463,7 @@ impl RecentEvents {
             }
             let mut is_read = false;
             match stretch {
-                LogStretch::Gone(gone) if gone.parts.get(&subscription).is_some_and(|part| found.upto < *part) => break,
+                LogStretch::Gone(gone) if gone.has_match(position, found.upto) => break,
                 LogStretch::Gone(_) => {}
                 LogStretch::Unread(chunk, readers) => {
                     if chunk.matches.has(position) {

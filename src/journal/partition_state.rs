@@ -7,7 +7,7 @@
 //! leaves the log longer than necessary, never too short.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     ops::ControlFlow,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    event::{IdMap, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{Error, LogPosition, position, reader},
     policy::record::Cursor,
     store::{
@@ -111,9 +111,9 @@ impl LowWatermark {
 #[derive(Debug, Default)]
 pub(super) struct PartitionLogs {
     /// The state of each partition.
-    pub(super) partitions: HashMap<PartitionId, PartitionState>,
+    pub(super) partitions: IdMap<PartitionId, PartitionState>,
     /// Their durable low watermarks.
-    pub(super) lows: HashMap<PartitionId, LowWatermarks>,
+    pub(super) lows: IdMap<PartitionId, LowWatermarks>,
 }
 
 impl PartitionState {
@@ -143,7 +143,7 @@ impl From<FloorRecord> for PartitionState {
 
 /// Reads the state of all logs from the store.
 pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
-    let mut partitions = HashMap::new();
+    let mut partitions = IdMap::default();
     let mut bad = None;
     let range = keys::meta_of(MetaKind::Floor);
     store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
@@ -176,7 +176,7 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
             }
         }
     }
-    let mut lows: HashMap<PartitionId, LowWatermarks> = HashMap::new();
+    let mut lows: IdMap<PartitionId, LowWatermarks> = IdMap::default();
     for (SubscriptionKey { partition, subscription }, cursor) in reader::scan_cursors(store)? {
         if let Some(low) = LowWatermark::of(&cursor) {
             lows.entry(partition).or_default().insert(subscription, low);

@@ -2,7 +2,6 @@
 //! too large a backlog.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU8, AtomicUsize, Ordering},
@@ -11,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    event::{PartitionId, SubscriptionId},
+    event::{IdMap, PartitionId, SubscriptionId},
     metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts},
     store::log::LogEnd,
 };
@@ -67,9 +66,9 @@ impl WriterMeter {
 pub(super) struct WriterStatus {
     pub(super) meter: Arc<WriterMeter>,
     state: AtomicU8,
-    ends: RwLock<HashMap<PartitionId, LogEnd>>,
+    ends: RwLock<IdMap<PartitionId, LogEnd>>,
     /// Only partitions at or near their limit: mostly none.
-    crowded_partitions: RwLock<HashMap<PartitionId, CrowdedPartition>>,
+    crowded_partitions: RwLock<IdMap<PartitionId, CrowdedPartition>>,
     trimming: AtomicUsize,
 }
 
@@ -128,11 +127,11 @@ impl WriterStatus {
     }
 }
 
-fn get<T: Copy>(of: &RwLock<HashMap<PartitionId, T>>, partition: PartitionId) -> Option<T> {
+fn get<T: Copy>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId) -> Option<T> {
     of.read().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
 }
 
-fn set<T>(of: &RwLock<HashMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {
+fn set<T>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {
     let mut of = of.write().unwrap_or_else(PoisonError::into_inner);
     match value {
         Some(value) => of.insert(partition, value),

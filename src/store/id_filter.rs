@@ -15,17 +15,14 @@
 //! - Memory is bounded: beyond `OPEN_MAX` open blocks, all are forgotten and are read from the log when they are
 //!   complete.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasher, Hasher, RandomState},
-};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use bytes::Bytes;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{chunk::Chunk, codec::RecordReader, keys};
 use crate::{
-    event::{PartitionId, Seq},
+    event::{IdMap, PartitionId, Seq},
     policy::record::LEDGER_BLOCK,
     store::{Batch, Family, Store, StoreError, log::read_log},
 };
@@ -120,7 +117,7 @@ struct OpenBlock {
 
 /// The open blocks, one for each partition that is appended to.
 #[derive(Debug, Default)]
-pub(crate) struct OpenBlocks(HashMap<PartitionId, OpenBlock>);
+pub(crate) struct OpenBlocks(IdMap<PartitionId, OpenBlock>);
 
 impl OpenBlocks {
     /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If `batch` is not

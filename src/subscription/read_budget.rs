@@ -12,7 +12,7 @@
 
 use std::{
     cell::Cell,
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -21,6 +21,8 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+
+use crate::event::IdMap;
 
 /// Minimum share. A log chunk of usual size fits.
 const SHARE_MIN: usize = 96 * 1024;
@@ -45,7 +47,7 @@ pub struct ReadBudget {
 struct ReadBudgetState {
     used: usize,
     /// By member number.
-    holders: HashMap<u64, BudgetHolder>,
+    holders: IdMap<u64, BudgetHolder>,
     /// The members that wait, once each.
     turns: VecDeque<u64>,
     /// How many waits timed out since others last had to drop what they keep.

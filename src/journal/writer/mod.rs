@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     clock::Clock,
-    event::{Incarnation, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    event::{IdMap, Incarnation, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, PublishReceipt,
         SubscriptionOwner, WriterEntry, WriterStatus,
@@ -114,7 +114,7 @@ pub(super) fn spawn(
         expects_outcomes: false,
         status,
         damage: resources.damage.clone(),
-        incarnations: HashMap::new(),
+        incarnations: IdMap::default(),
         last_incarnation: Incarnation(0),
         parked: Vec::new(),
         last_housekeeping,
@@ -155,8 +155,8 @@ struct GroupWriter {
     options: JournalOptions,
     listener: Arc<AppendListener>,
     running: Arc<AtomicUsize>,
-    partitions: HashMap<PartitionId, PartitionState>,
-    lows: HashMap<PartitionId, LowWatermarks>,
+    partitions: IdMap<PartitionId, PartitionState>,
+    lows: IdMap<PartitionId, LowWatermarks>,
     ids: OpenBlocks,
     guards: LogGuards,
     trims: TrimSchedule,
@@ -166,7 +166,7 @@ struct GroupWriter {
     status: Arc<WriterStatus>,
     damage: Damage,
     /// Incarnations of subscriptions that were opened and not deleted.
-    incarnations: HashMap<SubscriptionKey, Incarnation>,
+    incarnations: IdMap<SubscriptionKey, Incarnation>,
     last_incarnation: Incarnation,
     /// Entries that wait for space on the disk, the oldest first.
     parked: Vec<WriterEntry>,
@@ -181,9 +181,9 @@ struct CommitGroup {
     appended: Vec<(PartitionId, Chunk)>,
     lows: Vec<(SubscriptionKey, Option<LowWatermark>)>,
     /// The partitions before the group, restored if it is not written.
-    before: HashMap<PartitionId, Option<PartitionState>>,
+    before: IdMap<PartitionId, Option<PartitionState>>,
     /// The incarnations before the group, restored if it is not written.
-    incarnations: HashMap<SubscriptionKey, Option<Incarnation>>,
+    incarnations: IdMap<SubscriptionKey, Option<Incarnation>>,
     /// Changed pending deliveries and pins of events that may be carried: whether they exist after this group.
     needs: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
@@ -403,7 +403,7 @@ impl GroupWriter {
 }
 
 /// Restores the previous values.
-fn put_back<K: Eq + Hash, V>(now: &mut HashMap<K, V>, before: HashMap<K, Option<V>>) {
+fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>) {
     for (key, before) in before {
         match before {
             Some(before) => now.insert(key, before),

@@ -9,7 +9,7 @@
 //! checked again before the floor passes them.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
     thread::JoinHandle,
@@ -18,7 +18,7 @@ use std::{
 
 use super::{GroupWriter, HOUSEKEEPING};
 use crate::{
-    event::{PartitionId, Seq, Timestamp},
+    event::{IdMap, PartitionId, Seq, Timestamp},
     journal::partition_state::{self, TrimLookup, TrimPlan},
     store::{Batch, Family, Store, StoreError},
 };
@@ -105,14 +105,14 @@ struct TrimResult {
 pub(super) struct TrimSchedule {
     due: BTreeSet<(Timestamp, PartitionId)>,
     /// Only partitions from which something may be removed.
-    stages: HashMap<PartitionId, TrimStage>,
+    stages: IdMap<PartitionId, TrimStage>,
     in_progress: usize,
     looks: TrimThread,
 }
 
 impl TrimSchedule {
     pub(super) fn start(store: Arc<dyn Store>) -> Self {
-        Self { due: BTreeSet::new(), stages: HashMap::new(), in_progress: 0, looks: TrimThread::start(store) }
+        Self { due: BTreeSet::new(), stages: IdMap::default(), in_progress: 0, looks: TrimThread::start(store) }
     }
 
     /// Whether lookups are in progress.
