@@ -3,7 +3,7 @@
 //! A [`Journal`] is a handle to a writer thread for each shard ([`Shards`]). A thread drains its queue, makes one batch of
 //! what it finds, writes and **always syncs** it, and then answers every entry in order. An answered change survives
 //! `kill -9` and power loss. An unanswered change may or may not have been written. The disk always holds a prefix of
-//! each queue's order.
+//! each queue's order, except that events may be written before outcomes that were queued earlier.
 //!
 //! Invariants:
 //! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier incarnation: an
@@ -105,7 +105,7 @@ impl From<StoreError> for Error {
 /// Options of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
-    /// How long a group that contains only outcomes waits for more entries before it is synced.
+    /// How long outcomes wait for more of them before they are written.
     pub outcome_wait: Duration,
     /// The size in bytes at which a group is complete.
     pub group_bytes: usize,

@@ -295,6 +295,37 @@ fn outcomes_behind_a_publish_are_written_although_they_wake_nobody() {
     queue.stop();
 }
 
+#[test]
+fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else() {
+    let store = MemoryStore::new();
+    let wait = Duration::from_secs(60);
+    let queue = Fixture::at(Arc::new(store.clone()), wait);
+    queue.found();
+    let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
+    let outcome = |owner: usize, read| queue.append(owners[owner], vec![cursor(read)], false);
+    let first = outcome(0, 1);
+    for _ in 0..3 {
+        queue.publish(1);
+        assert!(first.try_recv().is_err(), "it waits for others");
+    }
+    let second = outcome(1, 1);
+    queue.hand.advance(wait);
+    let before = store.writes();
+    queue.publish(1);
+    for answer in [first, second] {
+        answer.recv().expect("an answer").expect("written");
+    }
+    assert_eq!(store.writes() - before, 1, "events and outcomes that waited long enough share a write");
+    let third = outcome(0, 2);
+    queue.publish(1);
+    queue.wait(queue.journal.change(Vec::new())).expect("there is room");
+    third.try_recv().expect("a change is written behind it").expect("written");
+    let last = outcome(0, 3);
+    queue.publish(1);
+    queue.stop();
+    last.recv().expect("an answer").expect("written at the end");
+}
+
 // --- fencing ---
 
 #[test]

@@ -2,10 +2,13 @@
 //! entries in order.
 //!
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
-//! given up or a change of the control plane. A group of outcomes alone waits a moment for more entries. When the disk
-//! is full, publishers are refused and all other entries stay at the head of the queue until there is space. After any
-//! other error nothing may be written: a failed sync must not be retried, because the kernel may have dropped the pages
-//! that it could not write.
+//! given up or a change of the control plane. Outcomes wait a moment for more of them, also while events are written: a
+//! subscription then writes one cursor for several. Nothing but events is written before outcomes that were queued
+//! earlier.
+//!
+//! When the disk is full, publishers are refused and all other entries stay at the head of the queue until there is
+//! space. After any other error nothing may be written: a failed sync must not be retried, because the kernel may have
+//! dropped the pages that it could not write.
 
 mod backlog;
 mod duplicates;
@@ -60,6 +63,20 @@ const FULL_WAIT: Duration = Duration::from_millis(250);
 /// The maximum number of entries that share one sync.
 const GROUP_MAX: usize = 4096;
 
+/// The maximum number of outcomes that wait for others.
+const OUTCOMES_MAX: usize = 1024;
+
+/// Why a group is written at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// It is not: it has outcomes alone.
+    None,
+    /// It has events, which do not depend on outcomes.
+    Publish,
+    /// It has an entry that must not be written before outcomes that were queued earlier.
+    Ordered,
+}
+
 /// What the writers of all shards share.
 pub(super) struct WriterResources {
     store: Arc<dyn Store>,
@@ -112,6 +129,8 @@ pub(super) fn spawn(
         guards: LogGuards::default(),
         entries,
         expects_outcomes: false,
+        outcomes: Vec::new(),
+        outcomes_due: None,
         status,
         damage: resources.damage.clone(),
         incarnations: IdMap::default(),
@@ -163,6 +182,10 @@ struct GroupWriter {
     entries: EntryReceiver,
     /// Whether events were just appended, so that outcomes will follow.
     expects_outcomes: bool,
+    /// Outcomes that wait for others, the oldest first.
+    outcomes: Vec<WriterEntry>,
+    /// When they are written at the latest.
+    outcomes_due: Option<Timestamp>,
     status: Arc<WriterStatus>,
     damage: Damage,
     /// Incarnations of subscriptions that were opened and not deleted.
@@ -229,36 +252,60 @@ impl GroupWriter {
         let most = group.len() + GROUP_MAX;
         // The outcomes of what was just appended come soon. None of them is to wake this thread.
         let mut waited = std::mem::take(&mut self.expects_outcomes) && self.options.outcome_wait <= wait;
-        if waited {
-            self.entries.wait(Awaited::Urgent, self.options.outcome_wait);
+        if waited || !self.outcomes.is_empty() {
+            let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_wait));
+            waited = !self.entries.wait(Awaited::Urgent, due.since(self.clock.now()).min(wait));
         }
         let mut next = self.entries.next();
-        if next.is_none() {
-            waited = false;
+        if next.is_none() && self.outcomes.is_empty() {
+            (waited, self.outcomes_due) = (false, None);
             self.entries.wait(Awaited::Any, wait);
             next = self.entries.next();
         }
-        if next.is_none() {
+        if next.is_none() && self.outcomes.is_empty() {
             return (group, self.entries.is_closed());
         }
-        let deadline = self.clock.now().after(self.options.outcome_wait);
-        let (mut bytes, mut urgent) = (0, false);
-        while group.len() < most && bytes < self.options.group_bytes {
+        let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_wait));
+        let (mut bytes, mut urgency) = (0, Urgency::None);
+        let mut is_last = false;
+        while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {
             match next.take().or_else(|| self.entries.next()) {
-                Some(WriterEntry::Close) => return (group, true),
-                Some(entry) => {
-                    urgent |= entry.is_urgent();
-                    if let WriterEntry::Publish { chunks, .. } = &entry {
-                        bytes += chunks.iter().map(SealedChunk::bytes_len).sum::<usize>();
+                Some(WriterEntry::Close) => {
+                    is_last = true;
+                    break;
+                }
+                Some(entry) if entry.is_urgent() => {
+                    match &entry {
+                        WriterEntry::Publish { chunks, .. } => {
+                            bytes += chunks.iter().map(SealedChunk::bytes_len).sum::<usize>();
+                            urgency = urgency.max(Urgency::Publish);
+                        }
+                        _ => {
+                            // Nothing but events is written before an outcome that was queued earlier.
+                            urgency = Urgency::Ordered;
+                            group.append(&mut self.outcomes);
+                        }
                     }
                     group.push(entry);
                 }
-                None if self.entries.is_closed() => return (group, true),
-                None if urgent || waited => break,
-                None => waited = !self.entries.wait(Awaited::Urgent, deadline.since(self.clock.now())),
+                Some(outcome) => self.outcomes.push(outcome),
+                None if self.entries.is_closed() => {
+                    is_last = true;
+                    break;
+                }
+                None if urgency != Urgency::None || waited => break,
+                None => waited = !self.entries.wait(Awaited::Urgent, due.since(self.clock.now())),
             }
         }
-        (group, false)
+        // Outcomes that came meanwhile wait for more of them, so that a subscription writes one cursor for several.
+        let is_full = self.outcomes.len() >= OUTCOMES_MAX;
+        if is_last || is_full || urgency != Urgency::Publish || due <= self.clock.now() {
+            group.append(&mut self.outcomes);
+        }
+        if self.outcomes.is_empty() {
+            self.outcomes_due = None;
+        }
+        (group, is_last)
     }
 
     fn commit(&mut self, entries: Vec<WriterEntry>) -> Result<(), StoreError> {
