@@ -1,4 +1,4 @@
-//! Builds each incarnation of the actors of topics and subscriptions, on the arbiter that is chosen by their number.
+//! Builds each incarnation of the actors of topics and subscriptions, on the arbiter that is chosen by a number of theirs.
 //!
 //! A topic's actor is supervised from its first work until the topic is deleted or idle. New work starts it again. The
 //! actors of its subscriptions end with it, and its next incarnation starts those that have work.
@@ -67,7 +67,7 @@ pub(crate) fn supervise_subscription(
     lifeline: LifelineWatch,
 ) {
     child.note_served_plan();
-    hosts.spawn_supervised(child.number().0, SubscriptionFactory { child, topic, hosts: hosts.clone() }, lifeline);
+    hosts.spawn_supervised(child.host(), SubscriptionFactory { child, topic, hosts: hosts.clone() }, lifeline);
 }
 
 /// Builds the incarnations of a topic's actor.

@@ -67,13 +67,21 @@ pub struct SubscriptionHandle {
     pub shared: Arc<SharedState>,
     /// Supervision of its actor.
     pub history: SupervisionHistory,
+    /// The number that chooses the arbiter of its actor.
+    host: u32,
     served: Mutex<Option<Arc<DeliveryPlan>>>,
 }
 
 impl SubscriptionHandle {
-    fn new(shared: SharedState) -> Self {
-        let name = shared.record().name.key().into();
-        Self { name, shared: Arc::new(shared), history: SupervisionHistory::default(), served: Mutex::new(None) }
+    fn new(shared: SharedState, host: u32) -> Self {
+        let (name, history) = (shared.record().name.key().into(), SupervisionHistory::default());
+        Self { name, shared: Arc::new(shared), history, host, served: Mutex::new(None) }
+    }
+
+    /// The number that chooses the arbiter of its actor, the same for all incarnations. The first subscription of a topic
+    /// is on the arbiter of the topic's actor, so that an event wakes one thread; the others are spread over all.
+    pub fn host(&self) -> u32 {
+        self.host
     }
 
     /// The key of its name.
@@ -326,13 +334,11 @@ impl TopicHandle {
             // started and reads it.
             None => Seq::FIRST,
         };
-        let child = Arc::new(SubscriptionHandle::new(SharedState::new(
-            subscription_key,
-            plan,
-            cursor.unwrap_or_default(),
-            end,
-        )));
-        self.children.write().unwrap_or_else(PoisonError::into_inner).insert(key, child);
+        let shared = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
+        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        // Wraps around beyond any number of arbiters.
+        let host = self.partition.0.wrapping_add(children.len() as u32);
+        children.insert(key, Arc::new(SubscriptionHandle::new(shared, host)));
     }
 
     pub(super) fn remove_child(&self, name: &str) {
