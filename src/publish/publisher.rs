@@ -157,7 +157,7 @@ impl Publisher {
         let topic = find_topic(self, request).inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let taking = async {
             self.ask(request, &KeyScope::of(&topic.record()), TokenRole::Publish).await?;
-            self.take(&topic, request, body, &self.limits).await
+            self.take(&topic, request, body, &self.limits, began).await
         };
         let taken = taking.await;
         self.count(&topic, began, taken)
@@ -177,7 +177,7 @@ impl Publisher {
         let limits = PublishLimits { events_max: self.limits.namespace_events_max, ..self.limits };
         let taking = async {
             self.ask(request, &KeyScope::in_namespace(&namespace, &topic.record()), TokenRole::Publish).await?;
-            self.take(&topic, request, body, &limits).await
+            self.take(&topic, request, body, &limits, began).await
         };
         let taken = taking.await;
         self.count(&topic, began, taken)
@@ -229,22 +229,22 @@ impl Publisher {
         request: &HttpRequest,
         body: &mut web::Payload,
         limits: &PublishLimits,
+        began: Timestamp,
     ) -> Result<(), Refusal> {
         let headers = request.headers();
         let encoding = BodyEncoding::of(headers)?;
         let announced = announced(headers, limits.request_bytes_max)?;
-        self.refuse_early(topic)?;
-        let began = self.clock.now();
+        self.refuse_early(topic, began)?;
         let (body, mut permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
         self.accept(topic, headers, limits, (body, permit), began).await
     }
 
-    fn refuse_early(&self, topic: &TopicHandle) -> Result<(), Refusal> {
+    fn refuse_early(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
         if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
             return Err(full(topic, crowded.laggard));
         }
-        self.throttle.check(topic.partition(), self.clock.now())
+        self.throttle.check(topic.partition(), now)
     }
 
     /// Publishes a body to a topic for an operator, whom the control plane has authenticated.
@@ -261,7 +261,7 @@ impl Publisher {
         let taking = async {
             self.refuse_closed()?;
             let encoding = BodyEncoding::of(request.headers())?;
-            self.refuse_early(topic)?;
+            self.refuse_early(topic, began)?;
             let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
             let mut permit = self.room.enter(sender, body.len()).map_err(|in_flight_bytes::Full| Refusal::NoRoom)?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
@@ -280,7 +280,7 @@ impl Publisher {
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let record = topic.record();
-        let target = EventTarget::of(&record).checking(topic.catalogue());
+        let target = EventTarget::kept(&record).checking(topic.catalogue());
         let content = content(headers, target.schema);
         let traced = TracedRequest::begin(&self.tracer, headers, (target.schema, &content), &body, began);
         let draft = match &traced {
@@ -338,7 +338,7 @@ impl Publisher {
             let (record, body) = (topic.record(), Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat()));
             let content =
                 RequestContent { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
-            let target = EventTarget::of(&record).checking(topic.catalogue());
+            let target = EventTarget::kept(&record).checking(topic.catalogue());
             let draft = schema::read(&target, &content, &body, &self.limits)?;
             note_nonconforming(topic, &target);
             match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {

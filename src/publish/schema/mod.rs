@@ -13,7 +13,11 @@ mod custom;
 mod event_grid;
 mod json;
 
-use std::{cell::RefCell, sync::Arc};
+use std::{
+    cell::RefCell,
+    ops::Deref,
+    sync::{Arc, Weak},
+};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -25,13 +29,24 @@ use crate::{
         catalogue::Catalogue,
         record::{ingress::InputSchemaMapping, topic::TopicRecord},
     },
-    event::{Schema, TextRange, text},
+    event::{IdMap, PartitionId, Schema, TextRange, text},
     store::chunk::ChunkBuilder,
 };
 
+/// How many topics a thread keeps the properties of.
+const TARGETS_KEPT: usize = 1024;
+
+thread_local! {
+    /// The properties of topics.
+    static TARGETS: RefCell<IdMap<PartitionId, KeptTarget>> = RefCell::default();
+}
+
+/// The record that the properties were taken from, and the properties.
+type KeptTarget = (Weak<TopicRecord>, Arc<TargetProperties>);
+
 /// The properties of a topic that reading events needs.
-#[derive(Clone, Debug)]
-pub struct EventTarget {
+#[derive(Debug)]
+pub struct TargetProperties {
     /// The topic's input schema.
     pub schema: Schema,
     /// The topic's resource id, which an event's `topic` must have if present.
@@ -44,6 +59,12 @@ pub struct EventTarget {
     is_domain: bool,
     /// Whether it is a topic of a namespace, whose CloudEvents may have data of any kind.
     is_in_namespace: bool,
+}
+
+/// A topic that events of a request are read for.
+#[derive(Clone, Debug)]
+pub struct EventTarget {
+    properties: Arc<TargetProperties>,
     /// The event types whose data is checked.
     catalogue: Option<Arc<Catalogue>>,
     /// Events that do not match, and the first reason.
@@ -51,15 +72,24 @@ pub struct EventTarget {
 }
 
 /// Events that are stored although their data does not match the schema of their type.
-#[derive(Clone, Debug)]
-pub(super) struct Nonconforming {
-    pub(super) events: u64,
-    pub(super) first: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nonconforming {
+    /// Their number.
+    pub events: u64,
+    /// Why the first of them does not match.
+    pub first: String,
 }
 
-impl EventTarget {
-    /// Takes them from a topic's record.
-    pub fn of(topic: &TopicRecord) -> Self {
+impl Deref for EventTarget {
+    type Target = TargetProperties;
+
+    fn deref(&self) -> &TargetProperties {
+        &self.properties
+    }
+}
+
+impl TargetProperties {
+    fn of(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
         let stamp = serde_json::to_string(&resource_id).expect("a string serialises");
         let mapping = topic
@@ -69,8 +99,41 @@ impl EventTarget {
             .map_or_else(|| EventMapping::of(&InputSchemaMapping::default()), EventMapping::of);
         let is_in_namespace = topic.namespace.is_some();
         let (schema, is_domain) = (topic.input_schema, topic.is_domain());
-        let (catalogue, nonconforming) = (None, RefCell::default());
-        Self { schema, resource_id, stamp, mapping, is_domain, is_in_namespace, catalogue, nonconforming }
+        Self { schema, resource_id, stamp, mapping, is_domain, is_in_namespace }
+    }
+
+    /// As [`TargetProperties::of`], computed once for each thread and record of a topic.
+    fn kept(topic: &Arc<TopicRecord>) -> Arc<Self> {
+        let Some(partition) = topic.partitions.first() else { return Arc::new(Self::of(topic)) };
+        TARGETS.with_borrow_mut(|targets| {
+            // While the reference exists, no other record is at its address.
+            let kept = targets.get(partition).filter(|(record, _)| record.as_ptr() == Arc::as_ptr(topic));
+            if let Some((_, kept)) = kept {
+                return Arc::clone(kept);
+            }
+            if targets.len() >= TARGETS_KEPT {
+                targets.clear();
+            }
+            let properties = Arc::new(Self::of(topic));
+            targets.insert(*partition, (Arc::downgrade(topic), Arc::clone(&properties)));
+            properties
+        })
+    }
+}
+
+impl EventTarget {
+    /// The topic with this record.
+    pub fn of(topic: &TopicRecord) -> Self {
+        Self::new(Arc::new(TargetProperties::of(topic)))
+    }
+
+    /// The same, with properties that are computed once for each thread and record.
+    pub(super) fn kept(topic: &Arc<TopicRecord>) -> Self {
+        Self::new(TargetProperties::kept(topic))
+    }
+
+    fn new(properties: Arc<TargetProperties>) -> Self {
+        Self { properties, catalogue: None, nonconforming: RefCell::default() }
     }
 
     /// Checks the data of events.
@@ -80,7 +143,7 @@ impl EventTarget {
     }
 
     /// The events that did not match although they are stored.
-    pub(super) fn take_nonconforming(&self) -> Option<Nonconforming> {
+    pub fn take_nonconforming(&self) -> Option<Nonconforming> {
         self.nonconforming.take()
     }
 
