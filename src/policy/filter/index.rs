@@ -136,7 +136,7 @@ impl TypeIndex {
             return;
         }
         let (literal, _) = view.event().type_and_subject_literals();
-        if let Some(subjects) = with_folded(literal, || view.event_type_text(), |name| self.by_type.get(name)) {
+        if let Some(subjects) = with_folded(literal, || view.event_type().folded(), |name| self.by_type.get(name)) {
             subjects.find(view, found);
         }
     }
@@ -161,7 +161,7 @@ impl SubjectIndex {
         let (_, literal) = view.event().type_and_subject_literals();
         with_folded(
             literal,
-            || view.subject_text(),
+            || view.subject().folded(),
             |subject| {
                 for length in self.lengths.range(..=subject.len()) {
                     if let Some(values) = subject.get(..*length).and_then(|prefix| self.by_prefix.get(prefix)) {

@@ -60,9 +60,9 @@ pub(super) fn folded(text: &str) -> String {
 /// Longer texts are folded on the heap.
 const FOLDED_ON_STACK: usize = 128;
 
-/// Passes a case-folded text to `act`: the contents of the JSON string literal `literal`, or else `text`. A short ASCII
+/// Passes a case-folded text to `act`: the contents of the JSON string literal `literal`, or else `folded`. A short ASCII
 /// literal without escapes is folded without decoding it and without an allocation.
-pub(super) fn with_folded<'t, T>(literal: &[u8], text: impl FnOnce() -> &'t str, act: impl FnOnce(&[u8]) -> T) -> T {
+pub(super) fn with_folded<'t, T>(literal: &[u8], folded: impl FnOnce() -> &'t str, act: impl FnOnce(&[u8]) -> T) -> T {
     let is_plain = || literal.iter().all(|byte| byte.is_ascii() && *byte != b'\\');
     let mut room = [0; FOLDED_ON_STACK];
     match room.get_mut(..literal.len()) {
@@ -71,7 +71,7 @@ pub(super) fn with_folded<'t, T>(literal: &[u8], text: impl FnOnce() -> &'t str,
             room.make_ascii_lowercase();
             act(room)
         }
-        Some(_) | None => act(folded(text()).as_bytes()),
+        Some(_) | None => act(folded().as_bytes()),
     }
 }
 

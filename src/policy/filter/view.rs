@@ -132,6 +132,16 @@ impl<'e> EventView<'e> {
         self.domain_topic_node().text().expect("it was made of a text")
     }
 
+    /// The event type, folded once however many filters compare it.
+    pub(super) fn event_type(&self) -> &FoldedText {
+        self.event_type_node().text().expect("it was made of a text")
+    }
+
+    /// The subject, likewise.
+    pub(super) fn subject(&self) -> &FoldedText {
+        self.subject_node().text().expect("it was made of a text")
+    }
+
     /// The event type as it was published.
     pub(super) fn event_type_text(&self) -> &str {
         self.event_type_text.get_or_init(|| self.event.event_type())
