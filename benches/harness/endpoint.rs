@@ -38,6 +38,7 @@ struct Shared {
     events: AtomicU64,
     requests: AtomicU64,
     last: AtomicU64,
+    connections: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -93,6 +94,11 @@ impl Endpoint {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
     /// When the last one came.
     pub(crate) fn last(&self) -> u64 {
         self.shared.last.load(Ordering::Relaxed)
@@ -117,8 +123,10 @@ async fn accept(listener: std::net::TcpListener, shared: &Arc<Shared>) {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let shared = Arc::clone(shared);
         tokio::task::spawn_local(async move {
+            shared.connections.fetch_add(1, Ordering::Relaxed);
             // An error says that the client went away.
             serve(&stream, &shared).await.ok();
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
         });
     }
 }

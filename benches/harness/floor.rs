@@ -2,7 +2,8 @@
 //! the server's is.
 //!
 //! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no filter, no retry.
-//! - The *caller* is awc alone, as many requests at a time as a publisher has connections.
+//! - The *caller* is awc alone, as many requests at a time as a publisher has connections, to one URL.
+//! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked for.
 //! - The [`client`] of another destination alone.
 
 use std::{
@@ -63,6 +64,11 @@ impl Floor {
         Self::start(again, &format!("caller {url} {at_a_time}"))
     }
 
+    /// Posts to `urls` URLs in turn, each `base` and a number, when told to.
+    pub(crate) fn callers(again: fn() -> Command, base: &str, urls: u64, at_a_time: u64) -> Self {
+        Self::start(again, &format!("callers {base} {urls} {at_a_time}"))
+    }
+
     fn start(again: fn() -> Command, role: &str) -> Self {
         let child = again().env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("this program starts again");
@@ -111,7 +117,12 @@ pub(crate) fn is_one() -> bool {
         ["relay", url] => actix_rt::System::new().block_on(relay(url.to_owned())),
         ["caller", url, at_a_time] => {
             let at_a_time = at_a_time.parse().expect("a number");
-            actix_rt::System::new().block_on(caller(url.to_owned(), at_a_time));
+            actix_rt::System::new().block_on(caller(vec![url.to_owned()], at_a_time));
+        }
+        ["callers", base, urls, at_a_time] => {
+            let [urls, at_a_time] = [urls, at_a_time].map(|number| number.parse().expect("a number"));
+            let urls = (0..urls).map(|number| format!("{base}{number}")).collect();
+            actix_rt::System::new().block_on(caller(urls, at_a_time));
         }
         ["kafka", address, topic] => actix_rt::System::new().block_on(client::kafka(address, topic)),
         ["queue", base, name, at_a_time] => {
@@ -171,16 +182,17 @@ async fn relay(url: String) {
     server.run().await.expect("a server");
 }
 
-async fn caller(url: String, at_a_time: usize) {
-    let (client, body) = (awc_client(), Bytes::from(body(Shape::ONE)));
+async fn caller(urls: Vec<String>, at_a_time: usize) {
+    let (client, body, urls) = (awc_client(), Bytes::from(body(Shape::ONE)), Rc::<[String]>::from(urls));
     serve(async |requests| {
         let left = Rc::new(Cell::new(requests));
         let callers = (0..at_a_time).map(|_| {
-            let (client, url, body, left) = (client.clone(), url.clone(), body.clone(), Rc::clone(&left));
+            let (client, urls, body, left) = (client.clone(), Rc::clone(&urls), body.clone(), Rc::clone(&left));
             actix_rt::spawn(async move {
                 while let Some(rest) = left.get().checked_sub(1) {
                     left.set(rest);
-                    post(&client, &url, body.clone()).await;
+                    let url = &urls[rest as usize % urls.len()];
+                    post(&client, url, body.clone()).await;
                 }
             })
         });

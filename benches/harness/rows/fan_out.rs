@@ -1,4 +1,5 @@
-//! One event to many subscriptions, each delivery alone: what is done for each delivery, against the request alone.
+//! One event to many subscriptions, each delivery alone: what is done for each delivery, against the request alone, and
+//! against as many requests to as many endpoints over as many connections.
 
 use super::USUAL;
 use crate::harness::{
@@ -19,30 +20,59 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         let name = format!("billing-{number}");
         stage.subscribe("orders", &name, &endpoint.url(&format!("/{name}")), |wish| wish);
     }
-    let mut pair = |events: u64| {
-        let id = caller.id();
-        let floor = Cost::of(id, &endpoint, 1, || {
-            caller.call(events * scale.fan_out);
-            Sent { events: events * scale.fan_out, answers: histogram() }
-        });
+    let called = |caller: &mut Floor, events: u64| {
+        let (id, requests) = (caller.id(), events * scale.fan_out);
+        Cost::of(id, &endpoint, 1, || {
+            caller.call(requests);
+            Sent { events: requests, answers: histogram() }
+        })
+    };
+    let delivered = |events: u64| {
         // So few publishers that nobody falls far behind.
         let load = || closed(std::slice::from_ref(&target), Shape::ONE, 4, Amount::Requests(events));
-        (floor, Cost::of(stage.server.id(), &endpoint, scale.fan_out, load))
+        Cost::of(stage.server.id(), &endpoint, scale.fan_out, load)
     };
-    pair(scale.fanned / 4);
-    let (floors, figures): (Vec<_>, Vec<_>) = (0..scale.runs).map(|_| pair(scale.fanned)).unzip();
-    let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
-    vec![Row {
-        number: "3",
-        what: "one event to 100 subscriptions, unbatched: CPU a delivery",
+    called(&mut caller, scale.fanned / 4);
+    let others = endpoint.connections();
+    delivered(scale.fanned / 4);
+    // As many as the server opened for this load.
+    let connections = endpoint.connections().saturating_sub(others).max(1);
+    let mut callers = Floor::callers(bench.again, &endpoint.url("/billing-"), scale.fan_out, connections);
+    called(&mut callers, scale.fanned / 4);
+    let (mut floors, mut wide_floors, mut figures) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..scale.runs {
+        floors.push(called(&mut caller, scale.fanned));
+        wide_floors.push(called(&mut callers, scale.fanned));
+        figures.push(delivered(scale.fanned));
+    }
+    let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect::<Vec<_>>();
+    let row = |number, what, floor_is, floors: &[Cost], beside| Row {
+        number,
+        what,
         on: USUAL.to_owned(),
         unit: "µs",
-        floor_is: "awc alone",
+        floor_is,
         against: Against::Floor,
         budget: 1.7,
         stretch: 1.3,
         figures: each(&figures),
-        floors: each(&floors),
-        beside: figures.last().map(Cost::beside).unwrap_or_default(),
-    }]
+        floors: each(floors),
+        beside,
+    };
+    vec![
+        row(
+            "3",
+            "one event to 100 subscriptions, unbatched: CPU a delivery",
+            "awc alone, to one endpoint over warm connections",
+            &floors,
+            figures.last().map(Cost::beside).unwrap_or_default(),
+        ),
+        row(
+            "3b",
+            "the same against as many endpoints and connections",
+            "awc alone, to as many endpoints over as many connections",
+            &wide_floors,
+            vec![("connections".to_owned(), connections as f64)],
+        ),
+    ]
 }
