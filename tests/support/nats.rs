@@ -121,6 +121,16 @@ impl Nats {
         });
     }
 
+    /// Lowers the limit of a stream to what it has: it takes nothing before something is removed.
+    pub(crate) fn fill(&self, stream: &str) {
+        self.runtime.block_on(async {
+            let context = self.context().await.expect("a client");
+            let info = context.get_stream(stream).await.expect("a stream").cached_info().clone();
+            let max_bytes = i64::try_from(info.state.bytes).expect("a number");
+            context.update_stream(Config { max_bytes, ..info.config }).await.expect("it is changed");
+        });
+    }
+
     /// Makes a stream that takes the subject of its name.
     pub(crate) fn create(&self, name: &str) {
         self.create_replicated(name, 1);
