@@ -350,8 +350,8 @@ fn settings_are_checked_without_a_start() {
     .assert_eq(&text);
     let (code, text, _) = check(&["--output", "json"]);
     let all: Value = serde_json::from_str(&text).expect("JSON");
-    let waits = all.as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_wait");
-    assert_eq!(waits, Some(&json!({"key": "delivery.response_wait", "value": "\"30s\"", "origin": "default"})));
+    let waits = all.as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_timeout");
+    assert_eq!(waits, Some(&json!({"key": "delivery.response_timeout", "value": "\"30s\"", "origin": "default"})));
     assert!(code == Some(0) && !text.contains("very-secret-and-long"), "{text}");
     let (code, text, reported) = check(&["--listen", "here"]);
     assert_eq!((code, text.as_str()), (Some(1), ""));

@@ -93,10 +93,10 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!(publish.bytes_in_flight, 64 << 20);
     assert_eq!((publish.events_per_second, publish.bytes_per_second), (0, 0));
     assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
-    assert_eq!((delivery.response_wait, delivery.concurrency), (Duration::from_secs(30), 16));
-    assert_eq!(delivery.late_wait, Duration::from_secs(180));
+    assert_eq!((delivery.response_timeout, delivery.concurrency), (Duration::from_secs(30), 16));
+    assert_eq!(delivery.late_timeout, Duration::from_secs(180));
     assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
-    assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
+    assert_eq!((journal.outcome_delay, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
     assert_eq!((topic.recent_events_bytes, limits.read_bytes), (32 << 20, 64 << 20));
     assert_eq!((metrics.subscriptions, metrics.subscriptions_per_topic, metrics.topics), (100, 50, 100));
@@ -254,7 +254,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.dashboard, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.dashboard, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_timeout, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
 }
@@ -318,14 +318,14 @@ fn a_wrong_unit_or_kind_is_told_with_what_is_allowed() {
         "[delivery]\nresponse_wait = \"10 parsecs\"\n",
         &[],
         expect![[
-            r#"gridhook.toml: delivery.response_wait is "10 parsecs"; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
+            r#"gridhook.toml: delivery.response_timeout is "10 parsecs"; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
         ]],
     );
     refuses(
         "[delivery]\nresponse_wait = 30\n",
         &[],
         expect![[
-            r#"gridhook.toml: delivery.response_wait is 30; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
+            r#"gridhook.toml: delivery.response_timeout is 30; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
         ]],
     );
     refuses(

@@ -19,15 +19,29 @@ const RETIRED: &[(&str, &str)] = &[
     ("obligor", "subscription key"),
     ("obligors", "subscription keys"),
     ("ordeal", "fault"),
+    ("owed", "pending"),
     ("sexton", "dead-letter routing"),
+    ("shelf", "store"),
     ("sift", "filter out"),
     ("sifted", "filtered out"),
     ("strayed", "rescheduled"),
+    ("strike", "suspension"),
+    ("strikes", "suspensions"),
     ("temper", "endpoint model"),
     ("tempers", "endpoint models"),
     ("undertaker", "dead-letter handle"),
     ("whoever", "a noun"),
+    ("wish", "spec, request"),
+    ("wishes", "specs, requests"),
     ("wreak", "inject"),
+];
+
+/// The name that the store on disk has for pending records, in the files that have it.
+const STORED: [(&str, &str); 4] = [
+    ("src/store/mod.rs", "owed"),
+    ("tests/admin/health.rs", "owed"),
+    ("tests/journal/formats.rs", "owed"),
+    ("tests/journal/formats.txt", "owed"),
 ];
 
 /// Files that may not come back: what they held has a name.
@@ -98,7 +112,8 @@ fn retired_words_do_not_come_back() {
     let written = written();
     assert!(written.len() > 300, "{} files were found", written.len());
     let found = written.iter().flat_map(|(name, text)| {
-        retired_in(text).into_iter().map(move |(line, old, new)| format!("{name}:{line}: {old}: say {new}"))
+        let found = retired_in(text).into_iter().filter(move |(_, old, _)| !STORED.contains(&(name.as_str(), *old)));
+        found.map(move |(line, old, new)| format!("{name}:{line}: {old}: say {new}"))
     });
     let found: Vec<String> = found.collect();
     assert!(found.is_empty(), "{} retired words:\n{}", found.len(), found.join("\n"));

@@ -74,7 +74,7 @@ fn by_topics(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)>
         for number in targets.len()..size as usize {
             let name = format!("orders-{number}");
             targets.push(stage.topic(&name, "current"));
-            stage.subscribe(&name, "billing", &endpoint.url(&format!("/{number}")), |wish| wish);
+            stage.subscribe(&name, "billing", &endpoint.url(&format!("/{number}")), |spec| spec);
         }
         (size, each(bench, endpoint, stage.server.id(), &targets))
     });
@@ -88,8 +88,8 @@ fn by_subscriptions(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64
     let points = sizes(powers).map(|size| {
         for number in made..size {
             let url = endpoint.url(&format!("/{number}"));
-            stage.subscribe("orders", &format!("billing-{number}"), &url, |wish| {
-                wish.prefix(&format!("/bench/{number:04}"))
+            stage.subscribe("orders", &format!("billing-{number}"), &url, |spec| {
+                spec.prefix(&format!("/bench/{number:04}"))
             });
         }
         made = size;
@@ -101,12 +101,12 @@ fn by_subscriptions(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64
 fn by_backlog(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)> {
     let stage = Stage::start();
     let targets = [stage.topic("orders", "current")];
-    stage.subscribe("orders", "down", &endpoint.url(DOWN), |wish| wish);
+    stage.subscribe("orders", "down", &endpoint.url(DOWN), |spec| spec);
     let mut lying = 0;
     let points = sizes(powers).filter(|size| *size == 1 || *size >= 100).map(|size| {
         fill_backlog(&targets[0], whole(size) - lying);
         lying = whole(size);
-        stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish);
+        stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
         let cost = each(bench, endpoint, stage.server.id(), &targets);
         stage.server.unsubscribe("orders", "billing");
         (size, cost)
@@ -117,13 +117,13 @@ fn by_backlog(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)
 fn by_retries(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)> {
     let stage = Stage::start();
     let targets = [stage.topic("orders", "patient")];
-    let mut owed = 0;
+    let mut pending = 0;
     let points = sizes(powers).filter(|size| *size == 1 || *size >= 100).map(|size| {
         // In batches while they fail, one by one while it is measured.
-        stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |wish| wish.batch(100));
-        fill_queue(&stage, "orders", &targets[0], whole(size) - owed);
-        owed = whole(size);
-        stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |wish| wish);
+        stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| spec.batch(100));
+        fill_queue(&stage, "orders", &targets[0], whole(size) - pending);
+        pending = whole(size);
+        stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| spec);
         (size, each(bench, endpoint, stage.server.id(), &targets))
     });
     points.collect()

@@ -20,7 +20,7 @@ pub(crate) enum Against {
 /// What came of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// As fast as one can wish.
+    /// As fast as possible.
     Stretch,
     Met,
     /// Missed by less than the runs differ from each other.

@@ -60,10 +60,10 @@ impl Stage {
         topic: &str,
         name: &str,
         url: &str,
-        wish: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec,
+        spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec,
     ) {
         let usual = SubscriptionSpec::of(url).types(&[TYPE]).prefix(SUBJECT);
-        self.server.subscribe(topic, name, &wish(usual));
+        self.server.subscribe(topic, name, &spec(usual));
     }
 
     /// A topic of a namespace with these queues, each with the type that it is for: where its operations are, and its key.

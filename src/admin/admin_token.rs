@@ -14,11 +14,13 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 use tracing::warn;
+
+use super::random::random_text;
 
 /// 256 bits cannot be guessed; wrong tokens are delayed by address all the same.
 const TOKEN_BYTES: usize = 32;
@@ -180,13 +182,6 @@ fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
         File::open(folder)?.sync_all()
     })();
     written.map_err(|error| with_path(&path, &error))
-}
-
-/// Random bytes, encoded as text.
-pub(super) fn random_text(bytes: usize, form: &impl Engine) -> io::Result<String> {
-    let mut random = vec![0; bytes];
-    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(form.encode(random))
 }
 
 fn with_path(path: &Path, error: &io::Error) -> io::Error {

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// For how long a response that must not wait for the changelog of a cluster waits for its record.
-const RECORD_WAIT: Duration = Duration::from_secs(1);
+const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum length of a recorded path.
 const PATH_CHARS: usize = 500;
@@ -101,7 +101,7 @@ pub(super) async fn record(
         actix_web::rt::spawn(stored);
     } else if path.starts_with("/cluster/") || path.starts_with("/ui/session") {
         // Goes on beyond the end of the wait.
-        timeout(RECORD_WAIT, actix_web::rt::spawn(stored)).await.ok();
+        timeout(RECORD_TIMEOUT, actix_web::rt::spawn(stored)).await.ok();
     } else {
         stored.await;
     }

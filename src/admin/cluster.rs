@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// What a node knows of its cluster.
-pub struct ClusterPlane {
+pub struct ClusterContext {
     /// The name of the cluster.
     pub cluster: String,
     /// The name of the node.
@@ -52,7 +52,7 @@ pub struct ForwardCounters {
     pub failed: Counter,
 }
 
-impl ClusterPlane {
+impl ClusterContext {
     /// How the node sees its cluster.
     pub(super) fn snapshot(&self) -> ClusterSnapshot {
         self.membership.snapshot.borrow().clone()
@@ -126,11 +126,11 @@ impl ClusterPlane {
     }
 }
 
-/// The plane of a node; an error for a server of its own.
-fn plane(request: &HttpRequest) -> Result<&ClusterPlane, AdminError> {
-    let plane = request.app_data::<web::Data<ClusterPlane>>();
+/// The context of a node; an error for a server of its own.
+fn cluster_context(request: &HttpRequest) -> Result<&ClusterContext, AdminError> {
+    let cluster_context = request.app_data::<web::Data<ClusterContext>>();
     let none = "This server is no node of a cluster (cluster.engine is none).";
-    plane.map(|plane| &***plane).ok_or_else(|| AdminError::NotFound(none.to_owned()))
+    cluster_context.map(|cluster_context| &***cluster_context).ok_or_else(|| AdminError::NotFound(none.to_owned()))
 }
 
 fn of_request(error: RequestError) -> AdminError {
@@ -148,36 +148,36 @@ fn of_request(error: RequestError) -> AdminError {
 
 /// `GET /cluster/status`.
 pub(super) async fn status(request: HttpRequest) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(plane(&request)?.view()))
+    Ok(HttpResponse::Ok().json(cluster_context(&request)?.view()))
 }
 
 /// `GET /cluster/ownership`.
 pub(super) async fn ownership(request: HttpRequest) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(plane(&request)?.ownership()))
+    Ok(HttpResponse::Ok().json(cluster_context(&request)?.ownership()))
 }
 
 /// `POST /cluster/move`: asks the owner of a shard to give it up to another node.
 pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
-    let plane = plane(&request)?;
+    let cluster_context = cluster_context(&request)?;
     let MoveBody { shard, node } = model::read(model::parse(&read_body(body).await?)?)?;
-    plane.membership.move_shard(shard, node).await.map_err(of_request)?;
-    Ok(HttpResponse::Accepted().json(plane.ownership()))
+    cluster_context.membership.move_shard(shard, node).await.map_err(of_request)?;
+    Ok(HttpResponse::Accepted().json(cluster_context.ownership()))
 }
 
 /// `POST /cluster/drain`: asks a node to give up what it owns and take nothing, or ends that.
 pub(super) async fn drain(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
-    let plane = plane(&request)?;
+    let cluster_context = cluster_context(&request)?;
     let DrainBody { node, drain } = model::read(model::parse(&read_body(body).await?)?)?;
-    plane.membership.drain(node, drain).await.map_err(of_request)?;
-    Ok(HttpResponse::Accepted().json(plane.view()))
+    cluster_context.membership.drain(node, drain).await.map_err(of_request)?;
+    Ok(HttpResponse::Accepted().json(cluster_context.view()))
 }
 
 /// `POST /cluster/forget`: removes the record of a node that is gone for good.
 pub(super) async fn forget(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
-    let plane = plane(&request)?;
+    let cluster_context = cluster_context(&request)?;
     let ForgetBody { node } = model::read(model::parse(&read_body(body).await?)?)?;
-    plane.membership.forget(node).await.map_err(of_request)?;
-    Ok(HttpResponse::Ok().json(plane.view()))
+    cluster_context.membership.forget(node).await.map_err(of_request)?;
+    Ok(HttpResponse::Ok().json(cluster_context.view()))
 }
 
 /// The same by a standby while there is no owner: the log has it in place of the audit trail.
@@ -201,7 +201,7 @@ fn note_change(request: &HttpRequest) {
 #[derive(Clone)]
 pub struct StandbyContext {
     /// The node.
-    pub plane: web::Data<ClusterPlane>,
+    pub cluster_context: web::Data<ClusterContext>,
     /// Who may read what it answers.
     pub access: web::Data<StandbyAccess>,
     /// The access to `/metrics`.
@@ -237,7 +237,7 @@ impl StandbyAccess {
 /// Adds the paths that a standby answers itself.
 pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext, side: ListenerRole) {
     cfg.app_data(context.health.clone())
-        .app_data(context.plane.clone())
+        .app_data(context.cluster_context.clone())
         .app_data(context.access.clone())
         .service(web::resource("/healthz").to(health::healthz))
         .service(web::resource("/readyz").to(health::readyz));
@@ -265,8 +265,8 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
         web::resource(path).guard(guard::fn_guard(is_admin))
     };
     let ownerless = || {
-        let plane = context.plane.clone();
-        guard::fn_guard(move |_| !plane.has_owner())
+        let cluster_context = context.cluster_context.clone();
+        guard::fn_guard(move |_| !cluster_context.has_owner())
     };
     cfg.service(own("/cluster/status").guard(guard::Get()).to(status));
     cfg.service(own("/cluster/ownership").guard(guard::Get()).to(ownership));
@@ -276,5 +276,5 @@ pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext,
 
 fn standby_metrics(request: &HttpRequest, listeners: &[Arc<ListenerCounters>]) -> Result<HttpResponse, AdminError> {
     let health = request.app_data::<web::Data<ServerHealth>>().ok_or(AdminError::Broken("no health is set up"))?;
-    Ok(standby_exposition(request, plane(request)?, health.readiness().ready, listeners))
+    Ok(standby_exposition(request, cluster_context(request)?, health.readiness().ready, listeners))
 }

@@ -21,9 +21,9 @@ pub struct EditionTables {
     /// The editions by name.
     pub by_name: BTreeMap<String, Arc<Edition>>,
     /// The response timeout.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// How long the journal collects outcomes before a write.
-    pub outcome_wait: Duration,
+    pub outcome_delay: Duration,
     /// Maximum requests in flight for an event subscription.
     pub concurrency: u32,
 }

@@ -9,11 +9,12 @@ use actix_web::{
         header::{ALLOW, CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{auth::Role, model::InvalidRequest, request_id};
-use crate::control::registry::ValidationRefusal;
+use crate::{
+    api::resource::{AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo},
+    control::registry::ValidationRefusal,
+};
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
 const RETRY_AFTER_SECONDS: u32 = 10;
@@ -121,49 +122,6 @@ pub enum AdminError {
     NoRandomness(#[from] std::io::Error),
 }
 
-#[derive(Serialize, ToSchema)]
-#[schema(as = ControlError)]
-pub(super) struct ErrorResponse<'a> {
-    error: ErrorBody<'a>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = ControlErrorBody)]
-struct ErrorBody<'a> {
-    code: &'static str,
-    message: &'a str,
-    target: Option<&'a str>,
-    details: Vec<ErrorDetail<'a>>,
-    /// The id of the request, in the list of ARM for what an error does not have otherwise.
-    #[serde(rename = "additionalInfo", skip_serializing_if = "Vec::is_empty")]
-    additional_info: Vec<AdditionalInfo>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = ControlErrorAdditionalInfo)]
-struct AdditionalInfo {
-    /// `RequestId`.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    /// Id of the request.
-    info: RequestIdInfo,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ControlErrorRequestId)]
-struct RequestIdInfo {
-    /// Id of the request, as in the header `x-ms-request-id`.
-    request_id: String,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = ControlErrorDetail)]
-struct ErrorDetail<'a> {
-    code: &'a str,
-    message: &'a str,
-}
-
 impl AdminError {
     fn code(&self) -> &'static str {
         match self {
@@ -215,16 +173,14 @@ impl ResponseError for AdminError {
     fn error_response(&self) -> HttpResponse {
         let message = self.to_string();
         let mut details = Vec::new();
-        let cause = if let Self::Validation(refusal) = self {
-            Some((refusal.cause.code(), refusal.cause.to_string()))
-        } else {
-            None
-        };
-        details.extend(cause.as_ref().map(|(code, message)| ErrorDetail { code, message }));
+        if let Self::Validation(refusal) = self {
+            let cause = &refusal.cause;
+            details.push(ErrorDetail { code: cause.code().to_owned(), message: cause.to_string() });
+        }
         let mut response = HttpResponse::build(self.status_code());
         response.insert_header((CACHE_CONTROL, "no-store"));
         if let Self::NoSuchPath(_) = self {
-            details.push(ErrorDetail { code: "ResourceNotFound", message: &message });
+            details.push(ErrorDetail { code: "ResourceNotFound".to_owned(), message: message.clone() });
         }
         if self.status_code() == StatusCode::UNAUTHORIZED {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
@@ -235,14 +191,15 @@ impl ResponseError for AdminError {
         if let Self::Unavailable(_) = self {
             response.insert_header((RETRY_AFTER, RETRY_AFTER_SECONDS.to_string()));
         }
-        let additional_info = request_id::current()
-            .into_iter()
-            .map(|id| AdditionalInfo { kind: "RequestId", info: RequestIdInfo { request_id: id.to_string() } });
+        let additional_info = request_id::current().into_iter().map(|id| AdditionalInfo {
+            kind: "RequestId".to_owned(),
+            info: RequestIdInfo { request_id: id.to_string() },
+        });
         response.json(ErrorResponse {
             error: ErrorBody {
-                code: self.code(),
-                message: &message,
-                target: self.target(),
+                code: self.code().to_owned(),
+                message,
+                target: self.target().map(str::to_owned),
                 details,
                 additional_info: additional_info.collect(),
             },

@@ -53,6 +53,7 @@ pub mod openapi;
 pub mod operate;
 mod permissions;
 mod query;
+mod random;
 mod replay;
 pub mod request_id;
 mod retry;
@@ -94,7 +95,7 @@ use self::{
 };
 pub use self::{
     chaos::injector::{ChaosTargets, DeadLetterHandle},
-    cluster::{ClusterPlane, ForwardCounters, StandbyAccess, StandbyContext, configure_standby},
+    cluster::{ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_standby},
     declare::{ApplyError, declare},
     editions::EditionTables,
     error::AdminError,

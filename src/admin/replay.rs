@@ -7,11 +7,14 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    arm::{UnpagedList, no_subscription, path::TopicPath, topic},
+    arm::{no_subscription, path::TopicPath, topic},
     model::{InvalidRequest, instant, parse, read},
 };
 use crate::{
-    api::replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
+    api::{
+        replay::{DryRun, JobCounters, JobProgress, JobView, ReplayBody},
+        resource::Page,
+    },
     control::registry::{ReplayContent, ReplayPoint, ReplayRange},
     event::{Lane, Seq, Timestamp},
     policy::record::{
@@ -107,7 +110,7 @@ pub(super) async fn list(control: &Control, path: &TopicPath, name: &str) -> Res
     check(control, path, name)?;
     let jobs = control.registry.jobs(&path.key(), name).await?;
     let value = jobs.iter().map(|job| JobView::new(job, control.clock.now())).collect();
-    Ok(HttpResponse::Ok().json(UnpagedList { value }))
+    Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
 
 /// `GET …/replays/{replayId}`.

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::{AdminError, ChaosMode, ClusterPlane, Control, metrics::process::ProcessFigures};
+use super::{AdminError, ChaosMode, ClusterContext, Control, metrics::process::ProcessFigures};
 use crate::api::server::{ListenerView, ProcessView, ServerReport};
 
 /// `GET /server`.
@@ -24,7 +24,7 @@ pub(super) async fn report(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: exposition.started().to_string(),
         chaos: **chaos == ChaosMode::Enabled,
-        cluster: request.app_data::<web::Data<ClusterPlane>>().is_some(),
+        cluster: request.app_data::<web::Data<ClusterContext>>().is_some(),
         listeners: exposition.listeners().iter().map(|listener| ListenerView::new(listener)).collect(),
         process: ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files },
         disk_free_bytes,

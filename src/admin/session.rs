@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{
     AdminError, Control,
-    admin_token::random_text,
     auth::{self, AdminCaller, Role},
     permissions::Permissions,
+    random::random_text,
 };
 use crate::{
     api::session::Session,

@@ -85,8 +85,8 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
         seed: body.seed.unwrap_or(1),
         batch: within("batch", body.batch.unwrap_or(1), 1..=BATCH_MAX)?,
         concurrency: tables.concurrency,
-        response_wait: tables.response_wait,
-        outcome_wait: tables.outcome_wait,
+        response_timeout: tables.response_timeout,
+        outcome_delay: tables.outcome_delay,
         dead_letter: body.dead_letter.unwrap_or(true),
     })
 }

@@ -8,11 +8,11 @@ use tracing::info;
 
 use super::{
     AdminError, Control,
-    admin_token::random_text,
     arm::read_body,
     audit,
     auth::AdminCaller,
     model::{self, InvalidRequest},
+    random::random_text,
 };
 use crate::{
     api::token::{TokenBody, TokenList, TokenView},

@@ -4,10 +4,16 @@
 //! Every type is read and written, except requests and responses that contain an event byte for byte. A response that is
 //! newer than the commands has fields that they ignore; a field that is gone is an error, not an empty column.
 //!
-//! These are types only: `admin` makes them from its state, `cli` formats them.
+//! These are types only: `admin` makes them from its state, `cli` formats them. Values that a record has as ARM has them,
+//! such as `sku` or an IP rule, are the types of the record.
+//!
+//! A request and a response of the same resource are two types, because a request may leave out what has a default and a
+//! response may not. Objects that both have (a filter, an identity) refuse an unknown key in either: in a request it would be
+//! lost, and commands that are older than the server then say that the versions differ.
 
 #![expect(missing_docs, reason = "admin::openapi describes the fields, most of them by a name with one meaning")]
 
+pub mod account;
 pub mod audit;
 pub mod chaos;
 pub mod clock;
@@ -21,6 +27,8 @@ pub mod health;
 pub mod history;
 pub mod jobs;
 pub mod ledger;
+pub mod namespace;
+pub mod provider;
 pub mod replay;
 pub mod resource;
 pub mod retry;
@@ -28,10 +36,12 @@ pub mod server;
 pub mod session;
 pub mod status;
 pub mod store;
+pub mod subscription;
 pub mod supervision;
 pub mod tail;
 pub mod token;
 pub mod top;
+pub mod topic;
 pub mod trace;
 pub mod transform_test;
 pub mod what_if;

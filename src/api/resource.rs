@@ -1,227 +1,101 @@
-//! Resources of Azure Resource Manager, as far as the commands read them. `admin::model` writes them in full.
-
-use std::collections::BTreeMap;
+//! What the resources of Azure Resource Manager have in common: lists, names, system data and errors.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A page of a list.
+use crate::control::record::subscription::IdentityType;
+
+/// A list, or a page of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
     pub value: Vec<T>,
+    /// Missing on the last page
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
 }
 
-/// What every resource has.
+impl<T> Page<T> {
+    /// A whole list.
+    pub fn whole(value: Vec<T>) -> Self {
+        Self { value, next_link: None }
+    }
+}
+
+/// What every resource has, for commands that need no more.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NamedResource {
     pub id: String,
     pub name: String,
 }
 
-/// A topic, a domain, a namespace, or a topic of one of them.
-#[derive(Clone, Debug, Deserialize)]
-pub struct TopicResource {
-    pub id: String,
-    pub location: Option<String>,
-    pub tags: Option<BTreeMap<String, String>>,
-    pub properties: TopicProperties,
-}
-
-/// The properties of a topic; which ones there are depends on its type.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TopicProperties {
-    pub endpoint: Option<String>,
-    pub input_schema: Option<String>,
-    pub edition: Option<String>,
-    pub event_retention_in_days: Option<u64>,
-    pub duplicate_detection_history_time_window: Option<String>,
-    pub schema_validation: Option<String>,
-    pub disable_local_auth: Option<bool>,
-    pub public_network_access: Option<String>,
-    pub inbound_ip_rules: Option<Vec<InboundIpRule>>,
-}
-
-/// Addresses that publishers may use.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InboundIpRule {
-    pub ip_mask: String,
-}
-
-/// An event type of a topic.
-#[derive(Clone, Debug, Deserialize)]
-pub struct DeclaredEventType {
-    pub name: String,
-    pub properties: DeclaredEventTypeProperties,
-}
-
-/// The properties of an event type.
-#[derive(Clone, Debug, Deserialize)]
-pub struct DeclaredEventTypeProperties {
-    pub description: Option<String>,
-    #[serde(default)]
-    pub deprecated: bool,
-    #[serde(default)]
-    pub versions: BTreeMap<String, DeclaredVersion>,
-}
-
-/// A version of an event type.
-#[derive(Clone, Debug, Deserialize)]
-pub struct DeclaredVersion {
-    pub schema: Option<Value>,
-    #[serde(default)]
-    pub examples: Vec<Value>,
-    #[serde(default)]
-    pub deprecated: bool,
-}
-
-/// The access keys of a resource.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[schema(as = Keys)]
-pub struct SharedAccessKeys {
-    pub key1: String,
-    pub key2: String,
-}
-
-/// The URL of an endpoint, with its query.
+/// Identities and times of the creation and the last change of a resource.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FullUrl {
-    pub endpoint_url: String,
+#[schema(as = SystemData)]
+pub struct SystemDataView {
+    /// Identity that created the resource; missing for resources of older versions
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    /// Kind of the identity that created the resource
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by_type: Option<IdentityType>,
+    /// Time of the creation
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub created_at: Option<String>,
+    /// Identity that last changed the resource
+    pub last_modified_by: String,
+    /// Kind of the identity that last changed the resource
+    pub last_modified_by_type: IdentityType,
+    /// Time of the last change
+    #[schema(format = DateTime)]
+    pub last_modified_at: String,
 }
 
-/// An event subscription.
-#[derive(Clone, Debug, Deserialize)]
-pub struct EventSubscription {
-    pub id: String,
-    pub name: String,
-    pub properties: EventSubscriptionProperties,
+/// The body of an error response of the control plane.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ControlError)]
+pub struct ErrorResponse {
+    pub error: ErrorBody,
 }
 
-/// The properties of an event subscription: those of topics and domains, and those of namespace topics.
-#[derive(Clone, Debug, Deserialize)]
+/// An error. Errors of the data plane have `code`, `message` and `details` only.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ControlErrorBody)]
+pub struct ErrorBody {
+    pub code: String,
+    pub message: String,
+    pub target: Option<String>,
+    #[serde(default)]
+    #[schema(required = true)]
+    pub details: Vec<ErrorDetail>,
+    /// The id of the request, in the list of ARM for what an error does not have otherwise.
+    #[serde(default, rename = "additionalInfo", skip_serializing_if = "Vec::is_empty")]
+    pub additional_info: Vec<AdditionalInfo>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ControlErrorAdditionalInfo)]
+pub struct AdditionalInfo {
+    /// `RequestId`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Id of the request.
+    pub info: RequestIdInfo,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct EventSubscriptionProperties {
-    /// Missing for namespace topics
-    pub topic: Option<String>,
-    pub provisioning_state: String,
-    pub event_delivery_schema: String,
-    pub labels: Option<Vec<String>>,
-    pub expiration_time_utc: Option<String>,
-    pub starts_from: Option<String>,
-    pub destination: Option<Destination>,
-    pub delivery_with_resource_identity: Option<IdentifiedDestination>,
-    pub filter: Option<SubscriptionFilter>,
-    pub transform: Option<BTreeMap<String, Value>>,
-    pub retry_policy: Option<RetryPolicy>,
-    pub dead_letter_destination: Option<DeadLetterDestination>,
-    pub dead_letter_with_resource_identity: Option<IdentifiedDeadLetterDestination>,
-    pub ordering: Option<Ordering>,
-    /// Only of namespace topics
-    pub delivery_configuration: Option<DeliveryConfiguration>,
-    /// Only of namespace topics
-    pub filters_configuration: Option<SubscriptionFilter>,
+#[schema(as = ControlErrorRequestId)]
+pub struct RequestIdInfo {
+    /// Id of the request, as in the header `x-ms-request-id`.
+    pub request_id: String,
 }
 
-/// An endpoint.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Destination {
-    pub endpoint_type: String,
-    pub properties: DestinationProperties,
-}
-
-/// The properties of a webhook or of another destination.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DestinationProperties {
-    pub endpoint_base_url: Option<String>,
-    /// Only if the commands requested it
-    pub endpoint_url: Option<String>,
-    pub max_events_per_batch: Option<u64>,
-    pub preferred_batch_size_in_kilobytes: Option<u64>,
-    pub max_requests_per_second: Option<u64>,
-    pub response_timeout_in_seconds: Option<u64>,
-    /// Not of a webhook
-    pub resource_id: Option<String>,
-    /// All others
-    #[serde(flatten)]
-    pub others: BTreeMap<String, Value>,
-}
-
-/// A filter, in either form: namespace topics have no subject, and `filters` instead of `advancedFilters`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SubscriptionFilter {
-    pub included_event_types: Option<Vec<String>>,
-    pub subject_begins_with: Option<String>,
-    pub subject_ends_with: Option<String>,
-    #[serde(alias = "filters")]
-    pub advanced_filters: Option<Vec<Value>>,
-}
-
-/// When delivery is given up.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RetryPolicy {
-    pub max_delivery_attempts: Option<u64>,
-    pub event_time_to_live_in_minutes: Option<u64>,
-}
-
-/// The order of events.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Ordering {
-    pub key: String,
-}
-
-/// A destination of dead letters.
-#[derive(Clone, Debug, Deserialize)]
-pub struct DeadLetterDestination {
-    pub properties: BlobProperties,
-}
-
-/// A container of a storage account.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BlobProperties {
-    pub resource_id: Option<String>,
-    pub blob_container_name: Option<String>,
-}
-
-/// How events of a namespace topic are delivered.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "deliveryMode")]
-pub enum DeliveryConfiguration {
-    Push { push: NamespaceDelivery },
-    Queue { queue: NamespaceDelivery },
-}
-
-/// The settings of push or pull delivery.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NamespaceDelivery {
-    pub destination: Option<Destination>,
-    pub delivery_with_resource_identity: Option<IdentifiedDestination>,
-    pub max_delivery_count: Option<u64>,
-    pub event_time_to_live: Option<String>,
-    pub receive_lock_duration_in_seconds: Option<u64>,
-    pub dead_letter_destination_with_resource_identity: Option<IdentifiedDeadLetterDestination>,
-}
-
-/// An endpoint, with an identity.
-#[derive(Clone, Debug, Deserialize)]
-pub struct IdentifiedDestination {
-    pub destination: Option<Destination>,
-}
-
-/// A destination of dead letters, with an identity.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct IdentifiedDeadLetterDestination {
-    pub dead_letter_destination: Option<DeadLetterDestination>,
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[schema(as = ControlErrorDetail)]
+pub struct ErrorDetail {
+    pub code: String,
+    pub message: String,
 }

@@ -13,7 +13,7 @@ use super::{
     output::TextTable,
     print, prompt,
 };
-use crate::api::resource::DeclaredEventType;
+use crate::api::topic::EventTypeView;
 
 /// Width of the names of facts.
 const WIDTH: usize = 11;
@@ -83,7 +83,7 @@ impl EventTypes {
         match self.command {
             EventTypesCommand::List { topic, client } => {
                 let all: Vec<Value> = list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
-                client.print(&all.into(), |all: &Vec<DeclaredEventType>| table(all))
+                client.print(&all.into(), |all: &Vec<EventTypeView>| table(all))
             }
             EventTypesCommand::Show(target) => {
                 let shown: Value = target.client.control.session()?.get(&target.path()).await?;
@@ -113,9 +113,9 @@ impl EventTypeArgs {
     }
 }
 
-fn table(all: &[DeclaredEventType]) -> String {
+fn table(all: &[EventTypeView]) -> String {
     let mut table = TextTable::new(["NAME", "VERSIONS", "DEPRECATED", "DESCRIPTION"]);
-    for DeclaredEventType { name, properties } in all {
+    for EventTypeView { name, properties, .. } in all {
         let versions: Vec<String> = properties.versions.keys().cloned().collect();
         table.line([
             text(name),
@@ -127,7 +127,7 @@ fn table(all: &[DeclaredEventType]) -> String {
     table.to_string()
 }
 
-fn facts(DeclaredEventType { name, properties }: &DeclaredEventType) -> String {
+fn facts(EventTypeView { name, properties, .. }: &EventTypeView) -> String {
     let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
     let known = [
         ("description", optional(properties.description.as_deref(), text)),

@@ -4,29 +4,17 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use awc::{Client, Connector};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
-use serde::Deserialize;
 
 use super::client::ClientError;
-use crate::escape;
-
-/// The shown part of Azure's error document.
-#[derive(Deserialize)]
-struct ErrorDocument {
-    error: ErrorDetail,
-}
-
-#[derive(Deserialize)]
-struct ErrorDetail {
-    code: String,
-    message: String,
-    #[serde(default)]
-    details: Vec<ErrorDetail>,
-}
+use crate::{
+    api::resource::{ErrorBody, ErrorResponse},
+    escape,
+};
 
 /// The reason in an error response.
 pub(super) fn reason(body: &[u8]) -> String {
-    match serde_json::from_slice::<ErrorDocument>(body) {
-        Ok(ErrorDocument { error: ErrorDetail { code, message, details } }) => {
+    match serde_json::from_slice::<ErrorResponse>(body) {
+        Ok(ErrorResponse { error: ErrorBody { code, message, details, .. } }) => {
             let code = details.first().map_or(code, |detail| detail.code.clone());
             escape::text(&format!("{code}: {message}")).into_owned()
         }

@@ -156,8 +156,8 @@ impl Simulate {
                 Some(concurrency) => within("--concurrency", concurrency, 1..=CONCURRENCY_MAX)?,
                 None => u32::try_from(delivery.concurrency).unwrap_or(CONCURRENCY_MAX),
             },
-            response_wait: delivery.response_wait,
-            outcome_wait: journal.outcome_wait,
+            response_timeout: delivery.response_timeout,
+            outcome_delay: journal.outcome_delay,
             dead_letter: !self.without_dead_letters,
         })
     }

@@ -19,11 +19,11 @@ use super::{
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The time in which a response must begin.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// The time in which a late response still counts as success.
-    pub late_wait: Duration,
+    pub late_timeout: Duration,
     /// The minimum pause between connection attempts to an unreachable endpoint.
-    pub reconnect_wait: Duration,
+    pub reconnect_interval: Duration,
     /// The time without a success after which a failing subscription is held; [`None`]: it is not.
     pub hold_after_failing: Option<Duration>,
     /// The maximum number of requests in flight for one subscription.
@@ -33,7 +33,7 @@ pub struct Delivery {
     /// The kilobytes of a batch where a subscription sets only its count.
     pub batch_kilobytes: u32,
     /// The time that an idle connection is kept.
-    pub idle_connection_wait: Duration,
+    pub idle_connection_timeout: Duration,
     /// Whether http endpoints are allowed.
     pub allow_http: bool,
     /// The allowed networks that are not public.
@@ -87,11 +87,11 @@ pub enum IdentityProofConfig {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDelivery {
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    response_wait: Duration,
+    response_timeout: Duration,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    late_wait: Duration,
+    late_timeout: Duration,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    reconnect_wait: Duration,
+    reconnect_interval: Duration,
     #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
     hold_after_failing: Duration,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
@@ -101,7 +101,7 @@ pub(super) struct RawDelivery {
     #[serde(deserialize_with = "read::count::<_, _, 1, 1024>")]
     batch_kilobytes: u32,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    idle_connection_wait: Duration,
+    idle_connection_timeout: Duration,
     #[serde(deserialize_with = "read::switch")]
     allow_http: AutoSwitch<bool>,
     #[serde(deserialize_with = "read::networks")]
@@ -111,7 +111,7 @@ pub(super) struct RawDelivery {
     #[serde(deserialize_with = "read::flag")]
     validate: bool,
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    validate_wait: Duration,
+    validate_timeout: Duration,
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
     validate_pause: Duration,
     #[serde(deserialize_with = "read::wait::<_, 1, DAY>")]
@@ -228,14 +228,14 @@ impl RawDelivery {
             key_file: self.identity_key_file,
         };
         Delivery {
-            response_wait: self.response_wait,
-            late_wait: self.late_wait,
-            reconnect_wait: self.reconnect_wait,
+            response_timeout: self.response_timeout,
+            late_timeout: self.late_timeout,
+            reconnect_interval: self.reconnect_interval,
             hold_after_failing: Some(self.hold_after_failing).filter(|wait| !wait.is_zero()),
             concurrency: self.concurrency,
             batch_events: self.batch_events,
             batch_kilobytes: self.batch_kilobytes,
-            idle_connection_wait: self.idle_connection_wait,
+            idle_connection_timeout: self.idle_connection_timeout,
             allow_http: match self.allow_http {
                 AutoSwitch::Auto => loopback,
                 AutoSwitch::Set(allowed) => allowed,
@@ -249,7 +249,7 @@ impl RawDelivery {
             },
             validate: ValidationMode {
                 enabled: self.validate,
-                wait: self.validate_wait,
+                wait: self.validate_timeout,
                 pause: self.validate_pause,
                 window: self.validate_window,
                 request_rate: self.request_rate,

@@ -21,19 +21,19 @@ pub struct Limits {
     pub admin_connections: usize,
     /// The timeout for a request head.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
-    pub head_wait: Duration,
+    pub head_timeout: Duration,
     /// The timeout between two requests of a connection.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
-    pub idle_wait: Duration,
+    pub idle_timeout: Duration,
     /// The timeout for a response to be read.
     #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
-    pub answer_wait: Duration,
+    pub answer_timeout: Duration,
     /// The number of failures of an address that are answered at once.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub failed_keys: u32,
     /// The maximum delay of a refusal.
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    pub failed_keys_wait: Duration,
+    pub failed_keys_delay: Duration,
     /// The number of addresses whose failures are tracked.
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     pub failed_keys_addresses: usize,

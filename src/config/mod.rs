@@ -138,7 +138,7 @@ pub struct Server {
     pub workers: usize,
     /// The longest time that a stop waits for requests in flight.
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    pub shutdown_wait: Duration,
+    pub shutdown_timeout: Duration,
     /// The admin token; [`None`] if the server creates one.
     #[serde(deserialize_with = "read::token")]
     pub admin_token: Option<Secret>,
@@ -210,7 +210,7 @@ pub struct Publish {
     pub bytes_in_flight: usize,
     /// The time limit for receiving a body.
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    pub body_wait: Duration,
+    pub body_timeout: Duration,
     /// The minimum rate of a body in bytes a second; 0 for none.
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * MIB }>")]
     pub body_bytes_per_second: u64,
@@ -231,7 +231,7 @@ pub struct Journal {
     pub shards: u16,
     /// The time that a batch of outcomes waits for more.
     #[serde(deserialize_with = "read::wait::<_, 0, SECOND>")]
-    pub outcome_wait: Duration,
+    pub outcome_delay: Duration,
     /// The maximum size of a batch.
     #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, { 256 * MIB }>")]
     pub group_bytes: usize,

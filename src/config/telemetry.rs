@@ -22,10 +22,10 @@ pub struct Telemetry {
     pub queue_spans: usize,
     /// The time that a batch waits for more spans.
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    pub batch_wait: Duration,
+    pub batch_delay: Duration,
     /// The timeout of an export request.
     #[serde(deserialize_with = "read::wait::<_, 1, { 60 * SECOND }>")]
-    pub export_wait: Duration,
+    pub export_timeout: Duration,
 }
 
 impl Telemetry {

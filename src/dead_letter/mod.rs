@@ -211,7 +211,7 @@ impl DeadLetters {
     /// Queues dead letters that wait. At the start, call it for every subscription with waiting dead letters
     /// ([`ReaderPool::all_dead`](crate::journal::ReaderPool::all_dead)), because no record contains the target.
     pub fn waiting(&self, waiting: WaitingDeadLetters) {
-        self.staging().note(waiting);
+        self.staging().enqueue(waiting);
         self.wake();
     }
 

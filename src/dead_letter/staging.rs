@@ -101,7 +101,7 @@ impl Staging {
     }
 
     /// Queues a subscription.
-    pub fn note(&mut self, waiting: WaitingDeadLetters) {
+    pub fn enqueue(&mut self, waiting: WaitingDeadLetters) {
         let WaitingDeadLetters { subscription_key, target, due } = waiting;
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             let queue = SubscriptionQueue {
@@ -195,7 +195,7 @@ impl Staging {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take`] again. [`None`]: after the next note or the end of a turn.
+    /// When to call [`Staging::take`] again. [`None`]: after the next call of [`Staging::enqueue`] or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)

@@ -3,7 +3,7 @@
 //! The status decides. A delivery has succeeded when a head with 200 to 204 has arrived: the endpoint accepted the
 //! events, whether its body then ends, breaks off, or stalls. The body is only shown to operators.
 //!
-//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_WAIT`]. If it
+//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_TIMEOUT`]. If it
 //!   ends within both, the connection is reused; otherwise it is closed, because an endpoint could keep it open without
 //!   end.
 //! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
@@ -31,7 +31,7 @@ pub const BODY_BYTES_MAX: usize = 4_096;
 pub const DRAINED_BYTES_MAX: usize = 65_536;
 
 /// How long a response body is read, within the request's own time limit.
-pub const BODY_WAIT: Duration = Duration::from_secs(2);
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads what is kept of a response, and decides whether its connection may be reused.
 pub(super) async fn read(
@@ -58,7 +58,7 @@ pub(super) async fn read(
     }
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
-        let until = request_attempt.since() + BODY_WAIT;
+        let until = request_attempt.since() + BODY_TIMEOUT;
         let until = request_attempt.until.get().map_or(until, |wait| wait.min(until));
         let mut kept = BytesMut::new();
         answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {

@@ -106,7 +106,7 @@ impl From<StoreError> for Error {
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
     /// How long outcomes wait for more of them before they are written.
-    pub outcome_wait: Duration,
+    pub outcome_delay: Duration,
     /// The size in bytes at which a group is complete.
     pub group_bytes: usize,
     /// Limits of the logs.

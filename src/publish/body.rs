@@ -26,7 +26,7 @@ pub(super) struct BodyDeadline {
 impl BodyDeadline {
     pub(super) fn begin(limits: &PublishLimits, received: usize) -> Self {
         let now = Instant::now();
-        let mut wait = Self { end: now + limits.body_wait, due: now, least: 0 };
+        let mut wait = Self { end: now + limits.body_timeout, due: now, least: 0 };
         wait.set(limits, received);
         wait
     }
@@ -45,7 +45,7 @@ impl BodyDeadline {
     /// Checks the deadlines and begins the next window.
     pub(super) fn go_on(&mut self, limits: &PublishLimits, received: usize) -> Result<(), Refusal> {
         if Instant::now() >= self.end {
-            return Err(Refusal::Slow { seconds: limits.body_wait.as_secs() });
+            return Err(Refusal::Slow { seconds: limits.body_timeout.as_secs() });
         }
         if received < self.least {
             let PublishLimits { body_bytes_per_second: bytes_per_second, body_window, .. } = limits;

@@ -45,7 +45,7 @@ pub struct PublishLimits {
     /// The maximum size in bytes of all requests that are being read or wait for the journal.
     pub admitted_bytes_max: usize,
     /// The time limit for receiving a body.
-    pub body_wait: Duration,
+    pub body_timeout: Duration,
     /// The minimum rate of a body while the server waits for it; 0 for none.
     pub body_bytes_per_second: u64,
     /// The window in which the rate is measured.
@@ -66,7 +66,7 @@ impl Default for PublishLimits {
             depth_max: 125,
             // Forty requests of the largest size, or a hundred thousand of half a kilobyte.
             admitted_bytes_max: 64 * 1024 * 1024,
-            body_wait: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
             body_bytes_per_second: 1_024,
             // The third retransmission of a lost packet comes after some three seconds.
             body_window: Duration::from_secs(5),

@@ -40,7 +40,7 @@ const EVENTS_PER_BATCH: model::ValueRange = model::ValueRange { min: 1, max: 500
 
 pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
     journal::JournalOptions {
-        outcome_wait: config.journal.outcome_wait,
+        outcome_delay: config.journal.outcome_delay,
         group_bytes: config.journal.group_bytes,
         shards: journal::Shards::new(config.journal.shards),
         limits: journal::BacklogLimits {
@@ -60,9 +60,9 @@ pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[Soc
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = DeliveryContext {
         addresses: addresses(config, own),
-        response_wait: config.delivery.response_wait,
-        late_wait: config.delivery.late_wait,
-        reconnect_interval: config.delivery.reconnect_wait,
+        response_timeout: config.delivery.response_timeout,
+        late_timeout: config.delivery.late_timeout,
+        reconnect_interval: config.delivery.reconnect_interval,
         hold_after_failing: config.delivery.hold_after_failing,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: client.identities.clone(),
@@ -99,7 +99,7 @@ fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
 pub(super) fn failed_auth_limiter(config: &Config) -> FailedAuthLimiter {
     let limits = FailedAuthLimits {
         free: config.limits.failed_keys,
-        wait_max: config.limits.failed_keys_wait,
+        wait_max: config.limits.failed_keys_delay,
         addresses_max: config.limits.failed_keys_addresses,
         waiting_max: config.limits.failed_keys_held,
         ..FailedAuthLimits::default()
@@ -116,8 +116,8 @@ fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
 pub(super) fn edition_tables(config: &Config) -> EditionTables {
     EditionTables {
         by_name: known_editions(config),
-        response_wait: config.delivery.response_wait,
-        outcome_wait: config.journal.outcome_wait,
+        response_timeout: config.delivery.response_timeout,
+        outcome_delay: config.journal.outcome_delay,
         concurrency: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
     }
 }
@@ -162,7 +162,7 @@ pub(super) fn publish_limits(config: &Config) -> publish::PublishLimits {
         events_max: config.publish.events_per_request,
         namespace_events_max: config.publish.namespace_events_per_request,
         admitted_bytes_max: config.publish.bytes_in_flight,
-        body_wait: config.publish.body_wait,
+        body_timeout: config.publish.body_timeout,
         body_bytes_per_second: config.publish.body_bytes_per_second,
         rates: publish::rate::TopicRates {
             events_per_second: config.publish.events_per_second,
@@ -202,7 +202,7 @@ pub(super) fn client(
         None => ClientCertificates::default(),
     };
     let options = deliver::ClientOptions::new(addresses(config, own), trust);
-    let (keep_alive, late_requests_max) = (config.delivery.idle_connection_wait, config.limits.late_requests);
+    let (keep_alive, late_requests_max) = (config.delivery.idle_connection_timeout, config.limits.late_requests);
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
     let connections = connections(config)?;

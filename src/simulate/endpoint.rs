@@ -37,7 +37,7 @@ pub(super) struct SimulatedEndpoint {
     model: EndpointModel,
     start: Timestamp,
     span: Duration,
-    response_wait: Duration,
+    response_timeout: Duration,
     phase: Duration,
     /// Requests that an overloaded endpoint could accept now.
     room: f64,
@@ -72,7 +72,7 @@ impl SimulatedEndpoint {
         model: EndpointModel,
         start: Timestamp,
         span: Duration,
-        response_wait: Duration,
+        response_timeout: Duration,
         jitter: &mut Rng,
     ) -> Self {
         let phase = match model {
@@ -87,7 +87,7 @@ impl SimulatedEndpoint {
             | EndpointModel::Faulty(_)
             | EndpointModel::BadEvents(_) => Duration::ZERO,
         };
-        Self { model, start, span, response_wait, phase, room: 1.0, counted: start }
+        Self { model, start, span, response_timeout, phase, room: 1.0, counted: start }
     }
 
     /// Whether it is up.
@@ -98,7 +98,7 @@ impl SimulatedEndpoint {
     /// Replies to a request with these events.
     pub(super) fn answer(&mut self, events: &[SendItem], now: Timestamp, jitter: &mut Rng) -> SimulatedReply {
         let [least, most] = QUICK;
-        let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_wait);
+        let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_timeout);
         let status = |status| SimulatedReply {
             outcome: Outcome::of_status(status),
             status: Some(status),
@@ -109,15 +109,15 @@ impl SimulatedEndpoint {
             outcome: Outcome::Failed(Failure::TimedOut),
             status: None,
             retry_after: None,
-            latency: self.response_wait,
+            latency: self.response_timeout,
         };
         let up = self.availability(now).up;
         match self.model {
             EndpointModel::Healthy => status(200),
             EndpointModel::Slow(share) => {
                 let spread = 1.0 + SLOW_SPREAD * (2.0 * jitter.f64() - 1.0);
-                let latency = self.response_wait.mul_f64(share * spread);
-                if latency < self.response_wait { SimulatedReply { latency, ..status(200) } } else { silent }
+                let latency = self.response_timeout.mul_f64(share * spread);
+                if latency < self.response_timeout { SimulatedReply { latency, ..status(200) } } else { silent }
             }
             EndpointModel::BlackHole => silent,
             EndpointModel::Flapping(_) => status(if up { 200 } else { 503 }),

@@ -79,9 +79,9 @@ pub struct SimulationPlan {
     /// Maximum requests in flight per subscription.
     pub concurrency: u32,
     /// The response timeout.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// How long the journal collects outcomes before a write.
-    pub outcome_wait: Duration,
+    pub outcome_delay: Duration,
     /// Whether subscriptions have a dead-letter destination.
     pub dead_letter: bool,
 }
@@ -125,7 +125,7 @@ impl SimulationPlan {
             // Editions are compared by their schedules, without early probes.
             reconnect_interval: Duration::ZERO,
             // Every request gets an outcome here.
-            request_timeout: 2 * self.response_wait,
+            request_timeout: 2 * self.response_timeout,
             dead_letter: self.dead_letter,
             dead_letter_in_probation: false,
             hold_when_gone: false,
@@ -159,13 +159,15 @@ pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationRe
                 queue.plan(now.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
                 for (subscriber, model) in subscribers.iter_mut().zip(&models) {
                     let (log, queue, series) = (&log, &mut queue, &mut series[*model]);
-                    subscriber
-                        .published(now, &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait });
+                    subscriber.published(
+                        now,
+                        &mut SubscriberContext { log, queue, series, outcome_delay: plan.outcome_delay },
+                    );
                 }
             }
             ScheduledEvent::Of(number, event) => {
                 let (log, queue, series) = (&log, &mut queue, &mut series[models[number]]);
-                let context = &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait };
+                let context = &mut SubscriberContext { log, queue, series, outcome_delay: plan.outcome_delay };
                 subscribers[number].happened(event, now, context);
             }
         }
@@ -181,7 +183,7 @@ fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
     let one = |number| {
         let (model, _) = plan.shares[plan.model_of(number)];
         let mut own = jitter.fork();
-        let endpoint = SimulatedEndpoint::new(model, START, plan.span, plan.response_wait, &mut own);
+        let endpoint = SimulatedEndpoint::new(model, START, plan.span, plan.response_timeout, &mut own);
         Subscriber::new(number as usize, settings.clone(), endpoint, own, START)
     };
     (0..plan.subscriptions).map(one).collect()

@@ -74,7 +74,7 @@ pub(super) struct SubscriberContext<'a> {
     pub(super) queue: &'a mut EventQueue,
     pub(super) series: &'a mut AttemptSeries,
     /// How long the journal collects outcomes before a write.
-    pub(super) outcome_wait: Duration,
+    pub(super) outcome_delay: Duration,
 }
 
 impl Subscriber {
@@ -193,7 +193,7 @@ impl Subscriber {
         while let Some(input) = inputs.pop_front() {
             let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
-                let wait = if write.urgent { SYNC } else { SYNC + context.outcome_wait };
+                let wait = if write.urgent { SYNC } else { SYNC + context.outcome_delay };
                 context.queue.plan(now.after(wait), ScheduledEvent::Of(self.number, SubscriberEvent::Durable));
                 assert!(self.writing.replace(write).is_none(), "one write is on its way at a time");
             }

@@ -83,10 +83,10 @@ pub struct DeliveryContext {
     /// Addresses that may be called.
     pub addresses: AddressRules,
     /// Time limit for the whole response of a subscription without its own.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// Time limit, from the start of a request, in which a late success still counts. Only used if longer than
-    /// `response_wait`.
-    pub late_wait: Duration,
+    /// `response_timeout`.
+    pub late_timeout: Duration,
     /// Minimum pause between connection attempts to an endpoint that could not be reached.
     pub reconnect_interval: Duration,
     /// How long all requests of a subscription fail before it is held; [`None`]: it never is.
@@ -146,9 +146,9 @@ pub struct DeliveryPlan {
     /// The wait that the endpoint requested of any subscription; [`None`] unless it is a webhook.
     pub retry_after: Option<Arc<EndpointWait>>,
     /// Time limit for the response.
-    pub response_wait: Duration,
+    pub response_timeout: Duration,
     /// Time limit, from the start of the request, in which a late success still counts.
-    pub late_wait: Duration,
+    pub late_timeout: Duration,
     target: Target,
 }
 
@@ -226,9 +226,9 @@ impl DeliveryPlan {
         let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
         let granted = webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
         let limited = webhook.max_requests_per_second.map(|rate| Rate::of(rate.get().into()));
-        let response_wait = webhook.response_timeout_in_seconds;
-        let response_wait =
-            response_wait.map_or(delivery.response_wait, |seconds| Duration::from_secs(seconds.get().into()));
+        let response_timeout = webhook.response_timeout_in_seconds;
+        let response_timeout =
+            response_timeout.map_or(delivery.response_timeout, |seconds| Duration::from_secs(seconds.get().into()));
         let pull = record.queue.map(|queue| PullSettings { lock: lock(queue), leases_max: delivery.leases_max });
         let settings = SubscriptionSettings {
             version: record.version,
@@ -247,7 +247,7 @@ impl DeliveryPlan {
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             reconnect_interval: delivery.reconnect_interval,
-            request_timeout: response_wait + REQUEST_SLACK,
+            request_timeout: response_timeout + REQUEST_SLACK,
             dead_letter: record.dead_letter.is_some(),
             destination: if record.resource.is_some() { EndpointKind::Resource } else { EndpointKind::Webhook },
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
@@ -257,7 +257,7 @@ impl DeliveryPlan {
             pull,
             edition,
         };
-        Ok(Self { record, settings, retry_after, response_wait, late_wait: delivery.late_wait, target })
+        Ok(Self { record, settings, retry_after, response_timeout, late_timeout: delivery.late_timeout, target })
     }
 
     /// The webhook, if it is one.

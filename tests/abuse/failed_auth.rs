@@ -58,7 +58,7 @@ fn an_address_of_ipv6_is_counted_by_its_network() {
 
 #[test]
 fn wrong_keys_and_tokens_wait_while_right_ones_do_not() {
-    let server = Server::start(&[("LIMITS__FAILED_KEYS", "3"), ("LIMITS__FAILED_KEYS_WAIT", "400ms")]);
+    let server = Server::start(&[("LIMITS__FAILED_KEYS", "3"), ("LIMITS__FAILED_KEYS_DELAY", "400ms")]);
     let key = server.topic("orders", "EventGridSchema");
     let (clock, at) = (Clock::system(), server.at());
     let timed = |method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]| {

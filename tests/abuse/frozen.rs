@@ -27,15 +27,15 @@ const DURABLE: Duration = Duration::from_millis(300);
 #[test]
 fn a_server_that_stood_still_goes_on_and_loses_nothing() {
     // Whatever is in flight is out of time when the server goes on.
-    let settings = [("DELIVERY__RESPONSE_WAIT", "2s"), ("DELIVERY__LATE_WAIT", "2s")];
+    let settings = [("DELIVERY__RESPONSE_TIMEOUT", "2s"), ("DELIVERY__LATE_TIMEOUT", "2s")];
     let still = Duration::from_secs(many(4, 60) as u64);
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    for name in ["hook", "owed"] {
+    for name in ["hook", "pending"] {
         server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(BATCH));
     }
     sink.set("/hook", Behavior::Slow(Duration::from_millis(30), 200));
-    sink.set("/owed", Behavior::Answer(503));
+    sink.set("/pending", Behavior::Answer(503));
     let pause = Duration::from_millis(10);
     let load = Load::start(
         server.at(),
@@ -57,9 +57,9 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
     assert!(clock["expiryPaused"] == false && ahead.abs() < 1.0, "{clock}");
-    sink.set("/owed", Behavior::Answer(200));
+    sink.set("/pending", Behavior::Answer(200));
     let acknowledged = load.stop();
-    for name in ["hook", "owed"] {
+    for name in ["hook", "pending"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged);
         println!("{name}: {} acknowledged, {still:?} still, {} repeated", acknowledged.len(), repeated.len());

@@ -265,8 +265,8 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
     fs::write(&roots, authority.pem()).expect("written");
     let settings = [
         ("DELIVERY__TLS_ROOTS", &*roots.display().to_string()),
-        ("DELIVERY__RESPONSE_WAIT", "2s"),
-        ("DELIVERY__LATE_WAIT", "2s"),
+        ("DELIVERY__RESPONSE_TIMEOUT", "2s"),
+        ("DELIVERY__LATE_TIMEOUT", "2s"),
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "100"),
         ("JOURNAL__RETENTION", "1h"),
     ];

@@ -41,7 +41,7 @@ impl Street {
     fn new(holes: bool) -> Self {
         // Black holes shall time out within the run, and again.
         let (server, sink) =
-            (Server::start(&[("DELIVERY__RESPONSE_WAIT", "2s"), ("DELIVERY__LATE_WAIT", "10s")]), Sink::start());
+            (Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "2s"), ("DELIVERY__LATE_TIMEOUT", "10s")]), Sink::start());
         let key = server.topic("street", "EventGridSchema");
         for number in 0..EACH {
             for (kind, there) in [("healthy", true), ("hole", holes)] {

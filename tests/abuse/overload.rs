@@ -239,7 +239,7 @@ fn bodies_that_are_never_finished_hold_no_more_than_their_bound() {
 
 #[test]
 fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
-    let server = Server::start(&[("PUBLISH__BODY_BYTES_PER_SECOND", "0"), ("PUBLISH__BODY_WAIT", "1h")]);
+    let server = Server::start(&[("PUBLISH__BODY_BYTES_PER_SECOND", "0"), ("PUBLISH__BODY_TIMEOUT", "1h")]);
     let keys = ["orders", "quiet"].map(|topic| server.topic(topic, "EventGridSchema"));
     let head = format!(
         "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {}\r\ncontent-length: 1500000\r\n\r\n",
@@ -276,7 +276,7 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
 
 #[test]
 fn bodies_that_stop_lose_their_place_long_before_the_deadline() {
-    let server = Server::start(&[("PUBLISH__BODY_WAIT", "1h")]);
+    let server = Server::start(&[("PUBLISH__BODY_TIMEOUT", "1h")]);
     let key = server.topic("orders", "EventGridSchema");
     let request = format!(
         "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000\r\n\r\n[",

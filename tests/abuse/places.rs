@@ -50,7 +50,7 @@ fn hold(host: u8, count: usize, refused: usize, to: SocketAddr) -> Vec<TcpStream
 
 #[test]
 fn one_address_has_its_share_of_the_places_and_all_have_no_more_than_there_are() {
-    let patient = [("LIMITS__IDLE_WAIT", "1h"), ("LIMITS__HEAD_WAIT", "1h")];
+    let patient = [("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")];
     let bounds = [("LIMITS__CONNECTIONS", "12"), ("LIMITS__CONNECTIONS_PER_ADDRESS", "8")];
     let server = Server::start(&[patient, bounds].concat());
     // Eight of one address have a place, and of another one as many as are left.
@@ -64,7 +64,7 @@ fn one_address_has_its_share_of_the_places_and_all_have_no_more_than_there_are()
 
 #[test]
 fn without_the_bound_everybody_has_a_place() {
-    let server = Server::start(&[("LIMITS__IDLE_WAIT", "1h"), ("LIMITS__HEAD_WAIT", "1h")]);
+    let server = Server::start(&[("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")]);
     hold(2, 10, 0, server.at());
 }
 

@@ -53,10 +53,10 @@ fn part(server: &Server, key: &str, most: Duration) -> Vec<(&'static str, Ended)
 #[test]
 fn who_is_slow_loses_his_place_and_others_go_on() {
     let waits = [
-        ("LIMITS__HEAD_WAIT", "2s"),
-        ("LIMITS__IDLE_WAIT", "2s"),
-        ("LIMITS__ANSWER_WAIT", "2s"),
-        ("PUBLISH__BODY_WAIT", "2s"),
+        ("LIMITS__HEAD_TIMEOUT", "2s"),
+        ("LIMITS__IDLE_TIMEOUT", "2s"),
+        ("LIMITS__ANSWER_TIMEOUT", "2s"),
+        ("PUBLISH__BODY_TIMEOUT", "2s"),
     ];
     let server = Server::start(&waits);
     let key = server.topic("orders", "EventGridSchema");
@@ -74,10 +74,10 @@ fn who_is_slow_loses_his_place_and_others_go_on() {
 #[test]
 fn without_these_waits_who_is_slow_would_stay() {
     let waits = [
-        ("LIMITS__HEAD_WAIT", "1h"),
-        ("LIMITS__IDLE_WAIT", "1h"),
-        ("LIMITS__ANSWER_WAIT", "1h"),
-        ("PUBLISH__BODY_WAIT", "1h"),
+        ("LIMITS__HEAD_TIMEOUT", "1h"),
+        ("LIMITS__IDLE_TIMEOUT", "1h"),
+        ("LIMITS__ANSWER_TIMEOUT", "1h"),
+        ("PUBLISH__BODY_TIMEOUT", "1h"),
         ("PUBLISH__BODY_BYTES_PER_SECOND", "0"),
     ];
     let server = Server::start(&waits);

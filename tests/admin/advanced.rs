@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::model::subscription::{PathForm, SubscriptionView, patch, put},
+    admin::model::subscription::{PathForm, patch, put},
+    api::subscription::SubscriptionView,
     control::record::subscription::SubscriptionRecord,
     event::{Name, Schema},
 };

@@ -4,8 +4,9 @@ use expect_test::expect;
 use gridhook::{
     admin::{
         ChaosMode,
-        model::subscription::{PathForm, SubscriptionView, patch, put},
+        model::subscription::{PathForm, patch, put},
     },
+    api::subscription::SubscriptionView,
     control::record::subscription::SubscriptionRecord,
     event::{Name, Schema},
 };

@@ -6,8 +6,9 @@ use expect_test::expect;
 use gridhook::{
     admin::model::{
         EditionRanges, ValueRange,
-        subscription::{PathForm, SubscriptionView, patch, put},
+        subscription::{PathForm, patch, put},
     },
+    api::subscription::SubscriptionView,
     config::Editions,
     control::record::subscription::SubscriptionRecord,
     deliver::AddressRules,
@@ -80,8 +81,8 @@ fn served(given: &Value) -> (BatchLimits, String) {
     let record = take(Schema::CloudEvents, &body).expect("it is taken");
     let delivery = DeliveryContext {
         addresses: AddressRules::loopback(),
-        response_wait: Duration::from_secs(30),
-        late_wait: Duration::from_secs(180),
+        response_timeout: Duration::from_secs(30),
+        late_timeout: Duration::from_secs(180),
         hold_after_failing: None,
         reconnect_interval: Duration::ZERO,
         concurrency_max: 1,

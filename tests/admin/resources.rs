@@ -1,14 +1,18 @@
-//! The resources that the commands read: each field that they name is in what the server writes.
+//! What the commands read is the whole of what the server writes: a response that is read into its type and written again is the
+//! same JSON.
 
 use gridhook::{
     admin::ChaosMode,
     api::{
-        resource::{
-            BlobProperties, DeadLetterDestination, DeliveryConfiguration, Destination, DestinationProperties,
-            EventSubscription, EventSubscriptionProperties, IdentifiedDeadLetterDestination, NamedResource,
-            NamespaceDelivery, Page, RetryPolicy, SubscriptionFilter, TopicProperties, TopicResource,
-        },
+        account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant},
+        namespace::{NamespaceTopicView, NamespaceView},
+        provider::{EventType, ProviderOperation, TopicType},
+        resource::{ErrorResponse, Page},
         status::{SubscriptionStatusView, TopicStatusView},
+        subscription::{
+            AnySubscriptionProperties, DestinationView, SubscriptionView, namespace::DeliveryConfigurationView,
+        },
+        topic::{DomainTopicView, EventTypeView, TopicView},
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -21,17 +25,18 @@ async fn put(control: &ControlFixture, path: &str, body: Value) {
     assert_eq!(answer.status, 201, "{path}: {}", answer.text);
 }
 
-/// Reads the response to a GET.
-async fn get<T: DeserializeOwned>(control: &ControlFixture, path: &str) -> T {
+/// Reads the response to a GET, and checks that no field of the server is unknown to the type.
+async fn whole<T: DeserializeOwned + Serialize>(control: &ControlFixture, path: &str) -> T {
     let answer = control.call("GET", path, Value::Null).await;
-    serde_json::from_str(&answer.text).unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text))
+    let read: T = serde_json::from_str(&answer.text).unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text));
+    assert_eq!(serde_json::to_value(&read).expect("JSON"), answer.json(), "{path}");
+    read
 }
 
-/// A response that is read and written again is the same JSON: no field of the server is unknown to the type.
-async fn is_whole<T: DeserializeOwned + Serialize>(control: &ControlFixture, path: &str) {
-    let read: T = get(control, path).await;
-    let sent: Value = get(control, path).await;
-    assert_eq!(serde_json::to_value(read).expect("JSON"), sent, "{path}");
+/// A list with at least one element, each of them whole.
+async fn whole_list<T: DeserializeOwned + Serialize>(control: &ControlFixture, path: &str) {
+    let Page { value, .. } = whole::<Page<T>>(control, path).await;
+    assert!(!value.is_empty(), "{path}");
 }
 
 fn letters() -> Value {
@@ -40,64 +45,58 @@ fn letters() -> Value {
 
 fn webhook() -> Value {
     json!({"endpointType": "WebHook", "properties": {
-        "endpointUrl": "http://127.0.0.1:9000/hook",
+        "endpointUrl": "http://127.0.0.1:9000/hook?code=secret",
         "maxEventsPerBatch": 10,
         "preferredBatchSizeInKilobytes": 64,
         "maxRequestsPerSecond": 20,
         "responseTimeoutInSeconds": 5,
+        "azureActiveDirectoryApplicationIdOrUri": "api://orders",
+        "deliveryAttributeMappings": [
+            {"name": "x-key", "type": "Static", "properties": {"value": "secret", "isSecret": true}},
+            {"name": "x-id", "type": "Dynamic", "properties": {"sourceField": "data.id"}},
+        ],
     }})
 }
 
-#[track_caller]
-fn check_blob(letters: Option<&DeadLetterDestination>) {
-    let BlobProperties { resource_id, blob_container_name } = &letters.expect("it was put").properties;
-    assert!(resource_id.is_some() && blob_container_name.is_some());
+fn queue() -> Value {
+    json!({"endpointType": "StorageQueue", "properties": {"resourceId": "/subscriptions/0/storageAccounts/a", "queueName": "work"}})
 }
 
-#[track_caller]
-fn check_webhook(destination: Option<&Destination>) {
-    let Destination { endpoint_type, properties } = destination.expect("it was put");
-    assert_eq!(endpoint_type, "WebHook");
-    let DestinationProperties {
-        endpoint_base_url,
-        endpoint_url,
-        max_events_per_batch,
-        preferred_batch_size_in_kilobytes,
-        max_requests_per_second,
-        response_timeout_in_seconds,
-        resource_id,
-        others: _,
-    } = properties;
-    assert!(resource_id.is_none());
-    assert!(endpoint_base_url.is_some() && endpoint_url.is_none(), "the query may be a secret");
-    assert!(max_events_per_batch.is_some() && preferred_batch_size_in_kilobytes.is_some());
-    assert_eq!((*max_requests_per_second, *response_timeout_in_seconds), (Some(20), Some(5)));
+/// The destination of a subscription, in any of its forms.
+fn destination(view: SubscriptionView) -> Option<DestinationView> {
+    let (plain, identified) = match view.properties {
+        AnySubscriptionProperties::Topic(of) => (of.destination, of.delivery_with_resource_identity),
+        AnySubscriptionProperties::Namespace(of) => match of.delivery_configuration {
+            DeliveryConfigurationView::Push { push } => (push.destination, push.delivery_with_resource_identity),
+            DeliveryConfigurationView::Queue { .. } => (None, None),
+        },
+    };
+    plain.or(identified.map(|with| with.destination))
 }
 
 #[actix_web::test]
-async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
+async fn a_topic_and_what_belongs_to_it_are_read_whole() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
-    let rules = json!([{"ipMask": "10.0.0.0/8", "action": "Allow"}]);
-    let body = json!({"tags": {"a": "b"}, "properties": {"inboundIpRules": rules, "disableLocalAuth": false, "duplicateDetectionHistoryTimeWindow": "P1DT90S", "schemaValidation": "warn"}});
+    let body = json!({
+        "tags": {"a": "b"}, "sku": {"name": "Premium"}, "kind": "AzureArc",
+        "extendedLocation": {"type": "CustomLocation", "name": "here"},
+        "identity": {"type": "SystemAssigned"},
+        "properties": {
+            "inboundIpRules": [{"ipMask": "10.0.0.0/8", "action": "Allow"}], "disableLocalAuth": false,
+            "duplicateDetectionHistoryTimeWindow": "P1DT90S", "schemaValidation": "warn",
+            "dataResidencyBoundary": "WithinRegion", "minimumTlsVersionAllowed": "1.2",
+        },
+    });
     put(&control, &topic, body).await;
-    let TopicResource { id, location, tags, properties } = get(&control, &topic).await;
-    let TopicProperties {
-        endpoint,
-        input_schema,
-        edition,
-        event_retention_in_days: _,
-        duplicate_detection_history_time_window,
-        schema_validation,
-        disable_local_auth,
-        public_network_access,
-        inbound_ip_rules,
-    } = properties;
-    assert_eq!((id, location.as_deref(), tags.map(|tags| tags.len())), (topic.clone(), Some("local"), Some(1)));
-    assert_eq!(duplicate_detection_history_time_window.as_deref(), Some("P1DT1M30S"));
-    assert_eq!(schema_validation.as_deref(), Some("warn"));
-    assert!(endpoint.is_some() && input_schema.is_some() && edition.is_some() && public_network_access.is_some());
-    assert_eq!((disable_local_auth, inbound_ip_rules.map(|rules| rules.len())), (Some(false), Some(1)));
+    let view: TopicView = whole(&control, &topic).await;
+    assert_eq!(view.properties.ingress.duplicate_detection_history_time_window.as_deref(), Some("P1DT1M30S"));
+    whole_list::<TopicView>(&control, &format!("{RG}/topics")).await;
+    let event_type = json!({"properties": {"description": "d", "versions": {"1": {"schema": {"type": "object"}}}}});
+    put(&control, &format!("{topic}/eventTypes/A"), event_type).await;
+    whole::<EventTypeView>(&control, &format!("{topic}/eventTypes/A")).await;
+    whole_list::<EventTypeView>(&control, &format!("{topic}/eventTypes")).await;
+    whole_list::<EventType>(&control, &format!("{topic}/providers/Microsoft.EventGrid/eventTypes")).await;
 
     let path = format!("{topic}/eventSubscriptions/billing");
     let body = json!({"properties": {
@@ -105,120 +104,116 @@ async fn what_the_commands_read_of_a_topic_and_its_subscription_is_sent() {
         "filter": {
             "subjectBeginsWith": "/a", "subjectEndsWith": "z", "includedEventTypes": ["A"],
             "advancedFilters": [{"operatorType": "IsNotNull", "key": "data.a"}],
+            "enableAdvancedFilteringOnArrays": true,
         },
         "transform": {"method": "PUT"},
-        "retryPolicy": {"maxDeliveryAttempts": 3, "eventTimeToLiveInMinutes": 7},
+        "retryPolicy": {"maxDeliveryAttempts": 3, "eventTimeToLiveInMinutes": 7, "schedule": ["1s", "2s"]},
         "deadLetterDestination": letters(),
+        "deadLetterInProbation": true,
+        "onGone": "disable",
         "labels": ["l"],
         "expirationTimeUtc": "2040-01-01T00:00:00Z",
-        "ordering": {"key": "subject"},
+        "ordering": {"key": "subject", "onFailure": "block"},
+        "startsFrom": "2020-01-01T00:00:00Z",
     }});
     put(&control, &path, body).await;
-    let EventSubscription { id, name, properties } = get(&control, &path).await;
-    assert_eq!((id, name.as_str()), (path.clone(), "billing"));
-    let EventSubscriptionProperties {
-        topic: of,
-        provisioning_state,
-        event_delivery_schema,
-        labels,
-        expiration_time_utc,
-        starts_from: _,
-        destination,
-        delivery_with_resource_identity,
-        filter,
-        transform,
-        retry_policy,
-        dead_letter_destination,
-        dead_letter_with_resource_identity,
-        ordering,
-        delivery_configuration,
-        filters_configuration,
-    } = properties;
-    assert_eq!(ordering.map(|ordering| ordering.key).as_deref(), Some("subject"));
-    assert_eq!((of.as_deref(), provisioning_state.as_str()), (Some(topic.as_str()), "Succeeded"));
-    assert_eq!((event_delivery_schema.as_str(), transform.map(|parts| parts.len())), ("EventGridSchema", Some(1)));
-    assert_eq!((labels.map(|labels| labels.len()), expiration_time_utc.is_some()), (Some(1), true));
-    let filter = filter.expect("it was put");
-    let SubscriptionFilter { included_event_types, subject_begins_with, subject_ends_with, advanced_filters } = filter;
-    assert_eq!((subject_begins_with.as_deref(), subject_ends_with.as_deref()), (Some("/a"), Some("z")));
-    assert!(included_event_types.is_some() && advanced_filters.is_some());
-    let RetryPolicy { max_delivery_attempts, event_time_to_live_in_minutes } = retry_policy.expect("it was put");
-    assert_eq!((max_delivery_attempts, event_time_to_live_in_minutes), (Some(3), Some(7)));
-    check_webhook(destination.as_ref());
-    check_blob(dead_letter_destination.as_ref());
-    assert!(delivery_configuration.is_none() && filters_configuration.is_none());
-    assert!(delivery_with_resource_identity.is_none() && dead_letter_with_resource_identity.is_none());
-    let identified = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": letters()});
-    let identified = json!({"properties": {"destination": webhook(), "deadLetterWithResourceIdentity": identified}});
-    let answer = control.call("PUT", &path, identified).await;
-    assert!(answer.status < 300, "{}", answer.text);
-    let EventSubscriptionProperties { dead_letter_destination, dead_letter_with_resource_identity: with, .. } =
-        get::<EventSubscription>(&control, &path).await.properties;
-    check_blob(with.expect("it was put").dead_letter_destination.as_ref());
-    assert!(dead_letter_destination.is_none());
+    assert!(matches!(destination(whole(&control, &path).await), Some(DestinationView::WebHook(_))));
+    whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
+    let identity = json!({"type": "SystemAssigned"});
+    let identified = json!({"properties": {
+        "deliveryWithResourceIdentity": {"identity": identity, "destination": webhook()},
+        "deadLetterWithResourceIdentity": {"identity": identity, "deadLetterDestination": letters()},
+        "startsFrom": "2020-01-01T00:00:00Z",
+    }});
+    put(&control, &path, identified).await;
+    assert!(matches!(destination(whole(&control, &path).await), Some(DestinationView::WebHook(_))));
+    let other = format!("{topic}/eventSubscriptions/queued");
+    put(&control, &other, json!({"properties": {"destination": queue()}})).await;
+    assert!(matches!(destination(whole(&control, &other).await), Some(DestinationView::Resource(_))));
 
-    is_whole::<SubscriptionStatusView>(&control, &format!("{path}/status")).await;
-    is_whole::<TopicStatusView>(&control, &format!("{topic}/status")).await;
-    is_whole::<gridhook::api::ledger::LedgerPageView>(&control, &format!("{path}/ledger")).await;
-    is_whole::<gridhook::api::trace::TraceView>(&control, &format!("{topic}/trace?id=none")).await;
-    is_whole::<gridhook::api::supervision::SupervisionReport>(&control, "/supervision").await;
-    is_whole::<gridhook::api::top::TopReport>(&control, "/top").await;
-    is_whole::<gridhook::api::clock::ClockView>(&control, "/clock").await;
-    is_whole::<gridhook::api::health::Readiness>(&control, "/readyz").await;
-    let Page { value, .. } = get::<Page<NamedResource>>(&control, &format!("{topic}/eventSubscriptions")).await;
-    assert_eq!(value.len(), 1);
+    whole::<SubscriptionStatusView>(&control, &format!("{path}/status")).await;
+    whole::<TopicStatusView>(&control, &format!("{topic}/status")).await;
+    whole::<gridhook::api::ledger::LedgerPageView>(&control, &format!("{path}/ledger")).await;
+    whole::<gridhook::api::trace::TraceView>(&control, &format!("{topic}/trace?id=none")).await;
+    whole::<gridhook::api::supervision::SupervisionReport>(&control, "/supervision").await;
+    whole::<gridhook::api::top::TopReport>(&control, "/top").await;
+    whole::<gridhook::api::clock::ClockView>(&control, "/clock").await;
+    whole::<gridhook::api::health::Readiness>(&control, "/readyz").await;
+    whole::<ErrorResponse>(&control, &format!("{RG}/topics/none")).await;
 }
 
 #[actix_web::test]
-async fn what_the_commands_read_of_a_namespace_topics_subscription_is_sent() {
+async fn a_domain_and_its_topics_are_read_whole() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    let domain = format!("{RG}/domains/shops");
+    put(&control, &domain, json!({"properties": {"autoCreateTopicWithFirstSubscription": false}})).await;
+    whole::<TopicView>(&control, &domain).await;
+    put(&control, &format!("{domain}/topics/berlin"), json!({})).await;
+    whole::<DomainTopicView>(&control, &format!("{domain}/topics/berlin")).await;
+    whole_list::<DomainTopicView>(&control, &format!("{domain}/topics")).await;
+}
+
+#[actix_web::test]
+async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let namespace = format!("{RG}/namespaces/plant");
-    put(&control, &namespace, json!({"location": "local"})).await;
+    let body = json!({
+        "location": "local", "tags": {"a": "b"}, "identity": {"type": "SystemAssigned"},
+        "properties": {"isZoneRedundant": true, "minimumTlsVersionAllowed": "1.2",
+            "inboundIpRules": [{"ipMask": "10.0.0.0/8"}]},
+    });
+    put(&control, &namespace, body).await;
+    whole::<NamespaceView>(&control, &namespace).await;
+    whole_list::<NamespaceView>(&control, &format!("{RG}/namespaces")).await;
     let topic = format!("{namespace}/topics/heat");
-    put(&control, &topic, json!({"properties": {"eventRetentionInDays": 2}})).await;
-    assert_eq!(get::<TopicResource>(&control, &topic).await.properties.event_retention_in_days, Some(2));
+    let body = json!({"properties": {"eventRetentionInDays": 2, "schemaValidation": "warn",
+        "duplicateDetectionHistoryTimeWindow": "PT1M"}});
+    put(&control, &topic, body).await;
+    let view: NamespaceTopicView = whole(&control, &topic).await;
+    assert_eq!(view.properties.event_retention_in_days, 2);
+    whole_list::<NamespaceTopicView>(&control, &format!("{namespace}/topics")).await;
+
     let with_letters = json!({"deadLetterDestination": letters()});
-    for (name, mode, lock) in [("push", "Push", None), ("pull", "Queue", Some(60))] {
-        let mut part = json!({
-            "maxDeliveryCount": 4,
-            "eventTimeToLive": "PT2H",
-            "deadLetterDestinationWithResourceIdentity": with_letters,
-        });
-        let key = if let Some(seconds) = lock {
-            part["receiveLockDurationInSeconds"] = json!(seconds);
-            "queue"
-        } else {
-            part["destination"] = webhook();
-            "push"
-        };
+    let identified = json!({"identity": {"type": "SystemAssigned"}, "destination": webhook()});
+    for (name, mode, part) in [
+        ("push", "Push", json!({"push": {"destination": webhook()}})),
+        ("identified", "Push", json!({"push": {"deliveryWithResourceIdentity": identified}})),
+        ("queued", "Push", json!({"push": {"destination": queue()}})),
+        ("pull", "Queue", json!({"queue": {"receiveLockDurationInSeconds": 60}})),
+    ] {
+        let mut delivery = part;
+        for terms in delivery.as_object_mut().expect("one part").values_mut() {
+            terms["maxDeliveryCount"] = 4.into();
+            terms["eventTimeToLive"] = "PT2H".into();
+            terms["deadLetterDestinationWithResourceIdentity"] = with_letters.clone();
+        }
+        delivery["deliveryMode"] = mode.into();
         let path = format!("{topic}/eventSubscriptions/{name}");
         let filters = json!({"includedEventTypes": ["A"], "filters": [{"operatorType": "IsNotNull", "key": "data.a"}]});
-        let delivery = json!({"deliveryMode": mode, key: part});
-        let body = json!({"properties": {"deliveryConfiguration": delivery, "filtersConfiguration": filters}});
-        put(&control, &path, body).await;
-        let EventSubscriptionProperties { delivery_configuration, filters_configuration, filter, .. } =
-            get::<EventSubscription>(&control, &path).await.properties;
-        let filters = filters_configuration.expect("it was put");
-        assert!(filter.is_none() && filters.included_event_types.is_some() && filters.advanced_filters.is_some());
-        let NamespaceDelivery {
-            destination,
-            delivery_with_resource_identity: _,
-            max_delivery_count,
-            event_time_to_live,
-            receive_lock_duration_in_seconds,
-            dead_letter_destination_with_resource_identity,
-        } = match delivery_configuration.expect("it was put") {
-            DeliveryConfiguration::Push { push } => {
-                check_webhook(push.destination.as_ref());
-                push
-            }
-            DeliveryConfiguration::Queue { queue } => queue,
-        };
-        assert_eq!(destination.is_some(), lock.is_none());
-        assert_eq!((max_delivery_count, event_time_to_live.as_deref()), (Some(4), Some("PT2H")));
-        assert_eq!(receive_lock_duration_in_seconds, lock);
-        let IdentifiedDeadLetterDestination { dead_letter_destination } =
-            dead_letter_destination_with_resource_identity.expect("it was put");
-        check_blob(dead_letter_destination.as_ref());
+        put(
+            &control,
+            &path,
+            json!({"properties": {"deliveryConfiguration": delivery, "filtersConfiguration": filters}}),
+        )
+        .await;
+        let view: SubscriptionView = whole(&control, &path).await;
+        assert!(matches!(view.properties, AnySubscriptionProperties::Namespace(_)), "{name}");
+        assert_eq!(destination(view).is_none(), name == "pull");
     }
+    whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
+}
+
+#[actix_web::test]
+async fn the_account_and_the_provider_are_read_whole() {
+    let control = ControlFixture::new(ChaosMode::Disabled);
+    put(&control, &format!("{RG}/topics/orders"), json!({})).await;
+    let subscription = RG.split("/resourceGroups/").next().expect("a subscription");
+    whole_list::<Tenant>(&control, "/tenants").await;
+    whole_list::<AzureSubscription>(&control, "/subscriptions").await;
+    whole::<AzureSubscription>(&control, subscription).await;
+    whole_list::<Location>(&control, &format!("{subscription}/locations")).await;
+    whole_list::<ResourceGroup>(&control, &format!("{subscription}/resourceGroups")).await;
+    whole_list::<Provider>(&control, &format!("{subscription}/providers")).await;
+    whole_list::<ProviderOperation>(&control, "/providers/Microsoft.EventGrid/operations").await;
+    whole_list::<TopicType>(&control, "/providers/Microsoft.EventGrid/topicTypes").await;
 }

@@ -4,8 +4,9 @@ use expect_test::expect;
 use gridhook::{
     admin::model::{
         EditionRanges,
-        subscription::{PathForm, SubscriptionView, fits, patch, put},
+        subscription::{PathForm, fits, patch, put},
     },
+    api::subscription::SubscriptionView,
     control::record::subscription::{OnGone, SubscriptionRecord},
     event::{Name, Schema},
 };

@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::model::topic::{KeyName, TopicSpec, TopicView},
+    admin::model::topic::{KeyName, TopicSpec},
+    api::topic::TopicView,
     control::record::{
         ingress::IngressSettings,
         topic::{AccessKeys, ArmScope, TopicKind, TopicRecord},

@@ -82,7 +82,7 @@ async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
         open(&control, &first.replace("token=", "token=f")).await.brief(),
         open(&control, &first[..first.len() - 1]).await.brief(),
     ];
-    // A second wish for the same subscription is another question.
+    // A second change of the same subscription is validated anew.
     assert_eq!(put(&control, &endpoint.url()).await.status, 201);
     let second = validation_path(&endpoint);
     lines.push(open(&control, &first).await.brief());
@@ -199,12 +199,12 @@ async fn what_expires_is_told_and_what_awaits_expires_too() {
     assert_eq!(put_north(&control, &webhook).await.status, 201);
     assert_eq!(expiry::sweep(&control.registry, control.clock.now()).await, Some(expires));
     assert_eq!(expiry::sweep(&control.registry, expires).await, None);
-    assert!(names(&control, "topics").await.is_empty(), "the topic went with its last wish");
+    assert!(names(&control, "topics").await.is_empty(), "the topic went with its last proposal");
     assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 404);
 
     assert_eq!(put_north(&control, &webhook).await.status, 201);
     assert_eq!(open(&control, &validation_path(&endpoint)).await.status, 200);
-    // A wish with more time is not the end of what is in force, nor kept back by it.
+    // A proposal that expires later does not end what is in force, nor wait for it.
     webhook["destination"]["properties"]["endpointUrl"] = format!("{}&x=2", endpoint.url()).into();
     webhook["expirationTimeUtc"] = "2021-03-10T22:00:00Z".into();
     assert_eq!(put_north(&control, &webhook).await.status, 201);

@@ -43,7 +43,7 @@ fn the_server_tells_its_version_and_the_settings_that_differ_and_no_secret() {
         "origin": "environment variable GRIDHOOK_DELIVERY__CONCURRENCY"});
     assert_eq!(of("delivery.concurrency"), concurrency);
     assert!(of("metrics.token")["value"].is_string() && !report.text().contains(secret), "{}", report.text());
-    assert_eq!(of("delivery.response_wait"), Value::Null, "it has its default");
+    assert_eq!(of("delivery.response_timeout"), Value::Null, "it has its default");
     assert_eq!(facts["listeners"][0]["name"], "publishers");
     assert!(facts["listeners"][0]["open"].as_u64() >= Some(1), "{facts}");
     for figure in ["residentBytes", "threads", "openFiles", "mostFiles"] {
@@ -146,7 +146,7 @@ fn a_simulation_over_http_is_that_of_the_command_and_is_bounded() {
         (json!({"subscriptions": 3, "rate": 0.001}), "from 20 to 1000"),
         (json!({"days": 31}), "0.001 to 30"),
         (json!({"batch": 0}), "from 1 to 5000"),
-        (json!({"wish": 1}), "wish"),
+        (json!({"other": 1}), "other"),
     ] {
         let answer = server.admin("POST", "/simulate", &body);
         assert!(answer.status == 400 && answer.text().contains(text), "{body}: {}", answer.text());

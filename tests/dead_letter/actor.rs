@@ -29,7 +29,7 @@ fn files_appear_after_the_delay_several_events_in_one() {
         let _actor = world.actor();
         let due = START.after(DELAY);
         world.add_dead_letters(subscription_key(1), 5, due).await;
-        world.notice(subscription_key(1), target("letters"), due);
+        world.enqueue(subscription_key(1), target("letters"), due);
         actix_rt::time::sleep(Duration::from_millis(30)).await;
         assert!(files(folder.path()).is_empty(), "nothing is due yet");
 
@@ -52,7 +52,7 @@ fn many_subscriptions_are_written_and_each_has_its_own_totals() {
         let _actor = world.actor();
         for subscription in 1..=9 {
             world.add_dead_letters(subscription_key(subscription), subscription, START).await;
-            world.notice(subscription_key(subscription), target(&format!("letters-{subscription}")), START);
+            world.enqueue(subscription_key(subscription), target(&format!("letters-{subscription}")), START);
         }
         for subscription in 1..=9 {
             world.until(subscription_key(subscription), written(subscription.into())).await;
@@ -72,8 +72,8 @@ fn a_later_dead_letter_has_its_own_due_time() {
         world.add_dead_letters(subscription_key(2), 0, START).await;
         let later = START.after(Duration::from_secs(3));
         world.add_dead_letters(subscription_key(1), 1, later).await;
-        // One notice for all: the journal has the rest.
-        world.notice(subscription_key(1), target("letters"), START);
+        // One call for all: the journal has the rest.
+        world.enqueue(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), written(1)).await;
         assert_eq!(world.waiting(subscription_key(1)).await, 1);
         world.until(subscription_key(1), written(2)).await;
@@ -98,13 +98,13 @@ fn waiting_subscriptions_are_found_at_the_start() {
 }
 
 #[test]
-fn a_new_incarnation_handles_earlier_notices() {
+fn a_new_incarnation_handles_what_was_enqueued_before() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         drop(world.actor());
         world.add_dead_letters(subscription_key(1), 2, START).await;
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         let _second = world.actor();
         world.until(subscription_key(1), written(2)).await;
         world.stop().await;
@@ -120,13 +120,13 @@ fn a_new_incarnation_waits_for_the_turn_of_the_previous_one() {
         // The journal has no room for the removal of the dead letters, so it waits there and completes late.
         memory.fail(memory.writes() + 1..memory.writes() + 2, WriteFault::Full);
         let first = world.actor();
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         while files(folder.path()).is_empty() {
             actix_rt::time::sleep(Duration::from_millis(5)).await;
         }
         drop(first);
         let _second = world.actor();
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), written(3)).await;
         assert_eq!(ids(folder.path()), ["1-0", "1-1", "1-2"]);
         world.stop().await;
@@ -142,9 +142,9 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
         fs::write(folder.path().join("broken"), b"a file where a folder should be").expect("written");
         world.add_dead_letters(subscription_key(1), 4, START).await;
         world.add_dead_letters(subscription_key(2), 4, START).await;
-        world.notice(subscription_key(1), target("broken"), START);
+        world.enqueue(subscription_key(1), target("broken"), START);
         let begun = world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
-        world.notice(subscription_key(2), target("whole"), START);
+        world.enqueue(subscription_key(2), target("whole"), START);
         world.until(subscription_key(2), written(4)).await;
         let still = world.dead_letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
@@ -168,7 +168,7 @@ fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
         fs::write(folder.path().join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 2, START).await;
         let patient = DeadLetterTarget { outage_window: Duration::from_secs(48 * 3600), ..target("broken") };
-        world.notice(subscription_key(1), patient, START);
+        world.enqueue(subscription_key(1), patient, START);
         world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
         // Its four hours are long over, and nearly its two days.
         for hours in [5, 42] {
@@ -192,7 +192,7 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 7, START).await;
-        world.notice(subscription_key(1), target("broken"), START);
+        world.enqueue(subscription_key(1), target("broken"), START);
         // The outage must begin before the clock advances.
         world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
         world.hand.advance(Duration::from_secs(3 * 3600));
@@ -221,12 +221,12 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         fs::write(folder.path().join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 7, START).await;
         world.add_dead_letters(subscription_key(2), 1, START).await;
-        world.notice(subscription_key(1), target("broken"), START);
+        world.enqueue(subscription_key(1), target("broken"), START);
         world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
         world.hand.pause_expiry(true);
         world.hand.advance(Duration::from_secs(400 * 24 * 3600));
         // A turn at the new time: a subscription that has just failed shows that the actor was woken.
-        world.notice(subscription_key(2), target("broken"), START);
+        world.enqueue(subscription_key(2), target("broken"), START);
         world.until(subscription_key(2), |totals| totals.outage.is_some()).await;
         actix_rt::time::sleep(Duration::from_millis(50)).await;
         let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
@@ -251,7 +251,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         world.add_dead_letters(subscription_key(1), 3, START).await;
         world.add_dead_letters(subscription_key(2), 3, START).await;
         for number in [1, 2] {
-            world.notice(subscription_key(number), target("broken"), START);
+            world.enqueue(subscription_key(number), target("broken"), START);
             world.until(subscription_key(number), |totals| totals.outage.is_some()).await;
         }
         world.stop().await;
@@ -260,7 +260,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         run(async {
             let world = World::start(&memory, folder.path(), hours(now));
             let _actor = world.actor();
-            world.notice(subscription_key(1), target("broken"), START);
+            world.enqueue(subscription_key(1), target("broken"), START);
             actix_rt::time::sleep(Duration::from_millis(50)).await;
             let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
             assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 3), "after {now} hours");
@@ -271,11 +271,11 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
     run(async {
         let world = World::start(&memory, folder.path(), hours(5));
         let _actor = world.actor();
-        world.notice(subscription_key(1), target("broken"), START);
+        world.enqueue(subscription_key(1), target("broken"), START);
         world.until(subscription_key(1), |totals| totals.lost == 3).await;
         // The other subscription got another destination meanwhile, which has its own window.
         fs::write(folder.path().join("other"), b"").expect("written");
-        world.notice(subscription_key(2), target("other"), START);
+        world.enqueue(subscription_key(2), target("other"), START);
         let totals = world.until(subscription_key(2), |totals| {
             totals.outage.as_ref().is_some_and(|outage| outage.destination.starts_with("other/"))
         });
@@ -297,11 +297,11 @@ fn a_container_outside_the_store_is_never_written_until_its_target_changes() {
         let _actor = world.actor();
         for (subscription, container) in [(1, ".."), (2, "a//b"), (3, "/a")] {
             world.add_dead_letters(subscription_key(subscription), 1, START).await;
-            world.notice(subscription_key(subscription), target(container), START);
+            world.enqueue(subscription_key(subscription), target(container), START);
         }
         actix_rt::time::sleep(Duration::from_millis(50)).await;
         assert!(files(folder.path()).is_empty(), "{:?}", files(folder.path()));
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), written(1)).await;
         assert_eq!(ids(&root), ["1-0"]);
         world.stop().await;
@@ -324,7 +324,7 @@ fn a_file_in_progress_starts_over_at_a_new_target() {
             .await
             .expect("written");
         let _actor = world.actor();
-        world.notice(subscription_key(1), target("new"), START);
+        world.enqueue(subscription_key(1), target("new"), START);
         world.until(subscription_key(1), written(42)).await;
         assert!(files(folder.path()).keys().all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18")));
         world.stop().await;
@@ -341,7 +341,7 @@ fn a_missing_event_is_lost_and_the_others_are_written() {
         let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
         world.journal.append(owner, vec![gone], true, Box::new(|answer| answer.expect("written")));
         let _actor = world.actor();
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         let totals = world.until(subscription_key(1), written(2)).await;
         assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (1, 0));
         world.stop().await;
@@ -362,8 +362,8 @@ fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
             .await
             .expect("written");
         let _actor = world.actor();
-        world.notice(subscription_key(1), target("letters"), START);
-        world.notice(subscription_key(2), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(2), target("letters"), START);
         world.until(subscription_key(2), written(1)).await;
         assert_eq!((world.waiting(subscription_key(1)).await, ids(folder.path())), (1, vec!["2-0".to_owned()]));
         let kept = world

@@ -42,7 +42,7 @@ async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> Wor
     let world = World::start(memory, folder, START);
     let _actor = world.actor();
     world.add_dead_letters(subscription_key(1), 6, START).await;
-    world.notice(subscription_key(1), target("c"), START);
+    world.enqueue(subscription_key(1), target("c"), START);
     world.until(subscription_key(1), |totals| totals.written == 6).await;
     let later = gridhook::event::Timestamp::NEVER;
     world.add_more_dead_letters(subscription_key(1), 1, later).await;
@@ -177,7 +177,7 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
         let mut counting = Box::pin(world.dead_letters.purge(&location, &query, PurgeCursor::START, true));
         assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
         let _actor = world.actor();
-        world.notice(subscription_key(1), target("c"), START);
+        world.enqueue(subscription_key(1), target("c"), START);
         // Between any two steps, the writer has time to write both files.
         let counted = loop {
             for _ in 0..20 {
@@ -205,7 +205,7 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
         let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
         let _actor = world.actor();
         world.add_dead_letters(subscription_key(1), 3, START).await;
-        world.notice(subscription_key(1), target("c"), START);
+        world.enqueue(subscription_key(1), target("c"), START);
         world.until(subscription_key(1), |totals| totals.written == 3).await;
         // More names than one call reads come before the file, which is an hour old by the server's clock.
         let folder = root.path().join(folder(&target("c")));
@@ -225,7 +225,7 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
         world.add_more_dead_letters(subscription_key(1), 6, now).await;
         let first = world.dead_letters.purge(&location, &query, PurgeCursor::START, true).await.expect("counted");
         assert_eq!(first.dead_letters, 6, "those that wait");
-        world.notice(subscription_key(1), target("c"), now);
+        world.enqueue(subscription_key(1), target("c"), now);
         world.until(subscription_key(1), |totals| totals.written == 9).await;
         let (mut counted, mut next) = (first.dead_letters, first.next);
         assert!(next.is_some(), "files are left");
@@ -288,7 +288,11 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         let topics = ["/topics/heat", "/topics/cold"];
         for (number, topic) in (1..).zip(topics) {
             world.add_dead_letters(subscription_key(number), 3, START).await;
-            world.notice(subscription_key(number), DeadLetterTarget { source: topic.to_owned(), ..target("c") }, START);
+            world.enqueue(
+                subscription_key(number),
+                DeadLetterTarget { source: topic.to_owned(), ..target("c") },
+                START,
+            );
             world.until(subscription_key(number), |totals| totals.written == 3).await;
         }
         let of = |number: u32, topic: usize, others: &[&str]| DeadLetterLocation {

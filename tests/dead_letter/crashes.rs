@@ -21,7 +21,7 @@ fn expected() -> Vec<String> {
 async fn finish(world: &World) -> DeadLetterTotals {
     let _actor = world.actor();
     for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
-        world.notice(subscription_key, target("letters"), due);
+        world.enqueue(subscription_key, target("letters"), due);
     }
     world.until(subscription_key(1), |totals| totals.written == u64::from(DEAD_LETTERS)).await
 }
@@ -49,7 +49,7 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     let at = memory.writes() + killed;
     memory.fail(at..at + 1, WriteFault::Failed);
     let _actor = world.actor();
-    world.notice(subscription_key(1), target("letters"), START);
+    world.enqueue(subscription_key(1), target("letters"), START);
     for _ in 0..1_000 {
         if world.journal.state() == JournalState::Closed {
             break;

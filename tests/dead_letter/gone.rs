@@ -69,8 +69,8 @@ fn without_a_destination_dead_letters_are_dropped_at_once_if_the_edition_says_so
         for subscription in [1, 2] {
             world.add_dead_letters(subscription_key(subscription), 5, START).await;
         }
-        world.notice(subscription_key(1), DeadLetterTarget { drop_where_not_found: true, ..target("gone") }, START);
-        world.notice(subscription_key(2), DeadLetterTarget { drop_where_not_found: false, ..target("gone") }, START);
+        world.enqueue(subscription_key(1), DeadLetterTarget { drop_where_not_found: true, ..target("gone") }, START);
+        world.enqueue(subscription_key(2), DeadLetterTarget { drop_where_not_found: false, ..target("gone") }, START);
         let totals = world.until(subscription_key(1), |totals| totals.lost == 5).await;
         assert_eq!((totals.written, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0));
         let waits = world.until(subscription_key(2), |totals| totals.in_progress.is_some()).await;

@@ -94,7 +94,7 @@ fn a_file_is_announced_after_it_is_stored_and_before_its_dead_letters_are_remove
         let world = world(&MemoryStore::new(), folder.path(), &notifications);
         let _actor = world.actor();
         five_wait(&world).await;
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
         assert_announced(&notifications, folder.path());
         let waiting: Vec<usize> = notifications.all().iter().map(|(_, _, waiting)| *waiting).collect();
@@ -114,7 +114,7 @@ fn a_failed_notification_is_retried_at_the_next_turn() {
         let at = memory.writes() + 1;
         memory.fail(at..at + 1, WriteFault::Full);
         let _actor = world.actor();
-        world.notice(subscription_key(1), target("letters"), START);
+        world.enqueue(subscription_key(1), target("letters"), START);
         let totals =
             world.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
         assert_eq!((totals.files, totals.lost), (2, 0));
@@ -135,7 +135,7 @@ async fn killed_at(killed: u64, kept: usize) {
     let at = memory.writes() + killed;
     memory.fail(at..at + 1, WriteFault::Failed);
     let _actor = before.actor();
-    before.notice(subscription_key(1), target("letters"), START);
+    before.enqueue(subscription_key(1), target("letters"), START);
     for _ in 0..1_000 {
         if before.journal.state() == JournalState::Closed {
             break;
@@ -149,7 +149,7 @@ async fn killed_at(killed: u64, kept: usize) {
     after.hand.advance(Duration::from_secs(2));
     let _actor = after.actor();
     for (subscription_key, due) in after.journal.reads().all_dead().expect("read") {
-        after.notice(subscription_key, target("letters"), due);
+        after.enqueue(subscription_key, target("letters"), due);
     }
     after.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
     assert_announced(&notifications, folder.path());

@@ -33,7 +33,7 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
         ..target("letters")
     };
     let mut staging = Staging::new(StagingRules::default());
-    staging.note(WaitingDeadLetters { subscription_key: subscription_key(1), target, due: START });
+    staging.enqueue(WaitingDeadLetters { subscription_key: subscription_key(1), target, due: START });
     let outage = Outage { since: START, destination: "letters".to_owned() };
     let mut tries = Vec::new();
     for _ in 0..1_000 {

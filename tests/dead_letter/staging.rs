@@ -19,7 +19,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp(1_000_000_000_000).after(Duration::from_secs(seconds))
 }
 
-fn notice(subscription: u32, due: u64) -> WaitingDeadLetters {
+fn waiting(subscription: u32, due: u64) -> WaitingDeadLetters {
     let retry = [1, 2, 3].map(Duration::from_secs).to_vec();
     WaitingDeadLetters {
         subscription_key: subscription_key(subscription),
@@ -28,10 +28,10 @@ fn notice(subscription: u32, due: u64) -> WaitingDeadLetters {
     }
 }
 
-fn staging(notices: &[(u32, u64)]) -> Staging {
+fn staging(all: &[(u32, u64)]) -> Staging {
     let mut staging = Staging::new(RULES);
-    for (subscription, due) in notices {
-        staging.note(notice(*subscription, *due));
+    for (subscription, due) in all {
+        staging.enqueue(waiting(*subscription, *due));
     }
     staging
 }
@@ -53,7 +53,7 @@ fn no_turn_starts_before_it_is_due() {
 }
 
 #[test]
-fn the_earliest_of_several_notices_counts() {
+fn the_earliest_of_several_due_times_counts() {
     let mut staging = staging(&[(1, 300), (1, 200), (1, 400)]);
     assert_eq!(staging.next_due(), Some(at(200)));
     assert_eq!(take(&mut staging, 500), [1]);
@@ -62,11 +62,11 @@ fn the_earliest_of_several_notices_counts() {
 }
 
 #[test]
-fn a_notice_during_a_turn_causes_another() {
+fn what_is_enqueued_during_a_turn_causes_another() {
     let mut staging = staging(&[(1, 0)]);
     assert_eq!(take(&mut staging, 0), [1]);
-    staging.note(notice(1, 250));
-    staging.note(notice(1, 300));
+    staging.enqueue(waiting(1, 250));
+    staging.enqueue(waiting(1, 300));
     assert_eq!(take(&mut staging, 300), [] as [u32; 0], "one turn at a time");
     done(&mut staging, 1, Some(280), 1);
     assert_eq!(staging.next_due(), Some(at(250)));
@@ -91,14 +91,14 @@ fn a_subscription_with_more_queues_behind_those_that_are_due() {
 }
 
 #[test]
-fn failures_back_off_and_no_notice_shortens_it() {
+fn failures_back_off_and_what_is_enqueued_shortens_nothing() {
     for report in [TurnReport::Unreachable, TurnReport::Broken] {
         let mut staging = staging(&[(1, 0)]);
         let mut now = 0;
         for wait in [1, 2, 3, 3] {
             assert_eq!(take(&mut staging, now), [1]);
             staging.finished(subscription_key(1), report, at(now));
-            staging.note(notice(1, 0));
+            staging.enqueue(waiting(1, 0));
             assert_eq!(staging.next_due(), Some(at(now + wait)));
             now += wait;
         }
@@ -128,6 +128,6 @@ fn no_turn_starts_after_closing() {
 #[test]
 fn a_changed_target_is_used() {
     let mut staging = staging(&[(1, 0)]);
-    staging.note(WaitingDeadLetters { target: target("elsewhere"), ..notice(1, 50) });
+    staging.enqueue(WaitingDeadLetters { target: target("elsewhere"), ..waiting(1, 50) });
     assert_eq!(staging.take(at(0)).pop().expect("a turn").target.folder, "elsewhere");
 }

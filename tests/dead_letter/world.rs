@@ -81,7 +81,7 @@ impl World {
         let (clock, hand) = Clock::manual(now);
         let limits = BacklogLimits { retention: Duration::from_secs(3600), ..BacklogLimits::default() };
         let options = journal::JournalOptions {
-            outcome_wait: Duration::ZERO,
+            outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
             shards: journal::Shards::default(),
             limits,
@@ -127,7 +127,7 @@ impl World {
         receiver.await.expect("an answer").expect("written");
     }
 
-    pub(super) fn notice(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
+    pub(super) fn enqueue(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
         self.dead_letters.waiting(WaitingDeadLetters { subscription_key, target, due });
     }
 

@@ -64,8 +64,8 @@ fn a_broker_that_accepts_connections_and_says_nothing_is_tried_again() {
     let server = Server::start(&[
         ("DELIVERY__VALIDATE", "false"),
         ("DELIVERY__RESOURCES__SERVICE__URL", &format!("amqp://{}", port.address)),
-        ("DELIVERY__RESPONSE_WAIT", "300ms"),
-        ("DELIVERY__RECONNECT_WAIT", "50ms"),
+        ("DELIVERY__RESPONSE_TIMEOUT", "300ms"),
+        ("DELIVERY__RECONNECT_INTERVAL", "50ms"),
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
     ]);
     let key = server.topic("orders", "EventGridSchema");

@@ -37,7 +37,7 @@ impl Fixture {
         let limits =
             BacklogLimits { backlog: Some(BacklogBound { bytes: BOUND, when_full }), ..BacklogLimits::default() };
         let options =
-            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+            JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
         let (clock, _) = Clock::manual(Timestamp(1_000_000_000));
         let (journal, writer) =
             Journal::start(Arc::clone(store), clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");

@@ -178,13 +178,13 @@ const SUBSCRIPTION_KEY: SubscriptionKey =
 fn step(number: u64) -> Batch {
     let mut batch = Batch::default();
     batch.put(Family::Log, keys::log(SUBSCRIPTION_KEY.partition, Seq(1 + number * 4)), chunk(4, 900));
-    let owed =
+    let pending_key =
         |seq: u64| keys::pending(SUBSCRIPTION_KEY.partition, Seq(seq), SUBSCRIPTION_KEY.subscription, Lane::LIVE);
     let due = |seq: u64| keys::due(SUBSCRIPTION_KEY, Timestamp(1000 + seq), Lane::LIVE, Seq(seq));
-    batch.put(Family::Pending, owed(number), vec![number as u8; 40]);
+    batch.put(Family::Pending, pending_key(number), vec![number as u8; 40]);
     batch.put(Family::Due, due(number), Vec::new());
     if let Some(old) = number.checked_sub(20) {
-        batch.delete(Family::Pending, owed(old));
+        batch.delete(Family::Pending, pending_key(old));
         batch.single_delete(Family::Due, due(old));
     }
     batch.put(Family::Cursor, keys::cursor(SUBSCRIPTION_KEY), number.to_be_bytes().to_vec());

@@ -39,7 +39,7 @@ impl Fixture {
         let (clock, hand) = Clock::manual(now);
         let limits = BacklogLimits::default();
         let options =
-            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+            JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
         let (journal, writer) =
             Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

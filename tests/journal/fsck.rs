@@ -52,7 +52,7 @@ impl Fixture {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(START);
         let options = JournalOptions {
-            outcome_wait: Duration::ZERO,
+            outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
             shards: Shards::default(),
             limits: BacklogLimits::default(),
@@ -101,7 +101,7 @@ fn cursor(read: u64, counters: Counters) -> RecordChange {
 }
 
 fn owe(seq: u64) -> RecordChange {
-    let owed = PendingDelivery {
+    let pending = PendingDelivery {
         attempts: 1,
         due: DUE,
         last: Failure::Busy.into(),
@@ -109,7 +109,7 @@ fn owe(seq: u64) -> RecordChange {
         tried: START,
         received: None,
     };
-    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed, was_due: None }
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending, was_due: None }
 }
 
 fn put_aside(seq: u64) -> RecordChange {
@@ -268,7 +268,7 @@ fn log(first: u64) -> Vec<u8> {
     keys::log(PARTITION, Seq(first))
 }
 
-fn owed(seq: u64) -> Vec<u8> {
+fn pending(seq: u64) -> Vec<u8> {
     keys::pending(PARTITION, Seq(seq), ONE.subscription, Lane::LIVE)
 }
 
@@ -394,16 +394,16 @@ const COUNTS: &[Damage] = &[
 ];
 
 const OBLIGATIONS: &[Damage] = &[
-    ("owed, not due", |store| delete(store, Family::Due, due(DUE, 3)), "and has no due record for that time"),
-    ("due, not owed", |store| put(store, Family::Due, due(DUE, 4), Vec::new()), "and is not pending"),
+    ("pending, not due", |store| delete(store, Family::Due, due(DUE, 3)), "and has no due record for that time"),
+    ("due, not pending", |store| put(store, Family::Due, due(DUE, 4), Vec::new()), "and is not pending"),
     (
         "due twice",
         |store| put(store, Family::Due, due(START, 3), Vec::new()),
         "event 3 in lane 0 has a due record for 1970-01-01T00:16:40.0000000Z and is pending for 1970-01-01T00:33:20.0000000Z",
     ),
-    ("no owed record", |store| delete(store, Family::Pending, owed(3)), "2 pending, but 1 records"),
+    ("no pending record", |store| delete(store, Family::Pending, pending(3)), "2 pending, but 1 records"),
     (
-        "owed, event gone",
+        "pending, event gone",
         |store| delete(store, Family::Carried, carried(3)),
         "event 3 in lane 0 is pending and cannot be read",
     ),
@@ -479,7 +479,7 @@ const RECORDS: &[Damage] = &[
     ("a chunk's head", |store| put(store, Family::Log, log(13), vec![1, 1]), "the chunk at 13: "),
     ("the last chunk", |store| put(store, Family::Log, log(15), vec![1, 1]), "the chunk at 15: "),
     ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of kind cursor is damaged"),
-    ("an owed record", |store| cut(store, Family::Pending, owed(3)), "a record of kind pending is damaged"),
+    ("a pending record", |store| cut(store, Family::Pending, pending(3)), "a record of kind pending is damaged"),
     ("a carried event", |store| cut(store, Family::Carried, carried(3)), "event 3 is carried and cannot be read: "),
     ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of kind dead is damaged"),
     ("dead-letter totals", |store| cut(store, Family::Meta, totals_key()), "dead-letter totals are damaged"),

@@ -37,7 +37,7 @@ impl Fixture {
     fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
         let options = JournalOptions {
-            outcome_wait: Duration::ZERO,
+            outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
             shards: Shards::default(),
             limits: BacklogLimits::default(),

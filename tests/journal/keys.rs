@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_of_owed_and_pinned_events_are_read_back_and_sort_as_their_fields(
+    fn keys_of_pending_and_pinned_events_are_read_back_and_sort_as_their_fields(
         a in (partition(), seq(), subscription(), lane()),
         b in (partition(), seq(), subscription(), lane()),
     ) {

@@ -74,7 +74,7 @@ proptest! {
     #[test]
     fn every_line_is_found_by_each_of_its_events_and_by_its_time(lines in vec(line(), 1..30), seqs in vec(1..8 * BLOCK, 40)) {
         let store = MemoryStore::new();
-        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits: BacklogLimits::default() };
+        let options = JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits: BacklogLimits::default() };
         let (clock, _) = Clock::manual(Timestamp(1_000));
         let shared: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =
@@ -181,7 +181,7 @@ fn the_lines_of_a_write_share_records_within_their_limits() {
 fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it() {
     let (clock, _) = Clock::manual(Timestamp(1_000));
     let options = JournalOptions {
-        outcome_wait: Duration::ZERO,
+        outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
         shards: Shards::default(),
         limits: BacklogLimits::default(),

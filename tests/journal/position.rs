@@ -92,7 +92,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64) {
     let (lie, end) = lay(&*store, chunks, floor);
     let floor = Seq(floor).min(end.next);
     let options = JournalOptions {
-        outcome_wait: Duration::ZERO,
+        outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
         shards: Shards::default(),
         limits: BacklogLimits::default(),

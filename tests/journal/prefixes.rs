@@ -28,9 +28,9 @@ fn recovered(folder: &Path) -> u32 {
     let store = RocksStore::open(folder, &RocksOptions::default()).expect("a log that ends early is no damage");
     let range = keys::meta_of(MetaKind::Job);
     let jobs = keys_in(&store, Family::Meta, &range.start, &range.end);
-    let owed = keys_in(&store, Family::Pending, &[0], &[0xff]);
+    let pending = keys_in(&store, Family::Pending, &[0], &[0xff]);
     let count = u32::try_from(jobs.len()).expect("few");
-    assert_eq!(owed, (0..count).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
+    assert_eq!(pending, (0..count).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
     let expected = (0..count).map(|number| keys::meta(MetaKind::Job, &number.to_be_bytes())).collect::<Vec<_>>();
     assert_eq!(jobs, expected);
     count

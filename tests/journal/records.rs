@@ -188,7 +188,7 @@ pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
     )
 }
 
-pub(super) fn owed() -> impl Strategy<Value = PendingDelivery> {
+pub(super) fn pending() -> impl Strategy<Value = PendingDelivery> {
     (any::<u32>(), at(), last_outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
         |(attempts, due, last, status, tried, received)| PendingDelivery {
             attempts,
@@ -308,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn an_owed_record_is_read_back_as_it_was_and_damage_is_refused(record in owed(), at: usize, byte: u8) {
+    fn a_pending_record_is_read_back_as_it_was_and_damage_is_refused(record in pending(), at: usize, byte: u8) {
         check(&record, at, byte)?;
     }
 

@@ -58,7 +58,7 @@ impl Fixture {
     fn on(store: Arc<dyn Store>, shards: u16) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
         let (limits, shards) = (BacklogLimits::default(), Shards::new(shards));
-        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards, limits };
+        let options = JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards, limits };
         let (journal, writers) =
             Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -36,7 +36,7 @@ fn small() -> RocksOptions {
 
 fn options() -> JournalOptions {
     JournalOptions {
-        outcome_wait: Duration::ZERO,
+        outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
         shards: Shards::default(),
         limits: BacklogLimits::default(),
@@ -235,7 +235,7 @@ impl layer::StoreLayer for Rotten {
 
 const OF: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 
-fn owed(seq: u64) -> PendingDelivery {
+fn pending(seq: u64) -> PendingDelivery {
     let due = Timestamp(10_000 + seq % 7);
     PendingDelivery {
         attempts: 3,
@@ -262,22 +262,22 @@ fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::j
         batch.put(
             Family::Pending,
             keys::pending(OF.partition, Seq(seq), OF.subscription, Lane::LIVE),
-            owed(seq).encode(),
+            pending(seq).encode(),
         );
-        batch.put(Family::Due, keys::due(OF, owed(seq).due, Lane::LIVE, Seq(seq)), Vec::new());
+        batch.put(Family::Due, keys::due(OF, pending(seq).due, Lane::LIVE, Seq(seq)), Vec::new());
     }
     store.write(&batch).expect("written");
     (journal, writer)
 }
 
 #[test]
-fn the_order_of_falling_due_is_made_from_what_is_owed_where_it_cannot_be_read() {
+fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
     let key = |at: u64| keys::due(OF, Timestamp(at), Lane::LIVE, Seq(0));
     let (journal, writer) = rotten(Family::Due, key(10_002), key(10_004));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let (found, all) = runtime.block_on(journal.reads().due(OF, DueKey::at(Timestamp(0)), 100)).expect("an answer");
     let mut expected: Vec<DueKey> =
-        (1..=20).map(|seq| DueKey { due: owed(seq).due, lane: Lane::LIVE, seq: Seq(seq) }).collect();
+        (1..=20).map(|seq| DueKey { due: pending(seq).due, lane: Lane::LIVE, seq: Seq(seq) }).collect();
     expected.sort_unstable();
     assert_eq!((found, all), (expected, true));
     assert_eq!(journal.damage().seen().families, [Family::Due]);
@@ -286,7 +286,7 @@ fn the_order_of_falling_due_is_made_from_what_is_owed_where_it_cannot_be_read() 
 }
 
 #[test]
-fn an_owed_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
+fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
     let key = |seq: u64| keys::pending(OF.partition, Seq(seq), OF.subscription, Lane(0));
     let (journal, writer) = rotten(Family::Pending, key(5), key(9));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -294,9 +294,9 @@ fn an_owed_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
     let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
     assert_eq!(found.len(), 20);
     for fetched in found {
-        let known = fetched.pending.expect("it is owed");
+        let known = fetched.pending.expect("it is pending");
         let is_remade = (5..9).contains(&fetched.seq.0);
-        assert_eq!((known.due, known.attempts == 3), (owed(fetched.seq.0).due, !is_remade), "{:?}", fetched.seq);
+        assert_eq!((known.due, known.attempts == 3), (pending(fetched.seq.0).due, !is_remade), "{:?}", fetched.seq);
         assert!(fetched.event.is_some(), "{:?}", fetched.seq);
     }
     assert_eq!(journal.damage().seen().families, [Family::Pending]);

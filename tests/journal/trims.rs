@@ -171,7 +171,7 @@ struct Scene {
     guard: Option<LogGuard>,
 }
 
-fn owed(due: Timestamp) -> PendingDelivery {
+fn pending(due: Timestamp) -> PendingDelivery {
     PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None }
 }
 
@@ -360,7 +360,7 @@ impl Scene {
 fn pend(known: &mut Known, seq: u64, was_due: Option<Timestamp>) -> RecordChange {
     let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
     known.pending.insert(seq, due);
-    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed(due), was_due }
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: pending(due), was_due }
 }
 
 fn settle(known: &mut Known, seq: u64, was_due: Timestamp) -> RecordChange {

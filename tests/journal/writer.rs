@@ -59,10 +59,10 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    pub(super) fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
+    pub(super) fn at(store: Arc<dyn Store>, outcome_delay: Duration) -> Self {
         let (clock, hand) = Clock::manual(START);
         let options = JournalOptions {
-            outcome_wait,
+            outcome_delay,
             group_bytes: 1 << 20,
             shards: Shards::default(),
             limits: BacklogLimits::default(),
@@ -177,9 +177,9 @@ pub(super) fn cursor(read: u64) -> RecordChange {
 
 fn owe(seq: u64, was_due: Option<Timestamp>) -> RecordChange {
     let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
-    let owed =
+    let pending =
         PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None };
-    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed, was_due }
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending, was_due }
 }
 
 pub(super) fn settle(seq: u64, was_due: Timestamp) -> RecordChange {
@@ -424,7 +424,7 @@ fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() 
 // --- the floor ---
 
 #[test]
-fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
+fn the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);
     for _ in 0..6 {
@@ -484,7 +484,7 @@ fn retained(store: Arc<dyn Store>) -> Fixture {
     let (clock, hand) = Clock::manual(START);
     let limits = BacklogLimits { retention: Duration::from_secs(60), ..BacklogLimits::default() };
     let options =
-        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+        JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
     let started = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));
     let (journal, writer) = started.expect("sound");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -661,7 +661,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
 // --- the end of a subscription ---
 
 #[test]
-fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() {
+fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by_bit() {
     let _rows = crate::spec::shows(&["S000-147"]);
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store);

@@ -228,7 +228,7 @@ fn spans_are_counted_by_what_became_of_them_where_they_are_recorded() {
     assert!(!silent.contains("gridhook_trace_spans_total"), "nobody records any");
     let collector = Endpoint::start(vec![answer(200, "content-type: application/json\r\n", "{}")]);
     let url = format!("http://{}/", collector.address());
-    let traced = [("TELEMETRY__OTLP_ENDPOINT", &*url), ("TELEMETRY__BATCH_WAIT", "20ms"), ("METRICS__TOKEN", WATCHER)];
+    let traced = [("TELEMETRY__OTLP_ENDPOINT", &*url), ("TELEMETRY__BATCH_DELAY", "20ms"), ("METRICS__TOKEN", WATCHER)];
     let server = Server::start(&traced);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1"]);

@@ -34,7 +34,7 @@ settings:
   server: {workers: 2}
   dead_letter:
     stores: {archive: {url: "s3://bucket/prefix", region: eu-central-1, accounts: [one, two]}}
-shutdownWaitSeconds: 60
+shutdownTimeoutSeconds: 60
 hostNames: [events.example.org]
 apply: |
   {"topics": []}
@@ -242,7 +242,7 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
 
         let config = config(&documents);
         let grace = Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().expect("seconds"));
-        assert!(grace > 2 * config.server.shutdown_wait, "{grace:?}");
+        assert!(grace > 2 * config.server.shutdown_timeout, "{grace:?}");
         let mounts = container["volumeMounts"].as_array().expect("mounts");
         let data = mounts.iter().find(|mount| mount["name"] == "data").expect("the volume");
         assert_eq!(Path::new(data["mountPath"].as_str().expect("a path")), config.server.data_dir);
@@ -364,7 +364,7 @@ fn values_become_the_settings_of_the_server() {
     let everything = config(&documents(&render(EVERYTHING, &[])));
     assert_eq!(everything.server.public_url.as_ref().map(url::Url::as_str), Some("https://hooks.example.com/"));
     assert_eq!(everything.server.host_names[4..], ["hooks.example.com", "events.example.org"]);
-    assert_eq!((everything.server.shutdown_wait, everything.server.workers), (Duration::from_secs(60), 2));
+    assert_eq!((everything.server.shutdown_timeout, everything.server.workers), (Duration::from_secs(60), 2));
     assert!(everything.server.tls_key.is_some() && everything.server.apply.is_some());
     assert_eq!((everything.delivery.allow_http, everything.delivery.allow_networks.len()), (true, 2));
     assert_eq!((everything.delivery.concurrency, everything.journal.write_buffer_bytes), (32, 64 << 20));

@@ -9,30 +9,19 @@ use gridhook::{
     store::{Family, Store, keys, records::StoredRecord},
 };
 
-/// What the models ask of a store.
-pub(super) trait StoreQuestions {
-    /// Whether the event has ended or has a record: no lane is yet to read it, jobs aside.
-    fn has_passed(&self, seq: Seq) -> bool;
-
-    /// The same for a job.
-    fn has_passed_in(&self, job: Lane, seq: Seq) -> bool;
-
-    /// The pending delivery of the event, in any lane except those of jobs.
-    fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery>;
+/// Whether the event has ended or has a record: no lane is yet to read it, jobs aside.
+pub(super) fn has_passed(store: &SimulatedStore, seq: Seq) -> bool {
+    !store.cursor.own_lanes().any(|lane| is_to_read(lane, seq))
 }
 
-impl StoreQuestions for SimulatedStore {
-    fn has_passed(&self, seq: Seq) -> bool {
-        !self.cursor.own_lanes().any(|lane| is_to_read(lane, seq))
-    }
+/// The same for a job.
+pub(super) fn has_passed_in(store: &SimulatedStore, job: Lane, seq: Seq) -> bool {
+    !store.cursor.lanes.iter().any(|lane| lane.lane == job && is_to_read(lane, seq))
+}
 
-    fn has_passed_in(&self, job: Lane, seq: Seq) -> bool {
-        !self.cursor.lanes.iter().any(|lane| lane.lane == job && is_to_read(lane, seq))
-    }
-
-    fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery> {
-        self.pending.iter().find(|((lane, of), _)| *of == seq && !lane.is_job()).map(|(_, pending)| pending)
-    }
+/// The pending delivery of the event, in any lane except those of jobs.
+pub(super) fn pending_of(store: &SimulatedStore, seq: Seq) -> Option<&PendingDelivery> {
+    store.pending.iter().find(|((lane, of), _)| *of == seq && !lane.is_job()).map(|(_, pending)| pending)
 }
 
 fn is_to_read(lane: &LaneCursor, seq: Seq) -> bool {
@@ -45,7 +34,7 @@ pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> Simu
     let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key)).expect("readable").expect("a cursor");
     let mut disk = SimulatedStore { cursor: Cursor::decode(&cursor).expect("whole"), ..SimulatedStore::default() };
     scan(store, Family::Pending, |key, value| {
-        let (_, seq, _, lane) = keys::parse_pending(key).expect("a key of owed");
+        let (_, seq, _, lane) = keys::parse_pending(key).expect("the key of a pending delivery");
         disk.pending.insert((lane, seq), PendingDelivery::decode(value).expect("whole"));
     });
     scan(store, Family::Due, |key, _| {

@@ -65,7 +65,7 @@ pub(super) struct Driver {
     in_flight: VecDeque<(Timestamp, RequestId, RequestResult)>,
     /// When each dead letter is due.
     pub(super) aside: Vec<Timestamp>,
-    /// Answers about what is owed, where they are to come later.
+    /// Answers about what is pending, where they are to come later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
     pub(super) sent: BTreeMap<RequestId, Arc<OutgoingBatch>>,
@@ -366,8 +366,8 @@ impl Driver {
             }
             Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
             Effect::ReadPending(keys) => {
-                let owed = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
-                let answer = Input::PendingRead(keys.into_iter().map(owed).collect());
+                let pending = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                let answer = Input::PendingRead(keys.into_iter().map(pending).collect());
                 match &mut self.held_back {
                     Some(held_back) => return held_back.push_back(answer),
                     None => answer,

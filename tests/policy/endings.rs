@@ -184,7 +184,7 @@ fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
         driver.publish(&[("yes", 10); 3]);
         driver.run_for(Duration::from_secs(39));
         assert_eq!(driver.disk.pending.len(), 3, "{name}: nothing of it is delivered");
-        assert!(driver.disk.pending.values().all(|owed| owed.attempts == 2), "{name}: each has both attempts");
+        assert!(driver.disk.pending.values().all(|pending| pending.attempts == 2), "{name}: each has both attempts");
         expect!["0s x×3 · 10s x×3 · 40s ok×3"].assert_eq(&driver.run());
         assert_eq!(driver.disk.cursor.counters.delivered, 3, "{name}");
     }

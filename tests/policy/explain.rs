@@ -41,7 +41,7 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
         }
         EventState::Pending { due, attempts, last: LastAttempt { outcome, status, tried } } => {
             let status = status.map_or(String::new(), |status| format!(" {status}"));
-            format!("owed at {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
+            format!("pending until {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
         }
         EventState::HeldBack { attempts } => format!("held back after {attempts}"),
         EventState::Blocking { attempts, .. } => format!("blocking after {attempts}"),
@@ -66,12 +66,12 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
     };
     let obstacles = obstacles.iter().map(|obstacle| match obstacle {
         Obstacle::Held { by } => format!("held by {by}"),
-        Obstacle::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
-            format!("suspended for {cause} from {} to {}, strike {strikes}", at(*since), at(*until))
+        Obstacle::Suspended { cause, since, until, consecutive_suspensions } => {
+            format!("suspended for {cause} from {} to {}, suspension {consecutive_suspensions}", at(*since), at(*until))
         }
         Obstacle::RetryAfter { until } => format!("asked for nothing before {}", at(*until)),
-        Obstacle::Probing { cause, since, consecutive_suspensions: strikes } => {
-            format!("probing, suspended for {cause} at {}, strike {strikes}", at(*since))
+        Obstacle::Probing { cause, since, consecutive_suspensions } => {
+            format!("probing, suspended for {cause} at {}, suspension {consecutive_suspensions}", at(*since))
         }
         Obstacle::Paced { rate } => format!("{:.1} requests in a second at most", rate.per_second()),
         Obstacle::Full { pending, most } => format!("{pending} of {most} received"),
@@ -111,7 +111,7 @@ fn ask(driver: &Driver, settings: &SubscriptionSettings, requests: &[Arc<Outgoin
         end: driver.end(),
         seq: Seq(seq),
         event: driver.matches(Seq(seq)).map(|(appended, matches)| StoredEvent { appended, matches }),
-        pending: driver.disk.pending.get(&key).map(|owed| (Lane::LIVE, owed)),
+        pending: driver.disk.pending.get(&key).map(|pending| (Lane::LIVE, pending)),
         dead,
         clients: 0,
         now: driver.now,
@@ -141,7 +141,7 @@ fn a_pending_event_is_explained_with_its_schedule_and_the_limit_that_ends_it() {
         vec![status(500)],
         1,
         expect![
-            "owed at 10s after 1, GenericError 500 at 0s · GenericError 500 · #2 10s · #3 40s+3s · #4 1m 40s+9s · 1m 40s MaxDeliveryAttemptsExceeded"
+            "pending until 10s after 1, GenericError 500 at 0s · GenericError 500 · #2 10s · #3 40s+3s · #4 1m 40s+9s · 1m 40s MaxDeliveryAttemptsExceeded"
         ],
     );
     check(
@@ -149,7 +149,7 @@ fn a_pending_event_is_explained_with_its_schedule_and_the_limit_that_ends_it() {
         vec![status(503)],
         1,
         expect![
-            "owed at 30s after 1, Busy 503 at 0s · Busy 503 · #2 30s · #3 1m+3s · #4 2m+9s · 2m MaxDeliveryAttemptsExceeded"
+            "pending until 30s after 1, Busy 503 at 0s · Busy 503 · #2 30s · #3 1m+3s · #4 2m+9s · 2m MaxDeliveryAttemptsExceeded"
         ],
     );
     let short = SubscriptionSettings { time_to_live: Duration::from_secs(90), ..plain() };
@@ -157,7 +157,7 @@ fn a_pending_event_is_explained_with_its_schedule_and_the_limit_that_ends_it() {
         &short,
         vec![status(404)],
         1,
-        expect!["owed at 5m after 1, NotFound 404 at 0s · NotFound 404 · 5m TimeToLiveExceeded"],
+        expect!["pending until 5m after 1, NotFound 404 at 0s · NotFound 404 · 5m TimeToLiveExceeded"],
     );
 }
 
@@ -168,7 +168,7 @@ fn the_forecast_is_what_happens() {
         let mut driver = Driver::new(settings.clone(), answers(vec![status(code)]));
         driver.publish(&[("yes", 10)]);
         driver.run_until(seconds(1));
-        let foretold = ask(&driver, &settings, &[], 1).forecast.expect("it is owed");
+        let foretold = ask(&driver, &settings, &[], 1).forecast.expect("it is pending");
         let mut lines: Vec<String> = foretold.attempts.iter().map(|attempt| format!("{} x", at(attempt.at))).collect();
         assert!(foretold.attempts.iter().all(|attempt| attempt.later_max.is_zero()), "there is no chance in it");
         lines.extend(foretold.end.map(|end| format!("{} {}", at(end.at), end.reason)));
@@ -203,7 +203,7 @@ fn the_forecast_is_what_happens_in_every_edition() {
                     driver.slow_down(Duration::from_millis(latency));
                     driver.command(Command::Resume);
                     driver.run_for(Duration::from_millis(latency + 500));
-                    let foretold = ask(&driver, &settings, &[], 1).forecast.expect("it is owed");
+                    let foretold = ask(&driver, &settings, &[], 1).forecast.expect("it is pending");
                     let made = driver.lines.len();
                     assert_eq!(made, 1, "{name}: it is sent once: {:?}", driver.lines);
                     driver.slow_down(Duration::ZERO);
@@ -250,13 +250,13 @@ fn an_event_of_a_suspended_endpoint_waits_for_the_probe() {
         vec![status(404)],
         1,
         expect![
-            "owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"
+            "pending until 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, suspension 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"
         ],
     );
     let mut driver = Driver::new(settings.clone(), answers(vec![status(503)]));
     driver.publish(&[("yes", 10), ("no", 10), ("yes", 10)]);
     driver.run_until(seconds(1));
-    expect!["behind 0 · suspended for Busy from 0s to 10s, strike 1 · Busy · #1 10s · #2 20s+1s · #3 50s+4s · 50s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 3)));
+    expect!["behind 0 · suspended for Busy from 0s to 10s, suspension 1 · Busy · #1 10s · #2 20s+1s · #3 50s+4s · 50s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 3)));
     expect!["filtered"].assert_eq(&line(&ask(&driver, &settings, &[], 2)));
     expect!["unpublished"].assert_eq(&line(&ask(&driver, &settings, &[], 4)));
 }
@@ -280,7 +280,7 @@ fn a_subscription_that_is_held_by_410_says_so() {
         vec![status(410)],
         7,
         expect![
-            "owed at 5m after 1, NotFound 410 at 0s · held by 410 · NotFound 410 · #2 5m · 5m MaxDeliveryAttemptsExceeded"
+            "pending until 5m after 1, NotFound 410 at 0s · held by 410 · NotFound 410 · #2 5m · 5m MaxDeliveryAttemptsExceeded"
         ],
     );
 }
@@ -292,15 +292,15 @@ fn an_event_dead_lettered_in_probation_is_explained_to_end_there() {
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(1));
     // At the end of the probation it is the probe.
-    expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · 5m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &SubscriptionSettings { attempts_max: 2, ..settings.clone() }, &[], 1)));
+    expect!["pending until 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, suspension 1 · NotFound 404 · #2 5m · 5m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &SubscriptionSettings { attempts_max: 2, ..settings.clone() }, &[], 1)));
     driver.command(Command::Hold);
     driver.publish(&[("yes", 10)]);
-    expect!["behind 0 · held by operator · suspended for NotFound from 0s to 5m, strike 1 · NotFound · 1s UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 2)));
+    expect!["behind 0 · held by operator · suspended for NotFound from 0s to 5m, suspension 1 · NotFound · 1s UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 2)));
     let expired = SubscriptionSettings { time_to_live: Duration::ZERO, ..settings.clone() };
     assert!(line(&ask(&driver, &expired, &[], 2)).ends_with("1s TimeToLiveExceeded"));
     driver.command(Command::Resume);
     driver.run_until(seconds(301));
-    expect!["owed at 10m after 2, NotFound 404 at 5m · suspended for NotFound from 0s to 15m, strike 2 · NotFound 404 · 10m UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 1)));
+    expect!["pending until 10m after 2, NotFound 404 at 5m · suspended for NotFound from 0s to 15m, suspension 2 · NotFound 404 · 10m UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 1)));
     expect!["0s x · 1s UndeliverableDueToProbationCausedByClientError · 5m x · 10m UndeliverableDueToProbationCausedByClientError"].assert_eq(&driver.run());
 }
 
@@ -316,12 +316,12 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
     let mut driver = Driver::new(settings.clone(), endpoint);
     driver.publish(&[("yes", 10); 11]);
     driver.run_until(seconds(1));
-    expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
+    expect!["pending until 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, suspension 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
     driver.command(Command::Probe);
     let probe = [Arc::clone(&driver.sent[&RequestId(11)])];
-    expect!["owed at 5m after 1, NotFound 404 at 0s · probing, suspended for NotFound at 0s, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &probe, 10)));
+    expect!["pending until 5m after 1, NotFound 404 at 0s · probing, suspended for NotFound at 0s, suspension 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &probe, 10)));
     driver.command(Command::Release);
-    expect!["owed at 5m after 1, NotFound 404 at 0s · 1.0 requests in a second at most · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
+    expect!["pending until 5m after 1, NotFound 404 at 0s · 1.0 requests in a second at most · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
 }
 
 #[test]
@@ -384,11 +384,13 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
         });
         line(&explanation)
     };
-    expect!["open · probing, suspended for Busy at 0s, strike 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
+    expect!["open · probing, suspended for Busy at 0s, suspension 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
         .assert_eq(&shown(3));
     expect!["passed"].assert_eq(&shown(4));
-    expect!["behind 0 · probing, suspended for Busy at 0s, strike 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&shown(5));
+    expect![
+        "behind 0 · probing, suspended for Busy at 0s, suspension 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&shown(5));
     expect!["passed"].assert_eq(&shown(6));
 }
 
@@ -403,6 +405,6 @@ fn a_schedule_without_an_end_in_sight_is_cut() {
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(1));
-    let forecast = ask(&driver, &settings, &[], 1).forecast.expect("it is owed");
+    let forecast = ask(&driver, &settings, &[], 1).forecast.expect("it is pending");
     assert_eq!((forecast.attempts.len(), forecast.end), (100, None));
 }

@@ -43,7 +43,7 @@ use gridhook::{
 };
 
 use super::{
-    disk::{StoreQuestions as _, check_tally, count, ended_jobs, load},
+    disk::{check_tally, count, ended_jobs, has_passed, has_passed_in, load, pending_of},
     driver::{START, status},
     plain,
     sabotage::{Bug, Saboteur},
@@ -55,7 +55,7 @@ const PARTITION: PartitionId = PartitionId(7);
 const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 
 /// A store that can be full for as long as needed.
-struct Shelf {
+struct FaultyStore {
     memory: MemoryStore,
     full: AtomicBool,
     saboteur: Arc<Saboteur>,
@@ -63,13 +63,13 @@ struct Shelf {
     written: Arc<Mutex<Vec<Batch>>>,
 }
 
-impl Shelf {
+impl FaultyStore {
     fn writes(&self) -> usize {
         self.written.lock().expect("no panic").len()
     }
 }
 
-impl layer::StoreLayer for Shelf {
+impl layer::StoreLayer for FaultyStore {
     type Inner = MemoryStore;
 
     fn inner(&self) -> &Self::Inner {
@@ -161,7 +161,7 @@ struct Scenario {
     dice: Dice,
     settings: SubscriptionSettings,
     filter: Filter,
-    shelf: Arc<Shelf>,
+    store: Arc<FaultyStore>,
     journal: Journal,
     writer: WriterThreads,
     clock: Clock,
@@ -214,12 +214,12 @@ fn offsets() -> Arc<Edition> {
     Arc::new(edition)
 }
 
-fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, WriterThreads) {
+fn start(store: &Arc<FaultyStore>, clock: &Clock, retention: Duration) -> (Journal, WriterThreads) {
     let limits = BacklogLimits { retention, ..BacklogLimits::default() };
     let options =
-        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+        JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
-    Journal::start(Arc::clone(shelf) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
+    Journal::start(Arc::clone(store) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
 }
 
@@ -254,7 +254,7 @@ impl Scenario {
             order: saboteur.order(order),
             ..plain()
         };
-        let shelf = Arc::new(Shelf {
+        let store = Arc::new(FaultyStore {
             memory: saboteur.disk(MemoryStore::new()),
             full: AtomicBool::new(false),
             saboteur: Arc::clone(saboteur),
@@ -262,7 +262,7 @@ impl Scenario {
         });
         let (clock, hand) = Clock::manual(START);
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
-        let (journal, writer) = start(&shelf, &clock, retention);
+        let (journal, writer) = start(&store, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let founded =
             journal.change(vec![MetaChange::CreatePartition(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
@@ -276,7 +276,7 @@ impl Scenario {
             dice,
             settings,
             filter,
-            shelf,
+            store,
             journal,
             writer,
             clock,
@@ -345,8 +345,8 @@ impl Scenario {
             89..92 => self.kill(),
             92 => self.crash(),
             93 => self.quarantine(),
-            94..96 => self.shelf.full.store(true, Ordering::SeqCst),
-            _ => self.shelf.full.store(false, Ordering::SeqCst),
+            94..96 => self.store.full.store(true, Ordering::SeqCst),
+            _ => self.store.full.store(false, Ordering::SeqCst),
         }
         self.settle_write();
     }
@@ -386,14 +386,14 @@ impl Scenario {
                         "given twice"
                     );
                 }
-                self.promised.push((self.shelf.writes(), Promised::Published(self.end())));
+                self.promised.push((self.store.writes(), Promised::Published(self.end())));
                 // Losing a hint costs only latency.
                 if self.dice.below(5) > 0 {
                     let end = self.end();
                     self.coming.push(Coming::Input(Input::Appended { end }));
                 }
             }
-            Err(Error::Full) => assert!(self.shelf.full.load(Ordering::SeqCst)),
+            Err(Error::Full) => assert!(self.store.full.load(Ordering::SeqCst)),
             Err(error) => panic!("{error}"),
         }
     }
@@ -775,21 +775,21 @@ impl Scenario {
             (Health::Probing { .. }, Health::Healthy { failures: 0 }) => {}
             // It was not the probe, or another request timed out at the same time.
             (
-                Health::Suspended { consecutive_suspensions: strikes, .. },
+                Health::Suspended { consecutive_suspensions, .. },
                 Health::Suspended { consecutive_suspensions: after, .. },
             )
             | (
-                Health::Suspended { consecutive_suspensions: strikes, .. },
+                Health::Suspended { consecutive_suspensions, .. },
                 Health::Probing { consecutive_suspensions: after, .. },
             )
             | (
-                Health::Probing { consecutive_suspensions: strikes, .. },
+                Health::Probing { consecutive_suspensions, .. },
                 Health::Suspended { consecutive_suspensions: after, .. },
             )
             | (
-                Health::Probing { consecutive_suspensions: strikes, .. },
+                Health::Probing { consecutive_suspensions, .. },
                 Health::Probing { consecutive_suspensions: after, .. },
-            ) => assert_eq!(strikes, after),
+            ) => assert_eq!(consecutive_suspensions, after),
             (before, after) => panic!("{before:?} became {after:?} by a refusal of events"),
         }
     }
@@ -861,10 +861,10 @@ impl Scenario {
                         );
                         assert_eq!(truth.end.replace(end), None, "{seq:?} ends twice");
                         if !lane.is_job() {
-                            self.promised.push((self.shelf.writes(), Promised::Ended(seq)));
+                            self.promised.push((self.store.writes(), Promised::Ended(seq)));
                         }
                     }
-                    None => assert!(truth.end.is_some(), "{seq:?} is owed, and a late success does not settle it"),
+                    None => assert!(truth.end.is_some(), "{seq:?} is pending, and a late success does not settle it"),
                 }
             }
         }
@@ -872,12 +872,12 @@ impl Scenario {
     }
 
     fn check_disk(&mut self) {
-        let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
+        let disk = load(&self.store.memory, SUBSCRIPTION_KEY);
         disk.check();
         self.saboteur.remember(&disk);
         self.order.note_blocked(&disk);
         self.lanes.extend(disk.cursor.lanes.iter().map(|lane| lane.lane));
-        let ended = ended_jobs(&self.shelf.memory);
+        let ended = ended_jobs(&self.store.memory);
         let jobs: BTreeMap<Lane, &Job> = disk.cursor.jobs.iter().chain(&ended).map(|job| (job.lane, job)).collect();
         for (lane, replay) in &mut self.replays {
             if jobs.contains_key(lane) {
@@ -885,16 +885,16 @@ impl Scenario {
             }
         }
         for ((lane, seq), truth) in &self.truth {
-            let (passed, owed) = if lane.is_job() {
+            let (passed, pending) = if lane.is_job() {
                 // Events that a canceled job never reached have no end.
                 let Some(job) = jobs.get(lane) else { continue };
                 let canceled = matches!(job.state, JobState::Canceling | JobState::Canceled);
-                let passed = disk.has_passed_in(*lane, *seq) && (!canceled || truth.end.is_some());
+                let passed = has_passed_in(&disk, *lane, *seq) && (!canceled || truth.end.is_some());
                 (passed, disk.pending.contains_key(&(*lane, *seq)))
             } else {
-                (disk.has_passed(*seq), disk.pending_of(*seq).is_some())
+                (has_passed(&disk, *seq), pending_of(&disk, *seq).is_some())
             };
-            let ended = passed && truth.matches && !owed;
+            let ended = passed && truth.matches && !pending;
             assert_eq!(ended, truth.end.is_some(), "{lane:?} {seq:?} {truth:?} {disk:?}");
         }
     }
@@ -909,7 +909,7 @@ impl Scenario {
         let longest = self.clock.now().after(self.settings.edition.retry.retry_after_max);
         self.not_before = opened.cursor.pace.not_before.map(|until| until.min(longest)).unwrap_or_default();
         // A replay whose start was not durable does not exist.
-        let ended = ended_jobs(&self.shelf.memory);
+        let ended = ended_jobs(&self.store.memory);
         let known: BTreeSet<Lane> = opened.cursor.jobs.iter().chain(&ended).map(|job| job.lane).collect();
         self.replays.retain(|lane, _| known.contains(lane));
         self.truth.retain(|(lane, _), _| !lane.is_job() || known.contains(lane));
@@ -917,7 +917,7 @@ impl Scenario {
         if !requests.is_empty() && self.saboteur.does(Bug::ForgetTheFlights) {
             requests.clear();
         }
-        self.order.restart(&load(&self.shelf.memory, SUBSCRIPTION_KEY));
+        self.order.restart(&load(&self.store.memory, SUBSCRIPTION_KEY));
         let (end, now) = (self.end().min(opened.end), self.clock.now());
         let settings = SubscriptionSettings {
             order: self.saboteur.next_order(self.settings.order.as_ref()),
@@ -966,7 +966,7 @@ impl Scenario {
         self.coming.clear();
         // The queue is in order: the result of the write arrives before the next incarnation opens.
         let open = self.journal.open(SUBSCRIPTION_KEY);
-        self.shelf.full.store(false, Ordering::SeqCst);
+        self.store.full.store(false, Ordering::SeqCst);
         self.settle_write();
         assert!(self.write.is_none());
         self.coming.clear();
@@ -981,12 +981,12 @@ impl Scenario {
         self.set_back |= seconds > 0;
         let now = self.clock.now().before(Duration::from_secs(seconds)).max(START);
         (self.clock, self.hand) = Clock::manual(now);
-        let memory = self.shelf.memory.crash(0);
+        let memory = self.store.memory.crash(0);
         let memory = self.saboteur.disk(memory);
-        let written = Arc::clone(&self.shelf.written);
+        let written = Arc::clone(&self.store.written);
         let saboteur = Arc::clone(&self.saboteur);
-        self.shelf = Arc::new(Shelf { memory, full: AtomicBool::new(false), saboteur, written });
-        let (journal, writer) = start(&self.shelf, &self.clock, self.retention);
+        self.store = Arc::new(FaultyStore { memory, full: AtomicBool::new(false), saboteur, written });
+        let (journal, writer) = start(&self.store, &self.clock, self.retention);
         self.journal = journal;
         // The writer ends when its handle or its store is gone.
         self.writer = writer;
@@ -995,12 +995,12 @@ impl Scenario {
         self.lingering.clear();
         self.received.clear();
         (self.write, self.written) = (None, false);
-        let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
+        let disk = load(&self.store.memory, SUBSCRIPTION_KEY);
         self.late = disk.cursor.counters.late + disk.cursor.replayed.late;
         for ((lane, seq), truth) in &mut self.truth {
-            let owed = if lane.is_job() { disk.pending.get(&(*lane, *seq)) } else { disk.pending_of(*seq) };
-            truth.attempts = owed.map_or(0, |owed| owed.attempts);
-            truth.first = owed.and_then(|owed| owed.received).filter(|_| truth.attempts > 0);
+            let pending = if lane.is_job() { disk.pending.get(&(*lane, *seq)) } else { pending_of(&disk, *seq) };
+            truth.attempts = pending.map_or(0, |pending| pending.attempts);
+            truth.first = pending.and_then(|pending| pending.received).filter(|_| truth.attempts > 0);
         }
         self.open(None);
     }
@@ -1029,7 +1029,7 @@ impl Scenario {
     /// Ends all faults. The state machine must now finish with its own wake-ups alone.
     fn heal(&mut self) {
         self.healed = true;
-        self.shelf.full.store(false, Ordering::SeqCst);
+        self.store.full.store(false, Ordering::SeqCst);
         self.settle_write();
         self.absorb(Input::Command(Command::Resume));
         self.absorb(Input::Appended { end: self.end() });
@@ -1060,8 +1060,8 @@ impl Scenario {
     }
 
     fn check_end(&mut self) {
-        let disk = load(&self.shelf.memory, SUBSCRIPTION_KEY);
-        let ended = ended_jobs(&self.shelf.memory);
+        let disk = load(&self.store.memory, SUBSCRIPTION_KEY);
+        let ended = ended_jobs(&self.store.memory);
         let completed = |lane: &Lane| ended.iter().any(|job| job.lane == *lane && job.state == JobState::Completed);
         for ((lane, seq), truth) in self.truth.iter().filter(|((lane, _), _)| !lane.is_job() || completed(lane)) {
             assert_eq!(truth.end.is_some(), truth.matches, "{lane:?} {seq:?} is lost: {truth:?} {:?}", self.core);
@@ -1087,7 +1087,7 @@ impl Scenario {
             wait_for_looks(&self.journal);
         }
         for family in [Family::Log, Family::Pending, Family::Due, Family::Carried, Family::Pin, Family::Dead] {
-            assert_eq!(count(&self.shelf.memory, family), 0, "{family:?} has records left");
+            assert_eq!(count(&self.store.memory, family), 0, "{family:?} has records left");
         }
     }
 

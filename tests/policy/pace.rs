@@ -251,7 +251,7 @@ fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
     }
     driver.publish(&[("yes", 10); 100_000]);
     driver.run_for(SECOND);
-    assert_eq!(driver.disk.pending.len(), 100_000, "all are owed and fall due together");
+    assert_eq!(driver.disk.pending.len(), 100_000, "all are pending and fall due together");
     driver.run_off(10 * MINUTE);
     let from = driver.left.len();
     driver.restart(settings);

@@ -164,8 +164,11 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
 #[test]
 fn the_suspension_doubles_each_time_up_to_the_maximum() {
     let table: ProbationRules = current().probation.clone();
-    let minutes = |cause, strikes| duration(&table, cause, strikes).as_secs_f64() / 60.0;
-    assert_eq!([1, 2, 3, 6, 7].map(|strikes| minutes(Failure::NotFound, strikes)), [5.0, 10.0, 20.0, 160.0, 180.0]);
+    let minutes = |cause, suspensions| duration(&table, cause, suspensions).as_secs_f64() / 60.0;
+    assert_eq!(
+        [1, 2, 3, 6, 7].map(|suspensions| minutes(Failure::NotFound, suspensions)),
+        [5.0, 10.0, 20.0, 160.0, 180.0]
+    );
     assert_eq!(minutes(Failure::GenericError, 2), 20.0 / 60.0);
     assert_eq!(minutes(Failure::Busy, u32::MAX), 180.0);
 }
@@ -295,11 +298,15 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
 fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
     let year = Duration::from_secs(365 * 24 * 60 * 60);
     let (since, until) = (START.after(year), START.after(year).after(Duration::from_secs(20)));
-    for (strikes, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
-        let health = Health::Suspended { cause: Failure::Busy, since, until, consecutive_suspensions: strikes };
+    for (consecutive_suspensions, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
+        let health = Health::Suspended { cause: Failure::Busy, since, until, consecutive_suspensions };
         let cursor = Cursor { health, ..Cursor::default() };
         let endpoint = Endpoint::recover(&strict(), &cursor, std::iter::empty(), START);
-        assert_eq!(endpoint.opens(), Some(START.after(Duration::from_secs(seconds))), "{strikes} strikes");
+        assert_eq!(
+            endpoint.opens(),
+            Some(START.after(Duration::from_secs(seconds))),
+            "{consecutive_suspensions} suspensions"
+        );
     }
 }
 
@@ -312,11 +319,11 @@ fn a_probe_that_is_asked_for_goes_out_at_once_and_costs_nothing_else() {
     expect!["0s x · 0s x · 0s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
     driver.command(Command::Probe);
     expect!["0s x · 0s x · 0s x · 1m x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
-    let Health::Suspended { consecutive_suspensions: strikes, .. } = driver.core.cursor().health else {
+    let Health::Suspended { consecutive_suspensions, .. } = driver.core.cursor().health else {
         panic!("the probe failed")
     };
-    assert_eq!((strikes, driver.disk.pending.len()), (2, 4), "the fifth was not touched");
-    assert!(driver.disk.pending.values().all(|owed| owed.attempts == 1));
+    assert_eq!((consecutive_suspensions, driver.disk.pending.len()), (2, 4), "the fifth was not touched");
+    assert!(driver.disk.pending.values().all(|pending| pending.attempts == 1));
 }
 
 #[test]

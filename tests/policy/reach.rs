@@ -109,12 +109,13 @@ fn an_endpoint_that_accepts_only_connections_is_probed_no_faster_and_not_suspend
     driver.reach = Box::new(|| true);
     driver.publish(&[("yes", 10); 1000]);
     driver.run_for(600 * SECOND);
-    let strikes = match driver.core.cursor().health {
-        Health::Suspended { consecutive_suspensions: strikes, .. }
-        | Health::Probing { consecutive_suspensions: strikes, .. } => strikes,
+    let suspensions = match driver.core.cursor().health {
+        Health::Suspended { consecutive_suspensions, .. } | Health::Probing { consecutive_suspensions, .. } => {
+            consecutive_suspensions
+        }
         Health::Healthy { .. } => panic!("nothing was taken"),
     };
-    assert_eq!(strikes, 1);
+    assert_eq!(suspensions, 1);
     assert!((100..=400).contains(&driver.left.len()), "{}", driver.left.len());
 }
 

@@ -97,7 +97,7 @@ fn attempts_and_time_to_live_begin_anew() {
     driver.run_for(Duration::from_secs(300));
     let job = &driver.disk.cursor.jobs[0];
     assert_eq!((job.counters.pending, job.counters.dead_lettered), (3, 0), "they are young again");
-    assert!(driver.disk.pending.values().all(|owed| owed.attempts > 0));
+    assert!(driver.disk.pending.values().all(|pending| pending.attempts > 0));
     // The last wait of the schedule may reach beyond it.
     driver.run_for(with_dead_letters().time_to_live * 2);
     let job = ended(&driver);
@@ -144,8 +144,8 @@ fn a_crash_behind_any_write_leaves_every_dead_letter_in_one_place() {
         driver.run_for(Duration::from_secs(120));
         let job = driver.disk.cursor.jobs.first();
         let counters = driver.disk.cursor.replayed;
-        let (waiting, owed) = (driver.disk.dead.len() as u64, driver.disk.pending.len() as u64);
-        assert_eq!(waiting + owed + counters.delivered, 3, "{writes}: {job:?}");
-        assert_eq!(owed, 0, "{writes}: what was taken back is sent");
+        let (waiting, pending) = (driver.disk.dead.len() as u64, driver.disk.pending.len() as u64);
+        assert_eq!(waiting + pending + counters.delivered, 3, "{writes}: {job:?}");
+        assert_eq!(pending, 0, "{writes}: what was taken back is sent");
     }
 }

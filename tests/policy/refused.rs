@@ -140,7 +140,7 @@ fn retry_after_of_a_success_is_ignored() {
 }
 
 #[test]
-fn the_longest_of_several_wishes_counts_and_a_success_beside_them_shortens_none() {
+fn the_longest_of_several_retry_after_counts_and_a_success_beside_them_shortens_none() {
     let mut turn = 0;
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;

@@ -184,7 +184,7 @@ fn a_canceled_replay_ends_its_pending_deliveries_and_no_others() {
         let job = ended(&driver).clone();
         assert_eq!(job.state, JobState::Canceled);
         assert!(job.counters.canceled > 0 && job.counters.pending == 0, "{job:?}");
-        assert_eq!(driver.core.cursor().counters.pending, 1, "what was published is owed");
+        assert_eq!(driver.core.cursor().counters.pending, 1, "what was published is pending");
         let sent = driver.order.iter().filter(|(lane, _)| *lane == JOB).count();
         driver.run_for(3600 * SECOND);
         assert_eq!(driver.order.iter().filter(|(lane, _)| *lane == JOB).count(), sent, "a canceled replay sends");

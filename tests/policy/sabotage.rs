@@ -322,8 +322,8 @@ impl Saboteur {
                         counters.delivered += 1;
                     }
                 }
-                RecordChange::Defer { pending: owed, .. } if owed.attempts > 0 && self.does(Bug::ForgetAnAttempt) => {
-                    owed.attempts -= 1
+                RecordChange::Defer { pending, .. } if pending.attempts > 0 && self.does(Bug::ForgetAnAttempt) => {
+                    pending.attempts -= 1
                 }
                 _ => {}
             }

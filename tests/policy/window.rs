@@ -1,4 +1,4 @@
-//! A million owed events, a window of some thousand keys.
+//! A million pending events, a window of some thousand keys.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -55,7 +55,7 @@ fn a_stale_answer_of_the_disk_neither_revives_nor_omits_a_key() {
     let mut window = RetryWindow::recover(Some(Timestamp(5)), DAY);
     assert_eq!(window.next_lookup(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
     let seen = [key(5, 1), key(6, 2)];
-    // Meanwhile one is settled and another is owed; both are durable before the answer comes.
+    // Meanwhile one is settled and another is pending; both are durable before the answer comes.
     window.leave(key(5, 1));
     window.insert(key(7, 3));
     window.written();

@@ -342,7 +342,7 @@ async fn a_body_that_never_ends_is_cut_off_at_the_limit() {
 #[actix_web::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let (endpoint, address, server) =
-        serve(PublishLimits { body_wait: Duration::from_millis(50), ..PublishLimits::default() });
+        serve(PublishLimits { body_timeout: Duration::from_millis(50), ..PublishLimits::default() });
     let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert_eq!(endpoint.stored(), 0);
@@ -365,7 +365,7 @@ async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
     }
     server.stop(false).await;
     // Without a least, the deadline alone counts.
-    let limits = PublishLimits { body_bytes_per_second: 0, body_wait: 4 * window, ..limits };
+    let limits = PublishLimits { body_bytes_per_second: 0, body_timeout: 4 * window, ..limits };
     let (_endpoint, address, server) = serve(limits);
     let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("was not received within"), "{answer}");

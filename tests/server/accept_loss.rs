@@ -26,7 +26,7 @@ fn fullest_wal(data_dir: &Path) -> PathBuf {
     wals.max_by_key(|path| fs::metadata(path).expect("a file").len()).expect("a store has a log")
 }
 
-/// A server that was killed with everything unread by one subscription, and owed to another.
+/// A server that was killed with everything unread by one subscription, and pending for another.
 fn killed(sink: &Sink) -> (Server, String) {
     let mut server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");

@@ -69,7 +69,7 @@ fn what_was_acknowledged_before_a_backup_under_load_is_in_it() {
         for name in ["well", "held"] {
             wait_until_settled(&server, "orders", name);
         }
-        wait_for("all that is owed to arrive or to be given up", LONG, || {
+        wait_for("all that is pending to arrive or to be given up", LONG, || {
             server.try_to("orders", "ill", "release");
             let status = server.status("orders", "ill");
             status["backlog"] == 0 && status["counters"]["pending"] == 0
@@ -273,7 +273,7 @@ fn azure_blob_storage_has_backups_that_come_back() {
 fn a_running_server_looks_at_its_own_store() {
     let sink = Sink::start();
     let (server, load) = busy(&sink);
-    wait_for("something to be owed", LONG, || server.counter("orders", "ill", "pending") > 20);
+    wait_for("something to be pending", LONG, || server.counter("orders", "ill", "pending") > 20);
     for round in 0..many(3, 50) {
         let (status, reported) = server.say(&["fsck", "--online"]);
         assert!(status.success() && reported.ends_with("\nthe store is sound\n"), "round {round}: {reported}");

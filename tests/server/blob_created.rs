@@ -29,7 +29,7 @@ fn guids(server: &Server) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic() {
+fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
     let _rows = crate::spec::shows(&["S000-114", "S000-115", "S002-050", "S002-051", "S003-091", "S003-092"]);
     let mut server = Server::start(&[NOTICES, UNASKED]);
     let reported = Endpoint::start(vec![answer(200, "", "")]);
@@ -75,7 +75,7 @@ fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic(
 }
 
 #[test]
-fn a_notice_topic_that_is_not_there_or_takes_no_such_event_costs_no_dead_letter() {
+fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() {
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "Hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10).dead_letters("letters"));

@@ -35,7 +35,7 @@ fn a_subscription_that_is_deleted_and_made_anew_gets_new_events_only() {
         assert_eq!(server.counter("orders", "hook", "matched"), 1, "the new one has counters of its own");
         server.unsubscribe("orders", "hook");
     }
-    // Longer than any wait of the edition: what the deleted ones owed would have been tried again.
+    // Longer than any wait of the edition: what was pending for the deleted ones would have been tried again.
     thread::sleep(Duration::from_millis(1200));
     let taken: Vec<String> = sink.look("/hook", |ledger| {
         let taken = ledger.iter().filter(|(_, arrivals)| arrivals.iter().any(|arrival| arrival.is_taken()));

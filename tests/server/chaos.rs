@@ -145,7 +145,7 @@ fn a_killed_delivery_task_is_tried_again_and_disturbs_nobody() {
 }
 
 #[test]
-fn an_event_that_kills_again_and_again_is_put_aside_and_the_others_flow() {
+fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
     let scene = Scene::start();
     let poison = json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
     scene.server.command("POST", "/chaos/poison", &poison);

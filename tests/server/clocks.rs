@@ -54,7 +54,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
 
 #[test]
 fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms() {
-    let (mut server, sink) = (Server::start(&[("DELIVERY__RESPONSE_WAIT", "3s")]), Sink::start());
+    let (mut server, sink) = (Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]), Sink::start());
     server.topic("orders", "EventGridSchema");
     for hook in ["hook", "held"] {
         server.subscribe("orders", hook, &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))));
@@ -134,7 +134,7 @@ const FAKETIME: [&str; 5] = ["env", "NO_FAKE_STAT=1", "faketime", "--exclude-mon
 
 /// Starts by a clock that is wrong by that (as faketime has it), by the right one, and so on; each leaves an event that the
 /// endpoint does not take.
-fn owed_across_wrong_clocks(wrong: &str) {
+fn pending_across_wrong_clocks(wrong: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut server, sink) = (Server::on(&folder.path().join("data"), &[]), Sink::start());
     sink.set("/hook", Behavior::Dead);
@@ -172,12 +172,12 @@ fn owed_across_wrong_clocks(wrong: &str) {
 }
 
 #[test]
-fn what_is_owed_outlives_starts_with_wrong_clocks() {
+fn what_is_pending_outlives_starts_with_wrong_clocks() {
     if !needs::can_run("faketime", Command::new("faketime").args(["-f", "-1d", "true"])) {
         return;
     }
     let clocks = ["-400d", "+3d", "-1h", "+400d", "+1h", "-20y", "+20y"];
     for wrong in &clocks[..many(3, clocks.len())] {
-        owed_across_wrong_clocks(wrong);
+        pending_across_wrong_clocks(wrong);
     }
 }

@@ -27,7 +27,7 @@ use crate::support::{
 const SMALL: [(&str, &str); 3] = [
     ("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"),
     ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB"),
-    ("JOURNAL__OUTCOME_WAIT", "1ms"),
+    ("JOURNAL__OUTCOME_DELAY", "1ms"),
 ];
 
 /// The last response of the control plane for a subscription; none while a request is open.

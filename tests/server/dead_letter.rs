@@ -118,7 +118,7 @@ fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
 }
 
 #[test]
-fn events_whose_attempts_are_exhausted_are_put_aside() {
+fn events_whose_attempts_are_exhausted_are_dead_lettered() {
     let _rows = crate::spec::shows(&["S000-095", "S000-102", "S002-036", "S002-040", "S003-072", "S003-079"]);
     let (mut server, sink, key) = start(503, |spec| spec.attempts(3).dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));

@@ -90,7 +90,7 @@ fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
 
 #[test]
 fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
-    let server = limited(&[("LIMITS__HEAD_WAIT", "5m"), ("LIMITS__IDLE_WAIT", "5m")]);
+    let server = limited(&[("LIMITS__HEAD_TIMEOUT", "5m"), ("LIMITS__IDLE_TIMEOUT", "5m")]);
     let key = server.topic("orders", "EventGridSchema");
     let mut publisher = server.client();
     let body = crate::support::load::body(&["one".to_owned()], "/a");

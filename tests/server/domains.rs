@@ -93,7 +93,7 @@ fn events_arrive_where_their_topic_is_asked_for_across_a_kill() {
     let count = many(50, 1000);
     publish(&server, &key, "live", count);
     wait_until_all_arrived(&server, &sink, &["live"], count);
-    // Owed at the kill, and not yet read at the kill.
+    // Pending at the kill, and not yet read at the kill.
     for (place, _) in SUBSCRIPTIONS {
         if place.contains("south") {
             server.command("POST", &format!("{DOMAIN}{place}/hold"), &Value::Null);
@@ -157,16 +157,16 @@ fn a_subscription_that_expires_while_the_server_is_down_sends_nothing_more() {
     server.subscribe("orders", "lasting", &SubscriptionSpec::of(&sink.url("/lasting")));
     sink.set("/brief", Behavior::Answer(503));
     sink.set("/lasting", Behavior::Answer(503));
-    server.publish("orders", &key, &crate::support::load::body(&["owed".to_owned()], "/s"));
+    server.publish("orders", &key, &crate::support::load::body(&["pending".to_owned()], "/s"));
     wait_for("an attempt", LONG, || !sink.ledger("/brief").is_empty());
     server.kill_9();
-    let tried = sink.look("/brief", |ledger| ledger["owed"].len());
+    let tried = sink.look("/brief", |ledger| ledger["pending"].len());
     wait_for("its time", LONG, || clock.now() > expires);
     sink.set("/lasting", Behavior::Answer(200));
     server.restart();
     assert_eq!(server.admin("GET", &format!("{path}/brief"), &Value::Null).status, 404);
     wait_for("the other one", LONG, || sink.taken("/lasting") == 1);
-    assert_eq!(sink.look("/brief", |ledger| ledger["owed"].len()), tried, "nothing was sent any more");
+    assert_eq!(sink.look("/brief", |ledger| ledger["pending"].len()), tried, "nothing was sent any more");
     server.terminate();
     server.assert_sound();
 }

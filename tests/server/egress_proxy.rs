@@ -171,8 +171,8 @@ fn a_proxy_that_refuses_or_hangs_fails_the_attempt_and_is_told_without_its_crede
     let (proxy, folder) = (Proxy::start(), TempDir::new().expect("a folder"));
     let file = password(&folder);
     let mut settings = settings(&proxy, &file);
-    settings.push(("DELIVERY__RECONNECT_WAIT", "0s".to_owned()));
-    settings.push(("DELIVERY__IDLE_CONNECTION_WAIT", "50ms".to_owned()));
+    settings.push(("DELIVERY__RECONNECT_INTERVAL", "0s".to_owned()));
+    settings.push(("DELIVERY__IDLE_CONNECTION_TIMEOUT", "50ms".to_owned()));
     settings.push(("DELIVERY__SUSPEND_AFTER_FAILURES", "100".to_owned()));
     let server = start(&settings);
     let hook = Endpoint::start(vec![answer(200, "webhook-allowed-origin: *\r\n", "")]);

@@ -48,14 +48,14 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     wait_for("a failure", LONG, || explain(&server, "id=first")["state"] == "pending");
     server.operate("orders", "hook", "hold");
     wait_for("all to have landed", LONG, || server.status("orders", "hook")["inFlight"] == 0);
-    let owed = explain(&server, "id=first");
-    assert_eq!((&owed["state"], &owed["lastStatus"]), (&json!("pending"), &json!(503)), "{owed}");
-    let obstacles = owed["obstacles"].as_array().expect("a list");
-    assert!(obstacles.contains(&json!({"kind": "held", "by": "operator"})), "{owed}");
-    let (made, foretold) = (owed["attempts"].as_u64().expect("a count"), &owed["forecast"]["attempts"]);
+    let pending = explain(&server, "id=first");
+    assert_eq!((&pending["state"], &pending["lastStatus"]), (&json!("pending"), &json!(503)), "{pending}");
+    let obstacles = pending["obstacles"].as_array().expect("a list");
+    assert!(obstacles.contains(&json!({"kind": "held", "by": "operator"})), "{pending}");
+    let (made, foretold) = (pending["attempts"].as_u64().expect("a count"), &pending["forecast"]["attempts"]);
     assert_eq!(foretold[0]["number"], made + 1);
     assert_eq!(foretold.as_array().expect("a list").len() as u64, 20 - made);
-    assert_eq!(owed["forecast"]["end"]["reason"], "MaxDeliveryAttemptsExceeded");
+    assert_eq!(pending["forecast"]["end"]["reason"], "MaxDeliveryAttemptsExceeded");
     assert_eq!(explain(&server, "id=other")["state"], "filtered");
 
     let status = server.status("orders", "hook");
@@ -89,7 +89,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
 
 #[test]
 fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() {
-    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("pull", 300, 10)]);
+    let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("pull", 300, 10)]);
     let topic = format!("{RG}/plant/topics/heat");
     let response = |id: &str| {
         let answer =

@@ -224,7 +224,7 @@ fn responses_that_are_lost_or_damaged_are_tried_again_and_one_that_is_late_is_no
 
 #[test]
 fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
-    let scene = Scene::start(&[("DELIVERY__RESPONSE_WAIT", "300ms"), ("DELIVERY__LATE_WAIT", "30s")]);
+    let scene = Scene::start(&[("DELIVERY__RESPONSE_TIMEOUT", "300ms"), ("DELIVERY__LATE_TIMEOUT", "30s")]);
     // The first retry of the current edition is 10 s away: the late response is there before, also on a busy machine.
     scene.server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
     let mut body = json!({"fault": "delay", "rate": 1, "delay": "310ms", "topic": "orders", "subscription": "victim"});

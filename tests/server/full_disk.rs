@@ -211,10 +211,10 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
     server.restart();
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    for name in ["hook", "owed"] {
+    for name in ["hook", "pending"] {
         server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10));
     }
-    sink.set("/owed", Behavior::Answer(503));
+    sink.set("/pending", Behavior::Answer(503));
     let pause = Duration::from_millis(2);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
     let load = Load::start(server.at(), &rate);
@@ -234,9 +234,9 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
         load.turn_to(server.at());
         println!("round {round}: {} events acknowledged", load.acknowledged());
     }
-    sink.set("/owed", Behavior::Answer(200));
+    sink.set("/pending", Behavior::Answer(200));
     let acknowledged = load.stop();
-    for name in ["hook", "owed"] {
+    for name in ["hook", "pending"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged);
         println!("{name}: {} acknowledged, none lost, {} repeated", acknowledged.len(), repeated.len());

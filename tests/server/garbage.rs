@@ -81,7 +81,7 @@ fn deep(text: &str) -> Vec<u8> {
 #[test]
 fn garbage_is_refused_with_the_documented_error_and_nothing_of_it_is_stored() {
     let sink = Sink::start();
-    let server = Server::start(&[("PUBLISH__BODY_WAIT", "300ms")]);
+    let server = Server::start(&[("PUBLISH__BODY_TIMEOUT", "300ms")]);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     let publisher = Publisher { server, key };

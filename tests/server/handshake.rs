@@ -105,8 +105,10 @@ fn an_allowed_rate_is_obeyed() {
 
 #[test]
 fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
-    let (server, sink) =
-        (Server::start(&[("DELIVERY__VALIDATE_WAIT", "300ms"), ("DELIVERY__VALIDATE_PAUSE", "50ms")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "300ms"), ("DELIVERY__VALIDATE_PAUSE", "50ms")]),
+        Sink::start(),
+    );
     server.topic("orders", "EventGridSchema");
     sink.greet("/no", HandshakeReply::Refuse(404));
     let silent = Endpoint::start(vec![vec![Step::Hang]]);
@@ -273,7 +275,7 @@ fn where_nobody_is_asked_an_endpoint_that_hangs_delays_neither_its_making_nor_it
 
 #[test]
 fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refused() {
-    let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WAIT", "20s")]), Sink::start());
+    let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "20s")]), Sink::start());
     server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
     let permission = "HTTP/1.1 200 OK\r\nwebhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n";

@@ -13,10 +13,10 @@ use crate::support::{
 };
 
 /// The response wait of these servers …
-const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_WAIT", "300ms");
+const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_TIMEOUT", "300ms");
 
 /// … and how long afterwards a success still counts.
-const LATE: (&str, &str) = ("DELIVERY__LATE_WAIT", "2m");
+const LATE: (&str, &str) = ("DELIVERY__LATE_TIMEOUT", "2m");
 
 /// The topic of these tests.
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
@@ -37,7 +37,7 @@ fn ids(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
+fn a_success_after_the_response_timeout_takes_the_events_out_of_the_retry_queue() {
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
@@ -64,7 +64,7 @@ fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
 
 #[test]
 fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
-    let (mut server, sink) = (Server::start(&[("DELIVERY__LATE_WAIT", "0s"), PATIENT]), Sink::start());
+    let (mut server, sink) = (Server::start(&[("DELIVERY__LATE_TIMEOUT", "0s"), PATIENT]), Sink::start());
     let key = patient_topic(&server);
     // Far longer and far shorter than the timeouts, so that a slow machine changes nothing.
     sink.set("/short", Behavior::Slow(Duration::from_secs(6), 200));
@@ -139,7 +139,7 @@ fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
         tried && status["inFlight"] == 0
     });
     assert_eq!(server.status("orders", "hook")["lateRequests"], 64);
-    // They would be waited for until `late_wait`, and requests in flight for 30 s.
+    // They would be waited for until `late_timeout`, and requests in flight for 30 s.
     assert!(server.terminate() < Duration::from_secs(15), "nobody waits for them");
     server.assert_sound();
 }
@@ -147,7 +147,7 @@ fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
 #[test]
 fn a_deleted_subscription_takes_its_lingering_requests_along() {
     // The connection of the farewell is idle, and shall not be taken for a lingering one.
-    let brief = ("DELIVERY__IDLE_CONNECTION_WAIT", "1s");
+    let brief = ("DELIVERY__IDLE_CONNECTION_TIMEOUT", "1s");
     let (server, sink) = (Server::start(&[WAIT, LATE, PATIENT, brief]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));

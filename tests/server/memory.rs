@@ -112,7 +112,7 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     let group = Group::new(160 * MIB);
     let sink = Sink::start();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(&folder.path().join("data"), &[("DELIVERY__RESPONSE_WAIT", "2s")]);
+    let mut server = Server::on(&folder.path().join("data"), &[("DELIVERY__RESPONSE_TIMEOUT", "2s")]);
     server.under(&["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", group.procs()), "--"]);
     server.restart();
     assert!(server.logs().contains("reduced to fit"), "it is logged: {}", server.logs());

@@ -97,7 +97,7 @@ pub(crate) fn many(usual: usize, soak: usize) -> usize {
 fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry>, Journal)) {
     let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
     let options = journal::JournalOptions {
-        outcome_wait: Duration::ZERO,
+        outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
         shards: journal::Shards::default(),
         limits: journal::BacklogLimits::default(),

@@ -43,7 +43,7 @@ fn collector() -> Endpoint {
 
 fn server(collector: &Endpoint) -> Server {
     let url = format!("http://{}/", collector.address());
-    let traced = [("TELEMETRY__OTLP_ENDPOINT", &*url), ("TELEMETRY__BATCH_WAIT", "20ms")];
+    let traced = [("TELEMETRY__OTLP_ENDPOINT", &*url), ("TELEMETRY__BATCH_DELAY", "20ms")];
     Server::start(&[&traced[..], &[("DELIVERY__VALIDATE", "false")]].concat())
 }
 
@@ -218,9 +218,9 @@ fn a_collector_that_does_not_answer_delays_no_event_and_where_there_is_none_noth
     let url = format!("http://{}", silent.local_addr().expect("its address"));
     let never = [
         ("TELEMETRY__OTLP_ENDPOINT", &*url),
-        ("TELEMETRY__EXPORT_WAIT", "60s"),
+        ("TELEMETRY__EXPORT_TIMEOUT", "60s"),
         ("TELEMETRY__QUEUE_SPANS", "5"),
-        ("TELEMETRY__BATCH_WAIT", "1ms"),
+        ("TELEMETRY__BATCH_DELAY", "1ms"),
         ("DELIVERY__VALIDATE", "false"),
     ];
     for (settings, is_traced) in [(&never[..], true), (&never[4..], false)] {

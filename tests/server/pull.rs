@@ -162,7 +162,7 @@ pub(crate) fn succeeded(settled: &Value) -> usize {
 #[test]
 fn events_are_received_and_each_word_about_them_does_what_it_says() {
     // One connection for all of it, however slow the machine is.
-    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("work", 60, 10), ("once", 60, 1)]);
+    let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("work", 60, 10), ("once", 60, 1)]);
     let mut one = Consumer::new(&server, &shown, "work");
     publish(&server, &shown, 0..5);
     let got = one.receive(10);
@@ -235,7 +235,7 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
 
 #[test]
 fn an_answer_is_as_large_as_was_asked_for_where_there_is_enough() {
-    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("work", 60, 10)]);
+    let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("work", 60, 10)]);
     // The log is read in pieces, and no piece ends where an answer does.
     (0..5).for_each(|of| publish(&server, &shown, of * 280..(of + 1) * 280));
     let mut work = Consumer::new(&server, &shown, "work");

@@ -114,7 +114,7 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
         server.publish("orders", &key, &load::body(&ids, "/a"));
         let before = sink.taken("/hook");
         // The longest wait of the tests' edition is a second: there is time for a command in the later ones.
-        wait_for("two strikes", LONG, || {
+        wait_for("two suspensions", LONG, || {
             server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
         });
         sink.set("/hook", Behavior::Answer(200));

@@ -150,7 +150,7 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
-    wait_for("a second strike", LONG, || {
+    wait_for("a second suspension", LONG, || {
         server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
     });
     sink.set("/hook", Behavior::Answer(200));

@@ -50,7 +50,7 @@ const fn bug(name: &'static str, family: Family, leave: fn(&mut Records)) -> Bug
 }
 
 const BUGS: [Bug; 12] = [
-    bug("an owed record was forgotten", Family::Pending, |records| drop(records.pop())),
+    bug("a pending record was forgotten", Family::Pending, |records| drop(records.pop())),
     bug("a due key was lost", Family::Due, |records| drop(records.pop())),
     bug("a dead letter was forgotten", Family::Dead, |records| drop(records.pop())),
     bug("an event that is still asked for went with the log", Family::Carried, |records| drop(records.pop())),
@@ -80,22 +80,22 @@ const BUGS: [Bug; 12] = [
     Bug { name: "a success was answered and not written", left: Left::Batch(owe_again) },
 ];
 
-/// An event that was taken is owed, and every account says so.
+/// An event that was taken is pending, and every account says so.
 fn owe_again(store: &RocksStore) -> Batch {
     let first = |family| {
         let range = keys::all(family);
         store.last(family, &range.start, &range.end).expect("readable").expect("a record")
     };
-    let ((owed_key, owed), (_, event)) = (first(Family::Pending), first(Family::Carried));
-    let (partition, _, subscription, lane) = keys::parse_pending(&owed_key).expect("a key of owed");
+    let ((pending_key, pending), (_, event)) = (first(Family::Pending), first(Family::Carried));
+    let (partition, _, subscription, lane) = keys::parse_pending(&pending_key).expect("the key of a pending delivery");
     let subscription_key = SubscriptionKey { partition, subscription };
-    let due = PendingDelivery::decode(&owed).expect("an owed record").due;
+    let due = PendingDelivery::decode(&pending).expect("a pending record").due;
     let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key)).expect("readable").expect("a cursor");
     let mut cursor = Cursor::decode(&cursor).expect("a cursor");
     cursor.counters.delivered -= 1;
     cursor.counters.pending += 1;
     let mut batch = Batch::default();
-    batch.put(Family::Pending, keys::pending(partition, Seq(1), subscription, lane), owed);
+    batch.put(Family::Pending, keys::pending(partition, Seq(1), subscription, lane), pending);
     batch.put(Family::Due, keys::due(subscription_key, due, lane, Seq(1)), Vec::new());
     batch.put(Family::Carried, keys::carried(partition, Seq(1)), event);
     batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
@@ -179,7 +179,7 @@ impl Scene {
         sink.set("/hook", Behavior::Answer(503));
         publish(100);
         wait_for("failures", LONG, || server.counter("orders", "hook", "pending") >= 10);
-        // The floor follows, and what is owed is held.
+        // The floor follows, and what is pending is held.
         thread::sleep(Duration::from_millis(1500));
         // What comes now nobody reads.
         server.operate("orders", "hook", "hold");

@@ -47,7 +47,7 @@ fn a_server_that_is_asked_to_stop_under_load_finishes_what_is_in_flight_and_lose
 
 #[test]
 fn a_stop_waits_no_longer_than_it_was_told_for_an_endpoint_that_hangs() {
-    let (mut server, sink) = (Server::start(&[("SERVER__SHUTDOWN_WAIT", "3s")]), Sink::start());
+    let (mut server, sink) = (Server::start(&[("SERVER__SHUTDOWN_TIMEOUT", "3s")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
@@ -66,7 +66,7 @@ fn a_stop_waits_no_longer_than_it_was_told_for_an_endpoint_that_hangs() {
 
 #[test]
 fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanwhile() {
-    let (mut server, shown) = pull::start(&[("LIMITS__IDLE_WAIT", "1m")], &[("queue", 60, 5)]);
+    let (mut server, shown) = pull::start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("queue", 60, 5)]);
     let key = server.topic("orders", "EventGridSchema");
     let polls: Vec<_> = (0..5)
         .map(|_| {
@@ -106,7 +106,7 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
     }
     assert_eq!(server.wait(LONG), Some(0));
     let took = clock.now().since(asked);
-    // A client that waits would hold it for `server.shutdown_wait`, 30 seconds.
+    // A client that waits would hold it for `server.shutdown_timeout`, 30 seconds.
     assert!(took < Duration::from_secs(25), "stopped after {took:?}");
 }
 

@@ -28,8 +28,8 @@ fn plan(models: &[EndpointModel]) -> SimulationPlan {
         seed: 7,
         batch: 1,
         concurrency: 16,
-        response_wait: Duration::from_secs(30),
-        outcome_wait: Duration::from_millis(10),
+        response_timeout: Duration::from_secs(30),
+        outcome_delay: Duration::from_millis(10),
         dead_letter: true,
     }
 }
@@ -100,13 +100,13 @@ fn a_healthy_endpoint_gets_every_event_once() {
 fn most_attempts(plan: &SimulationPlan, span: Duration) -> u64 {
     let probation = &plan.edition.probation;
     let first = u64::from(probation.after_failures + plan.concurrency - 1);
-    let mut passed = plan.response_wait;
-    for strikes in 1.. {
-        passed += duration(probation, Failure::TimedOut, strikes);
+    let mut passed = plan.response_timeout;
+    for suspensions in 1.. {
+        passed += duration(probation, Failure::TimedOut, suspensions);
         if passed >= span {
-            return first + u64::from(strikes) - 1;
+            return first + u64::from(suspensions) - 1;
         }
-        passed += plan.response_wait;
+        passed += plan.response_timeout;
     }
     first
 }

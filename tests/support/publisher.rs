@@ -83,8 +83,8 @@ pub(crate) fn rules() -> RegistryRules {
         ]),
         delivery: DeliveryContext {
             addresses: AddressRules::loopback(),
-            response_wait: Duration::from_secs(30),
-            late_wait: Duration::from_secs(180),
+            response_timeout: Duration::from_secs(30),
+            late_timeout: Duration::from_secs(180),
             hold_after_failing: None,
             reconnect_interval: Duration::ZERO,
             concurrency_max: 16,
@@ -106,7 +106,7 @@ pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
     // 2021-03-10T21:02:56Z
     let (clock, hand) = Clock::manual(Timestamp(1_615_410_176_000_000));
     let options = journal::JournalOptions {
-        outcome_wait: Duration::ZERO,
+        outcome_delay: Duration::ZERO,
         group_bytes: 1024 * 1024,
         shards: journal::Shards::default(),
         limits: journal::BacklogLimits::default(),

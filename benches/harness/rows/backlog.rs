@@ -1,4 +1,4 @@
-//! What is owed for long: ten million events behind a suspended subscription, a million in one retry queue. What they take
+//! What is pending for long: ten million events behind a suspended subscription, a million in one retry queue. What they take
 //! in memory, what a start takes with them, whether those who are due are late, and whether anybody notices when they go.
 
 use std::{thread, time::Duration};
@@ -34,8 +34,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (endpoint, mut stage) = (Endpoint::start(), Stage::start());
     let mut orders = stage.topic("orders", "current");
     let mut retries = stage.topic("retries", "patient");
-    stage.subscribe("orders", "down", &endpoint.url(DOWN), |wish| wish);
-    stage.subscribe("retries", "fails", &endpoint.url(RETRIED), |wish| wish.batch(100));
+    stage.subscribe("orders", "down", &endpoint.url(DOWN), |spec| spec);
+    stage.subscribe("retries", "fails", &endpoint.url(RETRIED), |spec| spec.batch(100));
     warm_up(&endpoint, &stage, &retries);
     let mut rows = memory(bench, &stage, &orders, &retries);
     rows.push(starts(bench, &mut stage));
@@ -81,7 +81,7 @@ fn memory(bench: &Bench, stage: &Stage, orders: &Target, retries: &Target) -> Ve
     let behind = resident(stage, bench);
     let on_disk = stage.on_disk() as f64;
     fill_queue(stage, "retries", retries, scale.retries);
-    let owed = resident(stage, bench);
+    let pending = resident(stage, bench);
     let row = Row {
         number: "8",
         what: "memory for 10 million events behind a suspended sub",
@@ -99,9 +99,9 @@ fn memory(bench: &Bench, stage: &Stage, orders: &Target, retries: &Target) -> Ve
         number: "9",
         what: "memory for a million events in one retry queue",
         budget: 48.0,
-        figures: vec![owed - behind],
+        figures: vec![pending - behind],
         floors: vec![behind],
-        beside: vec![("bytes an event".to_owned(), (owed - behind) * MEGABYTE / scale.retries as f64)],
+        beside: vec![("bytes an event".to_owned(), (pending - behind) * MEGABYTE / scale.retries as f64)],
         ..row.clone()
     };
     vec![row, queue]
@@ -163,7 +163,7 @@ fn lateness(bench: &Bench, endpoint: &Endpoint, stage: &Stage, retries: &Target)
 }
 
 fn trimming(bench: &Bench, endpoint: &Endpoint, stage: &Stage, orders: &Target) -> Row {
-    stage.subscribe("orders", "live", &endpoint.url("/live"), |wish| wish);
+    stage.subscribe("orders", "live", &endpoint.url("/live"), |spec| spec);
     let rate = WATCHED.min(bench.scale.backlog as f64);
     let timed = Shape { stamp: None, ..Shape::ONE };
     let p99 = || {

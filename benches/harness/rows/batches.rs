@@ -22,7 +22,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
     let stage = Stage::start();
     let target = stage.topic("orders", "current");
-    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish.batch(100));
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec.batch(100));
     let connections = CONNECTIONS.min(bench.scale.connections);
     let (floors, figures) = pairs(bench, &endpoint, (&relay, &relayed), (&stage, &target), Shape::HUNDRED, connections);
     let of = |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<_>>();

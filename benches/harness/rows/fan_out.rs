@@ -18,7 +18,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let target = stage.topic("orders", "current");
     for number in 0..scale.fan_out {
         let name = format!("billing-{number}");
-        stage.subscribe("orders", &name, &endpoint.url(&format!("/{name}")), |wish| wish);
+        stage.subscribe("orders", &name, &endpoint.url(&format!("/{name}")), |spec| spec);
     }
     let called = |caller: &mut Floor, events: u64| {
         let (id, requests) = (caller.id(), events * scale.fan_out);

@@ -29,7 +29,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     });
     let idle: Vec<f64> = idle.collect();
     let target = stage.topic("orders", "current");
-    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish);
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let targets = std::slice::from_ref(&target);
     let most = Cost::of(stage.server.id(), &endpoint, 1, || {
         closed(targets, Shape::ONE, scale.connections, Amount::For(scale.time))

@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
                 for topic in (operator..scale.square).step_by(OPERATORS) {
                     for number in 0..scale.square {
                         let url = endpoint.url(&format!("/{topic}/{number}"));
-                        stage.subscribe(&name(topic), &format!("billing-{number}"), &url, |wish| wish);
+                        stage.subscribe(&name(topic), &format!("billing-{number}"), &url, |spec| spec);
                     }
                 }
             });

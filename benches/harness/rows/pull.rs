@@ -71,7 +71,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 fn throughput(bench: &Bench) -> Vec<Row> {
     let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
     let pushed = stage.topic("orders", "current");
-    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish);
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let queue = stage.queues(&[("work", TYPE)]);
     let push = |time| {
         let load = || closed(std::slice::from_ref(&pushed), Shape::ONE, scale.connections, Amount::For(time));

@@ -15,7 +15,7 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
     let stage = Stage::start();
     let target = stage.topic("orders", "current");
-    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish);
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let shapes = [
         ("1", "one event a request, one a delivery: CPU an event", Shape::ONE),
         ("1b", "the same with events of 1 KiB", Shape::KIBIBYTE),

@@ -3,14 +3,15 @@
 
 use actix_web::{HttpRequest, HttpResponse};
 
-use super::{UnpagedList, list::PageRequest};
+use super::list::PageRequest;
 use crate::{
     admin::{
         AdminError, Control,
-        model::{
-            account::{AzureSubscription, Location, Provider, ResourceGroup, ResourcePlacement, Tenant},
-            value_of,
-        },
+        model::{account::ResourcePlacement, value_of},
+    },
+    api::{
+        account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant},
+        resource::Page,
     },
     control::record::topic::ArmScope,
 };
@@ -27,13 +28,13 @@ fn placed(control: &Control) -> Vec<ResourcePlacement> {
 }
 
 pub(super) fn tenants() -> HttpResponse {
-    HttpResponse::Ok().json(UnpagedList { value: vec![Tenant::only()] })
+    HttpResponse::Ok().json(Page::whole(vec![Tenant::only()]))
 }
 
 pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let all = AzureSubscription::all(&placed(control)).into_iter().collect();
-    Ok(page.answer(all, AzureSubscription::name, value_of))
+    Ok(page.answer(all, |one: &AzureSubscription| &one.subscription_id, value_of))
 }
 
 pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
@@ -44,7 +45,7 @@ pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, 
 pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let all = ResourceGroup::all(&placed(control), id).into_iter().collect();
-    Ok(page.answer(all, ResourceGroup::name, value_of))
+    Ok(page.answer(all, |one: &ResourceGroup| &one.name, value_of))
 }
 
 pub(super) fn resource_group(control: &Control, scope: &ArmScope) -> Result<HttpResponse, AdminError> {
@@ -54,7 +55,7 @@ pub(super) fn resource_group(control: &Control, scope: &ArmScope) -> Result<Http
 }
 
 pub(super) fn providers(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(UnpagedList { value: vec![the_provider(control, id)] })
+    HttpResponse::Ok().json(Page::whole(vec![the_provider(control, id)]))
 }
 
 pub(super) fn provider(control: &Control, id: &str) -> HttpResponse {
@@ -66,5 +67,5 @@ fn the_provider(control: &Control, id: &str) -> Provider {
 }
 
 pub(super) fn locations(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(UnpagedList { value: Location::all(&placed(control), id) })
+    HttpResponse::Ok().json(Page::whole(Location::all(&placed(control), id)))
 }

@@ -10,7 +10,7 @@ use crate::{
         auth::AdminCaller,
         model::{domain_topic, value_of},
     },
-    api::what_if::Difference,
+    api::{topic::DomainTopicView, what_if::Difference},
     control::registry::DomainTopic,
     event::Name,
 };
@@ -25,7 +25,7 @@ pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -
     let mut topics = domain.domain_topics();
     topics.retain(|topic| permissions.sees_topic(control, &record, Some(topic.name.as_str())));
     let topics = topics.into_iter().map(|topic| (topic.name.key(), topic)).collect();
-    let view = |topic: &DomainTopic| value_of(&domain_topic::DomainTopicView::new(&id, topic));
+    let view = |topic: &DomainTopic| value_of(&DomainTopicView::new(&id, topic));
     Ok(page.answer(topics, |topic| topic.name.as_str(), view))
 }
 
@@ -33,7 +33,7 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
     let domain = topic(control, path)?;
     let name = named(path)?;
     let topic = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
-    Ok(HttpResponse::Ok().json(domain_topic::DomainTopicView::new(&domain.record().resource_id(), &topic)))
+    Ok(HttpResponse::Ok().json(DomainTopicView::new(&domain.record().resource_id(), &topic)))
 }
 
 /// The changes that a PUT would make: only whether the domain topic exists.
@@ -58,7 +58,7 @@ pub(super) async fn put(
     let saved = DomainTopic { name: name.clone(), system_data };
     let saved = control.registry.put_domain_topic(&path.key(), saved).await?;
     info!(domain = %path.name, topic = %saved.name, "domain topic saved");
-    Ok(HttpResponse::Created().json(domain_topic::DomainTopicView::new(&domain.record().resource_id(), &saved)))
+    Ok(HttpResponse::Created().json(DomainTopicView::new(&domain.record().resource_id(), &saved)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {

@@ -2,41 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::HttpResponse;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-use super::{Input, TopicPath, UnpagedList, topic, topics::save};
+use super::{Input, TopicPath, topic, topics::save};
 use crate::{
     admin::{
         AdminError, Control,
         model::{parse, read, topic::check_event_types, value_of},
     },
-    api::what_if::Difference,
+    api::{
+        resource::Page,
+        topic::{EventTypeBody, EventTypeView},
+        what_if::Difference,
+    },
     control::record::{
         azure_properties::{EventTypeKind, InlineEventType},
         topic::{TopicKind, TopicRecord},
     },
 };
-
-/// The body of a PUT.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = EventTypeBody)]
-pub(in crate::admin) struct EventTypeBody {
-    properties: InlineEventType,
-}
-
-/// An event type of a topic.
-#[derive(Serialize, ToSchema)]
-#[schema(as = DeclaredEventType)]
-pub(in crate::admin) struct EventTypeView {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    properties: InlineEventType,
-}
+use actix_web::HttpResponse;
 
 impl EventTypeView {
     fn new(topic: &TopicRecord, name: &str, properties: &InlineEventType) -> Self {
@@ -46,14 +28,14 @@ impl EventTypeView {
             TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
         };
         let id = format!("{}/eventTypes/{name}", topic.resource_id());
-        Self { id, name: name.to_owned(), kind, properties: properties.clone() }
+        Self { id, name: name.to_owned(), kind: kind.to_owned(), properties: properties.clone() }
     }
 }
 
 pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let record = topic(control, path)?.record();
     let types = declared(&record).map(|(name, declared)| EventTypeView::new(&record, name, declared));
-    Ok(HttpResponse::Ok().json(UnpagedList { value: types.collect::<Vec<_>>() }))
+    Ok(HttpResponse::Ok().json(Page::whole(types.collect::<Vec<_>>())))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {

@@ -31,7 +31,6 @@ use actix_web::{
     http::{Method, StatusCode, header::ETAG},
     web::{self, Bytes},
 };
-use serde::Serialize;
 use url::form_urlencoded;
 
 pub(super) use self::operation::{ChangeLock, Input};
@@ -55,13 +54,7 @@ use crate::{
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// Time limit for receiving a body.
-const BODY_WAIT: Duration = Duration::from_secs(10);
-
-/// A list without pages.
-#[derive(Serialize)]
-pub(super) struct UnpagedList<T> {
-    pub(super) value: Vec<T>,
-}
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The role that a request needs, and for what. An unknown path is 404, and an unknown method 405, only for callers with a token.
 pub(super) fn access(request: &ServiceRequest) -> (Access, Target) {
@@ -179,11 +172,11 @@ pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
 }
 
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError> {
-    match tokio::time::timeout(BODY_WAIT, payload.to_bytes_limited(BODY_BYTES_MAX)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(BODY_BYTES_MAX)).await {
         Ok(Ok(Ok(body))) => Ok(body),
         Ok(Ok(Err(error))) => Err(AdminError::Body(error.to_string())),
         Ok(Err(_)) => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
-        Err(_) => Err(AdminError::Slow(BODY_WAIT)),
+        Err(_) => Err(AdminError::Slow(BODY_TIMEOUT)),
     }
 }
 

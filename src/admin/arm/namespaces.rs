@@ -16,12 +16,12 @@ use crate::{
         AdminError, Control,
         auth::AdminCaller,
         model::{
-            namespace::{NamespaceSpec, NamespaceView, set},
+            namespace::{NamespaceSpec, set},
             topic::KeyName,
             value_of,
         },
     },
-    api::what_if::Difference,
+    api::{namespace::NamespaceView, what_if::Difference},
     control::record::namespace::NamespaceRecord,
     event::Name,
 };

@@ -2,18 +2,17 @@
 
 use actix_web::HttpResponse;
 
-use super::UnpagedList;
-use crate::admin::{
-    AdminError,
-    model::provider::{self, TopicType},
+use crate::{
+    admin::{AdminError, model::provider},
+    api::{provider::TopicType, resource::Page},
 };
 
 pub(super) fn operations() -> HttpResponse {
-    HttpResponse::Ok().json(UnpagedList { value: provider::operations() })
+    HttpResponse::Ok().json(Page::whole(provider::operations()))
 }
 
 pub(super) fn topic_types() -> HttpResponse {
-    HttpResponse::Ok().json(UnpagedList { value: provider::topic_types() })
+    HttpResponse::Ok().json(Page::whole(provider::topic_types()))
 }
 
 pub(super) fn topic_type(name: &str) -> Result<HttpResponse, AdminError> {
@@ -21,13 +20,13 @@ pub(super) fn topic_type(name: &str) -> Result<HttpResponse, AdminError> {
 }
 
 pub(super) fn event_types(name: &str) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(UnpagedList { value: provider::event_types_of(known_topic_type(name)?.name) }))
+    Ok(HttpResponse::Ok().json(Page::whole(provider::event_types_of(&known_topic_type(name)?.name))))
 }
 
 fn known_topic_type(name: &str) -> Result<TopicType, AdminError> {
     let known = provider::topic_types().into_iter().find(|known| known.name.eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
-        let names: Vec<_> = provider::topic_types().iter().map(|known| known.name).collect();
+        let names: Vec<_> = provider::topic_types().into_iter().map(|known| known.name).collect();
         AdminError::NotFound(format!("There is no topic type '{name}'; allowed are {}.", names.join(" and ")))
     })
 }

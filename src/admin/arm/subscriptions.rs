@@ -9,20 +9,21 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Input, Permissions, TopicPath, UnpagedList, check_seen, list::PageRequest, no_subscription, not_found,
-    path::AzureScope, topic, topics::is_in,
+    Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found, path::AzureScope, topic,
+    topics::is_in,
 };
 use crate::{
     admin::{
         AdminError, Control,
         model::{
             InvalidRequest, domain_topic, provider,
-            subscription::{self, PathForm, SubscriptionView, namespace::check_mode},
+            subscription::{self, PathForm, namespace::check_mode},
             value_of,
         },
     },
     api::{
-        resource::FullUrl,
+        resource::Page,
+        subscription::{FullUrl, SubscriptionView},
         what_if::{Difference, ValueChange},
     },
     control::{
@@ -263,5 +264,5 @@ pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Resul
 pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(UnpagedList { value: subscription.record.webhook.delivery_properties.iter().collect() }))
+    Ok(HttpResponse::Ok().json(Page::whole(subscription.record.webhook.delivery_properties.iter().collect())))
 }

@@ -8,7 +8,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    Permissions, TopicPath, UnpagedList,
+    Permissions, TopicPath,
     list::PageRequest,
     namespaces::{namespace, no_namespace},
     not_found,
@@ -18,17 +18,22 @@ use super::{
 use crate::{
     admin::{
         AdminError, Control,
-        admin_token::random_text,
         auth::AdminCaller,
         model::{
             Editions, InvalidRequest,
-            namespace::topic::{self as namespace_topic, NamespaceTopicSpec, NamespaceTopicView},
+            namespace::topic::{self as namespace_topic, NamespaceTopicSpec},
             provider, subscription,
-            topic::{KeyName, TopicSpec, TopicView, set},
+            topic::{KeyName, TopicSpec, set},
             value_of,
         },
+        random::random_text,
     },
-    api::{resource::SharedAccessKeys, what_if::Difference},
+    api::{
+        namespace::NamespaceTopicView,
+        resource::Page,
+        topic::{SharedAccessKeys, TopicView},
+        what_if::Difference,
+    },
     control::{
         record::{
             azure_properties::Identity,
@@ -285,13 +290,13 @@ pub(super) async fn regenerate_key(
 
 pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let value = provider::event_types(&topic(control, path)?.record());
-    Ok(HttpResponse::Ok().json(UnpagedList { value }))
+    Ok(HttpResponse::Ok().json(Page::whole(value)))
 }
 
 /// Always empty: the address of the listener determines who can connect.
 pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     topic(control, path)?;
-    Ok(HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() }))
+    Ok(HttpResponse::Ok().json(Page::<()>::whole(Vec::new())))
 }
 
 /// Replaces one of the keys.

@@ -2,11 +2,14 @@
 
 use actix_web::HttpResponse;
 
-use super::{UnpagedList, path::ArmPath};
-use crate::admin::{AdminError, model::InvalidRequest};
+use super::path::ArmPath;
+use crate::{
+    admin::{AdminError, model::InvalidRequest},
+    api::resource::Page,
+};
 
 pub(super) fn list() -> HttpResponse {
-    HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() })
+    HttpResponse::Ok().json(Page::<()>::whole(Vec::new()))
 }
 
 pub(super) fn get(path: &ArmPath) -> Result<HttpResponse, AdminError> {

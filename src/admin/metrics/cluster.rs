@@ -1,11 +1,11 @@
 //! The metric families of a node of a cluster. Every node has them, the owner and standbys.
 
 use super::server::{counter, gauge, one};
-use crate::{admin::cluster::ClusterPlane, cluster::membership::ClusterSnapshot, metrics::text::MetricsText};
+use crate::{admin::cluster::ClusterContext, cluster::membership::ClusterSnapshot, metrics::text::MetricsText};
 
 /// Writes these families.
-pub(super) fn write_cluster(text: &mut MetricsText, plane: &ClusterPlane) {
-    let ClusterSnapshot { me, records, alive, takeovers, read, problem } = plane.snapshot();
+pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterContext) {
+    let ClusterSnapshot { me, records, alive, takeovers, read, problem } = cluster_context.snapshot();
     one(
         text,
         gauge("gridhook_cluster_nodes_alive", "Nodes that renew their records, as this node sees them."),
@@ -61,6 +61,6 @@ pub(super) fn write_cluster(text: &mut MetricsText, plane: &ClusterPlane) {
         "gridhook_cluster_forwarded_requests_total",
         "Requests that this node forwarded to the owner as a standby, by result, since the process started.",
     ));
-    text.sample(&[("result", "answered")], plane.forwarded.answered.get());
-    text.sample(&[("result", "failed")], plane.forwarded.failed.get());
+    text.sample(&[("result", "answered")], cluster_context.forwarded.answered.get());
+    text.sample(&[("result", "failed")], cluster_context.forwarded.failed.get());
 }

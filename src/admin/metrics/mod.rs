@@ -41,7 +41,7 @@ use super::{
     AdminError, Control,
     admin_token::AdminToken,
     arm::{no_subscription, path::TopicPath, topic},
-    cluster::ClusterPlane,
+    cluster::ClusterContext,
 };
 use crate::{
     clock::Clock,
@@ -86,7 +86,7 @@ pub struct MetricSources {
     /// Events about the server; [`None`] if there is no system topic.
     pub system_events: Option<Arc<SystemEvents>>,
     /// The cluster that the server is a node of.
-    pub cluster: Option<web::Data<ClusterPlane>>,
+    pub cluster: Option<web::Data<ClusterContext>>,
 }
 
 /// Access to `/metrics`.
@@ -201,7 +201,7 @@ fn text_format(request: &HttpRequest) -> TextFormat {
 /// The metrics of a standby, which has neither topics nor a journal.
 pub(super) fn standby_exposition(
     request: &HttpRequest,
-    plane: &ClusterPlane,
+    cluster_context: &ClusterContext,
     ready: bool,
     listeners: &[Arc<ListenerCounters>],
 ) -> HttpResponse {
@@ -209,7 +209,7 @@ pub(super) fn standby_exposition(
     let mut text = MetricsText::new(format);
     server::write_server(&mut text, ready);
     server::listeners(&mut text, listeners);
-    cluster::write_cluster(&mut text, plane);
+    cluster::write_cluster(&mut text, cluster_context);
     HttpResponse::Ok().content_type(format.content_type()).body(text.finish())
 }
 

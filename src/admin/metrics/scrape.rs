@@ -28,7 +28,7 @@ pub(super) const OTHER: &str = "_other";
 const LOOKUPS_MAX: usize = 256;
 
 /// Time limit of these lookups; an age that is not known by then is omitted.
-const LOOKS_WAIT: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The figures of a topic, or of all topics without series of their own.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ impl ScrapedSubscription {
                 *since = since.iter().copied().chain(taken).min();
             }
         };
-        tokio::time::timeout(LOOKS_WAIT, lookups).await.ok();
+        tokio::time::timeout(LOOKUP_TIMEOUT, lookups).await.ok();
         scrape
     }
 }

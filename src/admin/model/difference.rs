@@ -52,10 +52,10 @@ fn hidden(at: &str, value: &Value) -> Value {
             None => value.clone(),
         },
         ("secrets", Value::Array(secrets)) => secrets.iter().map(|_| "[hidden]").collect(),
-        ("deliveryAttributeMappings", value) => {
-            let mut value = value.clone();
-            secrets::hide_attributes(&mut value);
-            value
+        ("deliveryAttributeMappings", Value::Array(mappings)) => {
+            let mut mappings = mappings.clone();
+            secrets::hide_attributes(&mut mappings);
+            mappings.into()
         }
         (_, value) => value.clone(),
     }

@@ -1,30 +1,14 @@
 //! Bodies and views of domain topics.
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-use super::{InvalidRequest, check_name, check_same_name, drop_read_only, parse, read, system_data};
-use crate::{control::registry::DomainTopic, event::Name};
-
-/// The view of a domain topic.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = DomainTopic)]
-pub struct DomainTopicView {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    properties: DomainTopicProperties,
-    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::SystemDataView>,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DomainTopicProperties)]
-struct DomainTopicProperties {
-    provisioning_state: &'static str,
-}
+use super::{InvalidRequest, check_name, check_same_name, drop_read_only, parse, read};
+use crate::{
+    api::{
+        resource::SystemDataView,
+        topic::{DomainTopicBody, DomainTopicProperties, DomainTopicView},
+    },
+    control::registry::DomainTopic,
+    event::Name,
+};
 
 impl DomainTopicView {
     /// The view of a topic of the domain with this resource id.
@@ -33,26 +17,12 @@ impl DomainTopicView {
         Self {
             id: format!("{domain}/topics/{name}"),
             name: name.to_string(),
-            kind: "Microsoft.EventGrid/domains/topics",
-            properties: DomainTopicProperties { provisioning_state: "Succeeded" },
-            system_data: system_data.as_ref().map(system_data::SystemDataView::new),
+            kind: "Microsoft.EventGrid/domains/topics".to_owned(),
+            properties: DomainTopicProperties { provisioning_state: "Succeeded".to_owned() },
+            system_data: system_data.as_ref().map(SystemDataView::new),
         }
     }
 }
-
-/// The body of a PUT.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = DomainTopicBody)]
-pub(in crate::admin) struct DomainTopicBody {
-    name: Option<String>,
-    #[serde(rename = "properties")]
-    _properties: Option<NoProperties>,
-}
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NoProperties {}
 
 /// Checks a PUT of the domain topic `name`, which has no settable properties.
 pub fn check(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {

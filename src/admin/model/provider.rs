@@ -1,29 +1,11 @@
 //! The resource provider: its operations, topic types and event types.
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
-use crate::control::record::topic::{TopicKind, TopicRecord};
-
-/// An operation of the provider.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = ProviderOperation)]
-pub struct ProviderOperation {
-    name: String,
-    is_data_action: bool,
-    display: OperationDisplay,
-    origin: &'static str,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = ProviderOperationDisplay)]
-struct OperationDisplay {
-    provider: &'static str,
-    resource: &'static str,
-    operation: &'static str,
-    description: String,
-}
+use crate::{
+    api::provider::{
+        EventType, EventTypeProperties, OperationDisplay, ProviderOperation, TopicType, TopicTypeProperties,
+    },
+    control::record::topic::{TopicKind, TopicRecord},
+};
 
 /// Resource types: path, name for people, and operations.
 const OPERATIONS: [(&str, &str, &[&str]); 10] = [
@@ -60,44 +42,19 @@ pub fn operations() -> Vec<ProviderOperation> {
     operations
 }
 
-fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_action: bool) -> ProviderOperation {
+fn operation(path: &str, resource: &str, verb: &str, is_data_action: bool) -> ProviderOperation {
     let operation = verb.trim_end_matches("/action");
     ProviderOperation {
         name: format!("Microsoft.EventGrid/{path}/{verb}"),
         is_data_action,
         display: OperationDisplay {
-            provider: "Microsoft Event Grid",
-            resource,
-            operation,
+            provider: "Microsoft Event Grid".to_owned(),
+            resource: resource.to_owned(),
+            operation: operation.to_owned(),
             description: format!("{resource}: {operation}"),
         },
-        origin: "user,system",
+        origin: "user,system".to_owned(),
     }
-}
-
-/// A topic type.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct TopicType {
-    id: String,
-    /// Name of the topic type, such as `Microsoft.EventGrid.Topics`
-    pub name: &'static str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    properties: TopicTypeProperties,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopicTypeProperties)]
-struct TopicTypeProperties {
-    provider: &'static str,
-    resource_type: &'static str,
-    display_name: &'static str,
-    description: &'static str,
-    resource_region_type: &'static str,
-    provisioning_state: &'static str,
-    source_resource_format: String,
-    supported_scopes_for_source: [&'static str; 1],
 }
 
 /// The topic type of storage accounts; its only events are about dead-letter files.
@@ -115,29 +72,24 @@ pub fn topic_types() -> Vec<TopicType> {
     ]
 }
 
-fn topic_type(
-    name: &'static str,
-    resource: &'static str,
-    display_name: &'static str,
-    description: &'static str,
-) -> TopicType {
+fn topic_type(name: &str, resource: &str, display_name: &str, description: &str) -> TopicType {
     let (provider, resource_type) = resource.split_once('/').unwrap_or((resource, ""));
     TopicType {
         id: format!("providers/Microsoft.EventGrid/topicTypes/{name}"),
-        name,
-        kind: "Microsoft.EventGrid/topicTypes",
+        name: name.to_owned(),
+        kind: "Microsoft.EventGrid/topicTypes".to_owned(),
         properties: TopicTypeProperties {
-            provider,
-            resource_type,
-            display_name,
-            description,
-            resource_region_type: "RegionalResource",
-            provisioning_state: "Succeeded",
+            provider: provider.to_owned(),
+            resource_type: resource_type.to_owned(),
+            display_name: display_name.to_owned(),
+            description: description.to_owned(),
+            resource_region_type: "RegionalResource".to_owned(),
+            provisioning_state: "Succeeded".to_owned(),
             source_resource_format: format!(
                 "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/{resource}/\
                  {{resourceName}}"
             ),
-            supported_scopes_for_source: ["Resource"],
+            supported_scopes_for_source: vec!["Resource".to_owned()],
         },
     }
 }
@@ -151,27 +103,6 @@ pub fn type_name(kind: TopicKind) -> &'static str {
     }
 }
 
-/// An event type that a topic declares.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct EventType {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    properties: EventTypeProperties,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct EventTypeProperties {
-    display_name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema_url: Option<String>,
-    is_in_default_set: bool,
-}
-
 /// The event types of a topic type. Topics and domains have custom events, so none are listed.
 pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
     if topic_type != STORAGE {
@@ -181,7 +112,7 @@ pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
     vec![EventType {
         id: format!("providers/Microsoft.EventGrid/topicTypes/{STORAGE}/eventTypes/{name}"),
         name: name.to_owned(),
-        kind: "Microsoft.EventGrid/topicTypes/eventTypes",
+        kind: "Microsoft.EventGrid/topicTypes/eventTypes".to_owned(),
         properties: EventTypeProperties {
             display_name: "Blob Created".to_owned(),
             description: Some("A dead-letter file was written.".to_owned()),
@@ -197,7 +128,7 @@ pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
     let types = declared.into_iter().flatten().map(|(name, declared)| EventType {
         id: format!("{}/providers/Microsoft.EventGrid/eventTypes/{name}", topic.resource_id()),
         name: name.clone(),
-        kind: "Microsoft.EventGrid/topicTypes/eventTypes",
+        kind: "Microsoft.EventGrid/topicTypes/eventTypes".to_owned(),
         properties: EventTypeProperties {
             display_name: declared.display_name.clone().unwrap_or_else(|| name.clone()),
             description: declared.description.clone(),

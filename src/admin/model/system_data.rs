@@ -2,37 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use crate::{
+    api::resource::SystemDataView,
     control::record::subscription::{ChangeStamp, IdentityType, SystemData},
     event::Timestamp,
 };
-
-/// Identities and times of the creation and the last change of a resource.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = SystemData)]
-pub struct SystemDataView {
-    /// Identity that created the resource; missing for resources of older versions
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created_by: Option<String>,
-    /// Kind of the identity that created the resource
-    #[serde(skip_serializing_if = "Option::is_none")]
-    created_by_type: Option<IdentityType>,
-    /// Time of the creation
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(format = DateTime)]
-    created_at: Option<String>,
-    /// Identity that last changed the resource
-    last_modified_by: String,
-    /// Kind of the identity that last changed the resource
-    last_modified_by_type: IdentityType,
-    /// Time of the last change
-    #[schema(format = DateTime)]
-    last_modified_at: String,
-}
 
 impl SystemDataView {
     /// The view of `data`.

@@ -5,21 +5,18 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
-pub use self::view::TopicView;
 use super::{
     Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name,
     drop_read_only, merge, parse, read, refuse_unsupported, value_of,
 };
 use crate::{
+    api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties},
     control::{
         catalogue::{self, InvalidCatalogue},
         record::{
-            azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
-            ingress::{IpRule, PublicNetworkAccess, SchemaValidation},
+            azure_properties::EventTypeInfo,
             topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
         },
     },
@@ -29,10 +26,10 @@ use crate::{
 /// Default location.
 pub(super) const LOCATION: &str = "local";
 
-/// All values of `inputSchema`.
 /// Maximum length of a segment of a dead letter's path.
 const SCOPE_PART_BYTES_MAX: usize = 200;
 
+/// All values of `inputSchema`.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
 const READ_ONLY: [&str; 8] = [
@@ -75,58 +72,6 @@ const ENUMERATIONS: [Enumeration; 10] = [
     ("properties.schemaValidation", &["off", "warn", "refuse"]),
 ];
 
-/// The body of a request.
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = TopicBody)]
-pub(in crate::admin) struct TopicBody {
-    #[serde(skip_serializing)]
-    name: Option<String>,
-    location: Option<String>,
-    tags: Option<BTreeMap<String, String>>,
-    sku: Option<Sku>,
-    kind: Option<HostKind>,
-    extended_location: Option<ExtendedLocation>,
-    identity: Option<Identity>,
-    properties: Option<TopicBodyProperties>,
-}
-
-/// `inputSchema` in the OpenAPI document.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "read as a string, so that an error can list the allowed values")]
-enum InputSchema {
-    EventGridSchema,
-    #[schema(rename = "CloudEventSchemaV1_0")]
-    CloudEventSchemaV10,
-    CustomEventSchema,
-}
-
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = TopicBodyProperties)]
-struct TopicBodyProperties {
-    #[schema(value_type = Option<InputSchema>)]
-    input_schema: Option<String>,
-    edition: Option<String>,
-    disable_local_auth: Option<bool>,
-    public_network_access: Option<PublicNetworkAccess>,
-    inbound_ip_rules: Option<Vec<IpRule>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_schema_mapping: Option<ingress::MappingBody>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duplicate_detection_history_time_window: Option<String>,
-    /// Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema_validation: Option<SchemaValidation>,
-    data_residency_boundary: Option<DataResidency>,
-    minimum_tls_version_allowed: Option<TlsVersion>,
-    event_type_info: Option<EventTypeInfo>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auto_create_topic_with_first_subscription: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auto_delete_topic_with_last_subscription: Option<bool>,
-}
-
 /// The specification of a topic or a domain from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSpec {
@@ -135,7 +80,7 @@ pub struct TopicSpec {
     tags: BTreeMap<String, String>,
     input_schema: Option<Schema>,
     edition: Option<String>,
-    ingress: ingress::IngressBody,
+    ingress: IngressBody,
     auto_create: Option<bool>,
     auto_delete: Option<bool>,
     azure_properties: StoredTopicProperties,
@@ -180,7 +125,7 @@ impl TopicSpec {
             tags: body.tags.unwrap_or_default(),
             input_schema: properties.input_schema.map(|given| schema_of(&given)).transpose()?,
             edition: properties.edition,
-            ingress: ingress::IngressBody {
+            ingress: IngressBody {
                 disable_local_auth: properties.disable_local_auth,
                 public_network_access: properties.public_network_access,
                 inbound_ip_rules: properties.inbound_ip_rules,
@@ -349,14 +294,14 @@ fn settable(record: &TopicRecord) -> TopicBody {
         minimum_tls_version_allowed,
         event_type_info,
     } = record.azure_properties.clone();
-    let ingress::IngressBody {
+    let IngressBody {
         disable_local_auth,
         public_network_access,
         inbound_ip_rules,
         input_schema_mapping,
         duplicate_detection_history_time_window,
         schema_validation,
-    } = ingress::IngressBody::of(&record.ingress);
+    } = IngressBody::of(&record.ingress);
     TopicBody {
         name: None,
         location: Some(record.location.clone()),
@@ -390,16 +335,6 @@ pub enum KeyName {
     Key1,
     /// The second key.
     Key2,
-}
-
-/// The body of `regenerateKey`.
-#[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = RegenerateKey)]
-pub(in crate::admin) struct RegenerateKeyBody {
-    /// `key1` or `key2`.
-    #[schema(example = "key1")]
-    key_name: String,
 }
 
 impl KeyName {

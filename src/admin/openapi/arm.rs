@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 
 use super::draft::{OperationBuilder, SchemaRegistry, error, list_of};
 use crate::{
-    admin::{
-        arm::routes::Route,
-        model::provider::{EventType, ProviderOperation, TopicType},
+    admin::arm::routes::Route,
+    api::{
+        provider::{EventType, ProviderOperation, TopicType},
+        trace::TOP_MAX,
+        what_if::Difference,
     },
-    api::{trace::TOP_MAX, what_if::Difference},
 };
 
 /// Errors of all operations.

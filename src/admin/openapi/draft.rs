@@ -10,10 +10,12 @@ use utoipa::{
 };
 
 use super::fields;
-use crate::admin::{
-    auth::{Access, Role},
-    error::ErrorResponse,
-    model::value_of,
+use crate::{
+    admin::{
+        auth::{Access, Role},
+        model::value_of,
+    },
+    api::resource::ErrorResponse,
 };
 
 /// The referenced schemas, by name.

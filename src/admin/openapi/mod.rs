@@ -23,8 +23,9 @@ use actix_web::{HttpResponse, http::header::ContentType, web};
 use serde_json::{Map, Value, json};
 
 pub(super) use self::draft::{OperationBuilder, SchemaRegistry};
-use super::{ChaosMode, GridhookRoute, arm::routes::ROUTES, error::ErrorResponse};
+use super::{ChaosMode, GridhookRoute, arm::routes::ROUTES};
 use crate::{
+    api::resource::ErrorResponse,
     publish::{http, namespace},
     pull::http as pulling,
 };
@@ -73,7 +74,7 @@ pub fn document(chaos: ChaosMode) -> Value {
             add(&path, pulling::METHOD.as_str(), pull::describe(operation, &path, &mut schemas));
         }
     }
-    schemas.of::<ErrorResponse<'static>>();
+    schemas.of::<ErrorResponse>();
     for path in GridhookRoute::all(chaos) {
         for (method, operation) in path.operations() {
             let draft = operation.describe(method, &mut schemas);

@@ -30,7 +30,7 @@ const EVENTS_MAX: u64 = 1_000;
 const CATCH_UP: u64 = 4;
 
 /// The pause after a refused request.
-const REFUSED_WAIT: Duration = Duration::from_millis(50);
+const REFUSED_DELAY: Duration = Duration::from_millis(50);
 
 /// 64 KiB, above every error response of the server.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -118,7 +118,7 @@ impl LoadGenerator {
         } else {
             with(&self.ledger, |ledger| ledger.refused(first, events));
             self.published.borrow_mut().refused += 1;
-            actix_rt::time::sleep(REFUSED_WAIT).await;
+            actix_rt::time::sleep(REFUSED_DELAY).await;
         }
     }
 }

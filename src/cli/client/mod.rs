@@ -272,7 +272,7 @@ impl ServerClient {
 
     async fn answer(&self, sent: SendClientRequest) -> Result<(bytes::Bytes, Option<String>), ClientError> {
         let response = sent.await.map_err(|error| self.not_reached(&error))?;
-        let mut response = response.timeout(WAIT);
+        let mut response = response.timeout(RESPONSE_TIMEOUT);
         let status = response.status();
         let tag = response.headers().get(header::ETAG).and_then(|tag| Some(tag.to_str().ok()?.to_owned()));
         let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
@@ -311,4 +311,4 @@ pub(in crate::cli) fn not_reached(server: &Url, error: &SendRequestError) -> Cli
 }
 
 /// One minute, longer than every request that is not a job.
-const WAIT: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

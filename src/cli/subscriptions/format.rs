@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     api::{
         filter_test::FilterTestReport,
-        resource::{
-            BlobProperties, DeliveryConfiguration, Destination, EventSubscription, EventSubscriptionProperties,
-            RetryPolicy, SubscriptionFilter,
-        },
         status::{CountersView, SubscriptionStatusView},
+        subscription::{
+            AnySubscriptionProperties, BlobBody, DeliveryWithIdentityView, DestinationView, OrderingBody, ResourceView,
+            SubscriptionView, SubscriptionViewProperties, WebhookView,
+            namespace::{
+                DeliveryConfigurationView, DeliveryTermsView, NamespaceSubscriptionViewProperties, PushView, QueueView,
+            },
+        },
         transform_test::{TransformTestLine, TransformTestReport},
     },
     cli::{
@@ -24,19 +27,17 @@ use crate::{
 };
 
 /// A table of event subscriptions.
-pub(super) fn listed(all: &[EventSubscription]) -> String {
+pub(super) fn listed(all: &[SubscriptionView]) -> String {
     let mut table = TextTable::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
-    for EventSubscription { id, name, properties } in all {
-        let Delivery { destination, is_pulled, .. } = Delivery::of(properties);
-        let topic = properties.topic.as_deref().or_else(|| Some(id.rsplit_once("/eventSubscriptions/")?.0));
-        let types = filter(properties).and_then(|filter| filter.included_event_types.as_deref());
+    for subscription in all {
+        let Configuration { topic, destination, types, schema, state, .. } = Configuration::of(subscription);
         table.line([
-            client::short(topic.unwrap_or_default()),
-            text(name),
-            if is_pulled { PULLED.to_owned() } else { endpoint(&destination) },
+            client::short(topic),
+            text(&subscription.name),
+            endpoint(destination),
             types.map_or_else(|| "all".to_owned(), format::list),
-            text(&properties.event_delivery_schema),
-            text(&properties.provisioning_state),
+            text(schema),
+            text(state),
         ]);
     }
     table.to_string()
@@ -46,7 +47,7 @@ pub(super) fn listed(all: &[EventSubscription]) -> String {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SubscriptionParts {
-    event_subscription: EventSubscription,
+    event_subscription: SubscriptionView,
     status: Option<SubscriptionStatusView>,
 }
 
@@ -60,128 +61,186 @@ pub(super) fn format_subscription(parts: &SubscriptionParts, clock: &Clock) -> S
 }
 
 /// The configuration of an event subscription.
-pub(super) fn facts(EventSubscription { properties, .. }: &EventSubscription) -> String {
-    let Delivery { destination: endpoint, attempts, time_to_live, dead_letter, lock, is_pulled } =
-        Delivery::of(properties);
-    let SubscriptionFilter { included_event_types, subject_begins_with, subject_ends_with, advanced_filters } =
-        filter(properties).cloned().unwrap_or_default();
-    let of = |value: &Option<String>| optional(value.as_deref(), text);
-    let destination = dead_letter.map(|BlobProperties { resource_id, blob_container_name }| {
-        [resource_id, blob_container_name].into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/")
+pub(super) fn facts(subscription: &SubscriptionView) -> String {
+    let all = Configuration::of(subscription);
+    let of = |value: Option<&str>| optional(value, text);
+    let is_pulled = all.destination.is_none();
+    let dead_letters = all.dead_letter.map(|BlobBody { resource_id, blob_container_name }| {
+        [Some(resource_id), blob_container_name.as_ref()].into_iter().flatten().cloned().collect::<Vec<_>>().join("/")
     });
-    let webhook = &endpoint.properties;
-    let batch = match (webhook.max_events_per_batch, webhook.preferred_batch_size_in_kilobytes) {
-        (None, None) => String::new(),
-        (events, kilobytes) => format!("{} events, {} KB", optional(events, number), optional(kilobytes, number)),
+    let (webhook, batch) = match all.destination {
+        Some(DestinationView::WebHook(webhook)) => {
+            let settings = &webhook.settings;
+            (Some(settings), [settings.max_events_per_batch, settings.preferred_batch_size_in_kilobytes])
+        }
+        Some(DestinationView::Resource(ResourceView { properties, .. })) => {
+            (None, [properties.max_events_per_batch, properties.preferred_batch_size_in_kilobytes])
+        }
+        None => (None, [None, None]),
     };
-    let advanced = advanced_filters.map_or(0, |filters| filters.len());
+    let whole = |value: i64| number(u64::try_from(value).unwrap_or_default());
+    let batch = match batch {
+        [None, None] => String::new(),
+        [events, kilobytes] => format!("{} events, {} KB", optional(events, whole), optional(kilobytes, whole)),
+    };
+    let limit = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+    let lock = all.lock_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+    let response_timeout = limit(webhook.and_then(|webhook| webhook.response_timeout_in_seconds));
     format::facts(
         16,
         &[
-            ("state", text(&properties.provisioning_state)),
-            ("endpoint", if is_pulled { PULLED.to_owned() } else { self::endpoint(&endpoint) }),
-            ("lock", optional(lock, |seconds| format::span(Duration::from_secs(seconds)))),
-            ("schema", text(&properties.event_delivery_schema)),
-            ("types", optional(included_event_types.as_deref(), format::list)),
-            ("subject begins", of(&subject_begins_with)),
-            ("subject ends", of(&subject_ends_with)),
-            ("advanced filters", if advanced > 0 { advanced.to_string() } else { String::new() }),
+            ("state", text(all.state)),
+            ("endpoint", endpoint(all.destination)),
+            ("lock", optional(lock, format::span)),
+            ("schema", text(all.schema)),
+            ("types", optional(all.types, format::list)),
+            ("subject begins", of(all.subject_begins_with)),
+            ("subject ends", of(all.subject_ends_with)),
+            ("advanced filters", all.advanced_filters.map_or_else(String::new, |filters| filters.len().to_string())),
             (
                 "retry",
                 format!(
                     "{} {} within {}",
-                    optional(attempts, number),
+                    optional(all.attempts, number),
                     if is_pulled { "deliveries" } else { "attempts" },
-                    optional(time_to_live, format::span)
+                    optional(all.time_to_live, format::span)
                 ),
             ),
-            (
-                "transform",
-                properties.transform.as_ref().map_or_else(String::new, |parts| {
-                    text(&parts.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
-                }),
-            ),
+            ("transform", all.transform.map_or_else(String::new, |parts| text(&parts.join(", ")))),
             ("batch", batch),
-            ("requests/s", optional(webhook.max_requests_per_second, number)),
-            (
-                "response wait",
-                optional(webhook.response_timeout_in_seconds, |seconds| format::span(Duration::from_secs(seconds))),
-            ),
-            ("order", optional(properties.ordering.as_ref(), |ordering| ordering.key.clone())),
-            ("dead letters", destination.unwrap_or_else(|| "no destination".to_owned())),
-            ("labels", optional(properties.labels.as_deref(), format::list)),
-            ("expires", of(&properties.expiration_time_utc)),
-            ("starts from", of(&properties.starts_from)),
+            ("requests/s", optional(limit(webhook.and_then(|webhook| webhook.max_requests_per_second)), number)),
+            ("response wait", optional(response_timeout.map(Duration::from_secs), format::span)),
+            ("order", optional(all.ordering, |ordering| ordering.key.clone())),
+            ("dead letters", dead_letters.unwrap_or_else(|| "no destination".to_owned())),
+            ("labels", optional(all.labels, format::list)),
+            ("expires", of(all.expires)),
+            ("starts from", of(all.starts_from)),
         ],
     )
 }
 
 /// The address of a webhook, else the kind of destination, the service and the names in it.
-fn endpoint(Destination { endpoint_type, properties }: &Destination) -> String {
-    if let Some(url) = properties.endpoint_url.as_deref().or(properties.endpoint_base_url.as_deref()) {
-        return text(url);
-    }
-    let names = properties.others.values().filter_map(Value::as_str);
-    let all = [Some(endpoint_type.as_str()), properties.resource_id.as_deref()].into_iter().flatten().chain(names);
-    text(&all.collect::<Vec<_>>().join(" "))
-}
-
-/// Shown as the endpoint of a pull subscription.
-const PULLED: &str = "none (pull delivery)";
-
-/// The filter, from either JSON form.
-fn filter(properties: &EventSubscriptionProperties) -> Option<&SubscriptionFilter> {
-    properties.filter.as_ref().or(properties.filters_configuration.as_ref())
-}
-
-/// How events are delivered, from either JSON form.
-struct Delivery<'a> {
-    destination: Destination,
-    attempts: Option<u64>,
-    time_to_live: Option<Duration>,
-    dead_letter: Option<&'a BlobProperties>,
-    lock: Option<u64>,
-    is_pulled: bool,
-}
-
-impl<'a> Delivery<'a> {
-    fn of(properties: &'a EventSubscriptionProperties) -> Self {
-        let (part, is_pulled) = match &properties.delivery_configuration {
-            Some(DeliveryConfiguration::Push { push }) => (push, false),
-            Some(DeliveryConfiguration::Queue { queue }) => (queue, true),
-            None => {
-                let retry = properties.retry_policy.as_ref();
-                let minutes =
-                    retry.and_then(|RetryPolicy { event_time_to_live_in_minutes, .. }| *event_time_to_live_in_minutes);
-                let identified = properties.delivery_with_resource_identity.as_ref();
-                let destination = identified.and_then(|with| with.destination.as_ref());
-                let letters = properties.dead_letter_with_resource_identity.as_ref();
-                let letters = letters.and_then(|with| with.dead_letter_destination.as_ref());
-                let letters = letters.or(properties.dead_letter_destination.as_ref());
-                return Self {
-                    destination: destination.or(properties.destination.as_ref()).cloned().unwrap_or_default(),
-                    attempts: retry.and_then(|retry| retry.max_delivery_attempts),
-                    time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
-                    dead_letter: letters.map(|letters| &letters.properties),
-                    lock: None,
-                    is_pulled: false,
-                };
-            }
-        };
-        let identified = part.delivery_with_resource_identity.as_ref().and_then(|with| with.destination.as_ref());
-        let destination = identified.or(part.destination.as_ref());
-        let dead_letter = part.dead_letter_destination_with_resource_identity.as_ref();
-        let span = part.event_time_to_live.as_ref().and_then(|text| text.parse::<jiff::Span>().ok());
-        let span = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
-        Self {
-            destination: destination.cloned().unwrap_or_default(),
-            attempts: part.max_delivery_count,
-            time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
-            dead_letter: dead_letter.and_then(|with| Some(&with.dead_letter_destination.as_ref()?.properties)),
-            lock: part.receive_lock_duration_in_seconds,
-            is_pulled,
+fn endpoint(destination: Option<&DestinationView>) -> String {
+    match destination {
+        None => "none (pull delivery)".to_owned(),
+        Some(DestinationView::WebHook(webhook)) => {
+            let WebhookView { endpoint_base_url, settings, .. } = &**webhook;
+            text(settings.endpoint_url.as_ref().unwrap_or(endpoint_base_url))
+        }
+        Some(DestinationView::Resource(ResourceView { endpoint_type, properties })) => {
+            let names = properties.others.values().filter_map(Value::as_str);
+            let all = [endpoint_type.as_str(), properties.resource_id.as_str()].into_iter().chain(names);
+            text(&all.collect::<Vec<_>>().join(" "))
         }
     }
+}
+
+/// What an event subscription is configured to do, from either JSON form.
+struct Configuration<'a> {
+    topic: &'a str,
+    state: &'a str,
+    schema: &'a str,
+    /// [`None`] with pull delivery.
+    destination: Option<&'a DestinationView>,
+    lock_seconds: Option<u32>,
+    types: Option<&'a [String]>,
+    subject_begins_with: Option<&'a str>,
+    subject_ends_with: Option<&'a str>,
+    advanced_filters: Option<&'a [Value]>,
+    attempts: Option<u64>,
+    time_to_live: Option<Duration>,
+    dead_letter: Option<&'a BlobBody>,
+    transform: Option<Vec<String>>,
+    ordering: Option<&'a OrderingBody>,
+    labels: Option<&'a [String]>,
+    expires: Option<&'a str>,
+    starts_from: Option<&'a str>,
+}
+
+impl<'a> Configuration<'a> {
+    fn of(subscription: &'a SubscriptionView) -> Self {
+        match &subscription.properties {
+            AnySubscriptionProperties::Topic(properties) => Self::of_topic(properties),
+            AnySubscriptionProperties::Namespace(properties) => Self::of_namespace_topic(&subscription.id, properties),
+        }
+    }
+
+    fn of_topic(properties: &'a SubscriptionViewProperties) -> Self {
+        let destination = in_either_form(&properties.destination, &properties.delivery_with_resource_identity);
+        let letters = properties.dead_letter_with_resource_identity.as_ref().map(|with| &with.dead_letter_destination);
+        let (filter, retry) = (&properties.filter, &properties.retry_policy);
+        let minutes = retry.event_time_to_live_in_minutes.and_then(|minutes| u64::try_from(minutes).ok());
+        Self {
+            topic: &properties.topic,
+            state: &properties.provisioning_state,
+            schema: &properties.event_delivery_schema,
+            destination,
+            lock_seconds: None,
+            types: filter.included_event_types.as_deref(),
+            subject_begins_with: filter.subject_begins_with.as_deref(),
+            subject_ends_with: filter.subject_ends_with.as_deref(),
+            advanced_filters: filter.advanced_filters.as_deref(),
+            attempts: retry.max_delivery_attempts.and_then(|attempts| u64::try_from(attempts).ok()),
+            time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
+            dead_letter: letters.or(properties.dead_letter_destination.as_ref()).map(|letters| &letters.properties),
+            transform: properties.transform.as_ref().map(keys),
+            ordering: properties.ordering.as_ref(),
+            labels: Some(&properties.labels),
+            expires: properties.expiration_time_utc.as_deref(),
+            starts_from: properties.starts_from.as_deref(),
+        }
+    }
+
+    fn of_namespace_topic(id: &'a str, properties: &'a NamespaceSubscriptionViewProperties) -> Self {
+        let (destination, lock_seconds, terms) = match &properties.delivery_configuration {
+            DeliveryConfigurationView::Push { push } => {
+                let PushView { terms, destination, delivery_with_resource_identity } = push;
+                (in_either_form(destination, delivery_with_resource_identity), None, terms)
+            }
+            DeliveryConfigurationView::Queue { queue } => {
+                let QueueView { receive_lock_duration_in_seconds: seconds, terms } = queue;
+                (None, Some(*seconds), terms)
+            }
+        };
+        let DeliveryTermsView { max_delivery_count, event_time_to_live, .. } = terms;
+        let span = event_time_to_live.parse::<jiff::Span>().ok();
+        let span = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
+        let dead_letter = terms.dead_letter_destination_with_resource_identity.as_ref();
+        let filter = &properties.filters_configuration;
+        Self {
+            topic: id.rsplit_once("/eventSubscriptions/").map_or("", |(topic, _)| topic),
+            state: &properties.provisioning_state,
+            schema: &properties.event_delivery_schema,
+            destination,
+            lock_seconds,
+            types: filter.included_event_types.as_deref(),
+            subject_begins_with: None,
+            subject_ends_with: None,
+            advanced_filters: filter.filters.as_deref(),
+            attempts: Some((*max_delivery_count).into()),
+            time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
+            dead_letter: dead_letter.map(|with| &with.dead_letter_destination.properties),
+            transform: properties.transform.as_ref().map(keys),
+            ordering: properties.ordering.as_ref(),
+            labels: None,
+            expires: properties.expiration_time_utc.as_deref(),
+            starts_from: properties.starts_from.as_deref(),
+        }
+    }
+}
+
+/// The keys of an object.
+fn keys(object: &impl Serialize) -> Vec<String> {
+    let json = serde_json::to_value(object).unwrap_or_default();
+    json.as_object().into_iter().flat_map(|object| object.keys().cloned()).collect()
+}
+
+/// The destination, with or without an identity.
+fn in_either_form<'a>(
+    plain: &'a Option<DestinationView>,
+    identified: &'a Option<DeliveryWithIdentityView>,
+) -> Option<&'a DestinationView> {
+    identified.as_ref().map(|with| &with.destination).or(plain.as_ref())
 }
 
 /// The status of an event subscription.

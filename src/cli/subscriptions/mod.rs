@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     api::{
-        resource::{EventSubscription, FullUrl, NamedResource},
+        resource::NamedResource,
         retry::{DELIVERIES_MAX, RetriedView},
         status::UnblockBody,
+        subscription::{FullUrl, SubscriptionView},
     },
     clock::Clock,
 };
@@ -172,7 +173,7 @@ impl Subscriptions {
                         all
                     }
                 };
-                client.print(&all.into(), |all: &Vec<EventSubscription>| format::listed(all))
+                client.print(&all.into(), |all: &Vec<SubscriptionView>| format::listed(all))
             }
             SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
             SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,

@@ -1,25 +1,22 @@
 //! `gridhook topics`: manages topics, domains, namespaces and their access keys.
 
+mod format;
 mod spec;
 
 use awc::http::{Method, StatusCode};
 use clap::{Args, Subcommand, ValueEnum};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::spec::TopicSpecArgs;
 pub(super) use self::spec::pair;
+use self::{format::TopicResource, spec::TopicSpecArgs};
 use super::{
     client::{self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient},
-    format::{self, number, optional, text},
+    format::text,
     list,
     output::TextTable,
     prompt,
 };
-use crate::api::{
-    resource::{NamedResource, SharedAccessKeys, TopicProperties, TopicResource},
-    status::{BacklogView, TopicStatusView},
-};
+use crate::api::{resource::NamedResource, topic::SharedAccessKeys};
 
 /// The flags of `topics`.
 #[derive(Debug, Args)]
@@ -130,7 +127,7 @@ async fn list_of(
     for path in paths {
         all.extend(list::all(&session, &path).await?);
     }
-    client.print(&all.into(), |all: &Vec<TopicResource>| listed(all))
+    client.print(&all.into(), |all: &Vec<TopicResource>| format::listed(all))
 }
 
 impl TopicArgs {
@@ -152,7 +149,7 @@ impl TopicArgs {
                 json!({"topic": topic, "status": status, "eventSubscriptions": subscriptions})
             }
         };
-        self.client.print(&answer, format_topic)
+        self.client.print(&answer, format::shown)
     }
 
     async fn create(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
@@ -160,16 +157,14 @@ impl TopicArgs {
         let (session, path) = (self.client.control.session()?, self.topic.path(""));
         let name = client::short(&path);
         let created = create(&session, &path, &body, &name, &format!("gridhook topics update {name}")).await?;
-        self.client
-            .print(&created, |topic: &TopicResource| format!("created {}\n{}", client::short(&topic.id), facts(topic)))
+        self.client.print(&created, |topic: &TopicResource| format!("created {}", topic.summary()))
     }
 
     async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let change = spec.change()?;
         let session = self.client.control.session()?;
         let changed: Value = session.fetch(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
-        self.client
-            .print(&changed, |topic: &TopicResource| format!("changed {}\n{}", client::short(&topic.id), facts(topic)))
+        self.client.print(&changed, |topic: &TopicResource| format!("changed {}", topic.summary()))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
@@ -232,69 +227,4 @@ pub(super) async fn create(
         }
         result => result,
     }
-}
-
-fn listed(all: &[TopicResource]) -> String {
-    let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
-    for TopicResource { id, location, properties, .. } in all {
-        let cell = |value: &Option<String>| optional(value.as_deref(), text);
-        let TopicProperties { input_schema, edition, endpoint, .. } = properties;
-        table.line([client::short(id), cell(input_schema), cell(edition), cell(location), cell(endpoint)]);
-    }
-    table.to_string()
-}
-
-/// The parts of `topics show`: those of a namespace, or those of another resource.
-#[derive(Deserialize)]
-#[serde(untagged, rename_all_fields = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "a command makes one, and prints it")]
-enum TopicParts {
-    Namespace { namespace: TopicResource, topics: Vec<String> },
-    Topic { topic: TopicResource, status: Option<TopicStatusView>, event_subscriptions: Vec<String> },
-}
-
-fn format_topic(parts: &TopicParts) -> String {
-    let (topic, status, subscriptions) = match parts {
-        TopicParts::Namespace { namespace, topics } => {
-            let name = client::short(&namespace.id);
-            return format!("{name}\n{}\ntopics               {}", facts(namespace), format::list(topics));
-        }
-        TopicParts::Topic { topic, status, event_subscriptions } => (topic, status, event_subscriptions),
-    };
-    let (name, facts, subscriptions) = (client::short(&topic.id), facts(topic), format::list(subscriptions));
-    let mut lines = format!("{name}\n{facts}\nevent subscriptions  {subscriptions}");
-    if let Some(TopicStatusView { full, largest_backlog: Some(BacklogView { subscription, bytes }), .. }) = status {
-        let (subscription, bytes) = (text(subscription), number(*bytes));
-        let full = if *full { "full; publishers are refused" } else { "almost full" };
-        lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes} bytes"));
-    }
-    if let Some(TopicStatusView { duplicate_events: events @ 1.., .. }) = status {
-        lines.push_str(&format!("\nduplicates           {}", number(*events)));
-    }
-    lines
-}
-
-/// The configuration of a topic, one property per line.
-fn facts(TopicResource { id, location, tags, properties }: &TopicResource) -> String {
-    let tags: Vec<_> = tags.iter().flatten().map(|(name, value)| format!("{name}={}", text(value))).collect();
-    let rules: Vec<_> = properties.inbound_ip_rules.iter().flatten().map(|rule| text(&rule.ip_mask)).collect();
-    let local = if properties.disable_local_auth == Some(true) { "refused" } else { "accepted" };
-    let of = |value: &Option<String>| optional(value.as_deref(), text);
-    format::facts(
-        19,
-        &[
-            ("id", text(id)),
-            ("endpoint", of(&properties.endpoint)),
-            ("input schema", of(&properties.input_schema)),
-            ("edition", of(&properties.edition)),
-            ("retention", optional(properties.event_retention_in_days, |days| format!("{days} days"))),
-            ("duplicate window", of(&properties.duplicate_detection_history_time_window)),
-            ("schema validation", of(&properties.schema_validation)),
-            ("location", of(location)),
-            ("tags", tags.join(", ")),
-            ("access keys", optional(properties.endpoint.as_ref(), |_| local.to_owned())),
-            ("public network", of(&properties.public_network_access)),
-            ("allowed from", rules.join(", ")),
-        ],
-    )
 }

@@ -3,7 +3,7 @@
 //! The types are Azure's own, so that the record and the control plane agree. An address mask is checked when it is
 //! read, and stored as it was written.
 
-use std::{net::IpAddr, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,12 @@ pub enum SchemaValidation {
     Refuse,
 }
 
+impl fmt::Display for SchemaValidation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl SchemaValidation {
     fn is_off(&self) -> bool {
         *self == Self::Off
@@ -68,6 +74,12 @@ pub enum PublicNetworkAccess {
     Enabled,
     /// From loopback and private addresses only, which is what private endpoints are without Azure.
     Disabled,
+}
+
+impl fmt::Display for PublicNetworkAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// One of `inboundIpRules`.
@@ -99,6 +111,11 @@ pub struct IpMask {
 }
 
 impl IpMask {
+    /// The text as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// Whether the network contains `address`. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.net.contains(&address.to_canonical())

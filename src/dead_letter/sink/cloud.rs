@@ -22,10 +22,10 @@ use super::SinkError;
 use crate::policy::dead_letter_store::{StoreAddress, StoreKind};
 
 /// Time limit for name resolution, connection and TLS.
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for a whole request: 16 MiB at little more than 1 Mbit/s.
-const REQUEST_WAIT: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A bucket name to validate the settings with. No request is sent.
 const TEST_BUCKET: &str = "bucket";
@@ -125,12 +125,12 @@ impl CloudSettings {
     fn client(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, SinkError> {
         let options = ClientOptions::new()
             .with_allow_http(self.allow_http)
-            .with_connect_timeout(CONNECT_WAIT)
-            .with_timeout(REQUEST_WAIT);
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_timeout(REQUEST_TIMEOUT);
         let retry = RetryConfig {
             backoff: BackoffConfig { init_backoff: Duration::from_millis(100), ..BackoffConfig::default() },
             max_retries: 1,
-            retry_timeout: REQUEST_WAIT,
+            retry_timeout: REQUEST_TIMEOUT,
         };
         let ambient = self.credentials.is_empty();
         let endpoint = self.endpoint.as_ref().map(|endpoint| endpoint.as_str().trim_end_matches('/'));

@@ -251,9 +251,9 @@ impl GroupWriter {
         let mut group = std::mem::take(&mut self.parked);
         let most = group.len() + GROUP_MAX;
         // The outcomes of what was just appended come soon. None of them is to wake this thread.
-        let mut waited = std::mem::take(&mut self.expects_outcomes) && self.options.outcome_wait <= wait;
+        let mut waited = std::mem::take(&mut self.expects_outcomes) && self.options.outcome_delay <= wait;
         if waited || !self.outcomes.is_empty() {
-            let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_wait));
+            let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_delay));
             waited = !self.entries.wait(Awaited::Urgent, due.since(self.clock.now()).min(wait));
         }
         let mut next = self.entries.next();
@@ -265,7 +265,7 @@ impl GroupWriter {
         if next.is_none() && self.outcomes.is_empty() {
             return (group, self.entries.is_closed());
         }
-        let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_wait));
+        let due = *self.outcomes_due.get_or_insert_with(|| self.clock.now().after(self.options.outcome_delay));
         let (mut bytes, mut urgency) = (0, Urgency::None);
         let mut is_last = false;
         while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {

@@ -18,7 +18,7 @@ use super::{ClusterError, ClusterNode};
 use super::{DRAIN_MAX, StoppableLog, check_unreplicated, is_lost, options};
 #[cfg(feature = "nats")]
 use crate::{
-    admin::ClusterPlane,
+    admin::ClusterContext,
     cluster::{
         self,
         balance::{NodeId, Strategy},
@@ -110,7 +110,7 @@ pub(in crate::server) async fn join(
     let member = Some(connection.runtime().spawn(member.run()));
     let log = Arc::new(StoppableLog::of(log));
     let (name, keep_bytes) = (cluster.node.clone(), cluster.stream_keep_bytes);
-    let plane = ClusterPlane {
+    let cluster_context = ClusterContext {
         cluster: cluster.name.clone(),
         node: name.clone(),
         membership: membership.clone(),
@@ -121,7 +121,7 @@ pub(in crate::server) async fn join(
         name,
         claim,
         membership,
-        plane: web::Data::new(plane),
+        cluster_context: web::Data::new(cluster_context),
         secret,
         connector,
         tls,

@@ -50,10 +50,11 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
     });
     // An error means that the dead-letter stores have installed the same provider.
     rustls::crypto::ring::default_provider().install_default().ok();
-    let client = Client::builder().no_proxy().redirect(redirect::Policy::none()).timeout(settings.export_wait).build();
+    let client =
+        Client::builder().no_proxy().redirect(redirect::Policy::none()).timeout(settings.export_timeout).build();
     let client = client.map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let work = ExportWork { shared: Arc::clone(&shared), spans, clock, batch_wait: settings.batch_wait };
+    let work = ExportWork { shared: Arc::clone(&shared), spans, clock, batch_delay: settings.batch_delay };
     let (end, ended) = mpsc::channel();
     let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let post = ExportRequest { client, url, server };
@@ -85,7 +86,7 @@ struct ExportWork {
     shared: Arc<TracerShared>,
     spans: Receiver<Span>,
     clock: Clock,
-    batch_wait: Duration,
+    batch_delay: Duration,
 }
 
 impl ExportWork {
@@ -118,10 +119,10 @@ impl ExportWork {
             if batch.len() >= BATCH_SPANS_MAX || due.is_some_and(|due| due <= now) {
                 return Some(batch);
             }
-            match self.spans.recv_timeout(if is_closing { Duration::ZERO } else { LOOK.min(self.batch_wait) }) {
+            match self.spans.recv_timeout(if is_closing { Duration::ZERO } else { LOOK.min(self.batch_delay) }) {
                 Ok(span) => {
                     batch.push(span);
-                    due = due.or(Some(now.after(self.batch_wait)));
+                    due = due.or(Some(now.after(self.batch_delay)));
                 }
                 Err(RecvTimeoutError::Timeout) if !is_closing => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {

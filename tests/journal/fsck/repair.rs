@@ -139,7 +139,7 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
 pub(super) enum Became {
     Filtered,
     Delivered,
-    Owed,
+    Pending,
     Waiting,
     Written,
 }
@@ -148,7 +148,7 @@ pub(super) fn became() -> impl Strategy<Value = Became> {
     prop_oneof![
         Just(Became::Filtered),
         Just(Became::Delivered),
-        Just(Became::Owed),
+        Just(Became::Pending),
         Just(Became::Waiting),
         Just(Became::Written)
     ]
@@ -174,7 +174,7 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
         match became {
             Became::Filtered => counters.filtered += 1,
             Became::Delivered => counters.delivered += 1,
-            Became::Owed => {
+            Became::Pending => {
                 counters.pending += 1;
                 changes.push(owe(seq));
             }
@@ -213,10 +213,10 @@ fn damage(store: &MemoryStore, kind: Repair, pick: prop::sample::Index, events: 
         let seqs: Vec<u64> = (1..).zip(events).filter(|(_, became)| wanted(became)).map(|(seq, _)| seq).collect();
         (!seqs.is_empty()).then(|| seqs[pick.index(seqs.len())])
     };
-    let owed_event = of(|became| matches!(became, Became::Owed));
+    let pending_event = of(|became| matches!(became, Became::Pending));
     let waiting = of(|became| matches!(became, Became::Waiting));
-    let neither = of(|became| !matches!(became, Became::Owed | Became::Waiting));
-    match (kind, owed_event, waiting, neither) {
+    let neither = of(|became| !matches!(became, Became::Pending | Became::Waiting));
+    match (kind, pending_event, waiting, neither) {
         (Repair::StrayDue, _, _, Some(seq)) => put(store, Family::Due, due(DUE, seq), Vec::new()),
         (Repair::MissingDue, Some(seq), _, _) => delete(store, Family::Due, due(DUE, seq)),
         (Repair::NextDue, Some(_), _, _) => {

@@ -86,9 +86,9 @@ fn what_is_missing_is_told_to_the_event() {
 
 #[test]
 fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_ended() {
-    let store = store_of(&[Became::Waiting, Became::Owed, Became::Written, Became::Owed, Became::Delivered], 0);
+    let store = store_of(&[Became::Waiting, Became::Pending, Became::Written, Became::Pending, Became::Delivered], 0);
     known(&store);
-    delete(&store, Family::Pending, owed(2));
+    delete(&store, Family::Pending, pending(2));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
     let expected = "missing: 1 pending deliveries of subscription 1 of partition 1, whose events are unknown; it reads the log \
@@ -137,7 +137,7 @@ fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
         .and_then(|cursor| Cursor::decode(&cursor).ok())
         .is_none_or(|cursor| cursor.lanes.iter().any(|lane| lane.read <= Seq(seq)));
     let unread = unread && floor(store) <= Seq(seq);
-    has(Family::Pending, owed(seq)) || has(Family::Dead, dead(seq)) || unread
+    has(Family::Pending, pending(seq)) || has(Family::Dead, dead(seq)) || unread
 }
 
 /// The floor of the log.
@@ -209,8 +209,8 @@ proptest! {
         }
         for (seq, became) in (1..).zip(&events) {
             // Its pending delivery may be the missing record.
-            let was_owed = matches!(became, Became::Owed) && floor(&store) <= Seq(seq) && is_there(&store, seq);
-            prop_assert!(!was_owed || is_asked_for(&store, seq), "event {} was owed: {}", seq, loss);
+            let was_pending = matches!(became, Became::Pending) && floor(&store) <= Seq(seq) && is_there(&store, seq);
+            prop_assert!(!was_pending || is_asked_for(&store, seq), "event {} was pending: {}", seq, loss);
         }
         let (again, _) = accept(&store);
         prop_assert_eq!(again, LossReport::default());

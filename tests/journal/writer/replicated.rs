@@ -44,12 +44,12 @@ replicated! {
     an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the_opening
     what_is_not_there_is_unknown
     after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged
-    the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside
+    the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter
     a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once
     what_retention_keeps_stays_after_everybody_has_passed_it
     retention_trims_at_once_whatever_was_published
     a_partition_that_was_abandoned_is_gone_and_stays_gone
-    a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit
+    a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by_bit
     the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone
     a_journal_is_found_again_after_a_crash
     a_journal_is_found_again_on_disk

@@ -21,9 +21,9 @@ const QUIET: (usize, bool, u64) = (1, false, 1);
 /// What `explain` shows at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
 /// at most. The last one was in second 5, the first in second 3.
 fn check(
-    owed: Option<(u32, u64, LastOutcome)>,
+    pending: Option<(u32, u64, LastOutcome)>,
     now: u64,
-    (clients, held, pending): (usize, bool, u64),
+    (clients, held, received): (usize, bool, u64),
     expected: Expect,
 ) {
     let settings = SubscriptionSettings {
@@ -32,7 +32,7 @@ fn check(
         pull: Some(PullSettings { lock: Duration::from_secs(60), leases_max: 3 }),
         ..plain()
     };
-    let owed = owed.map(|(attempts, due, last)| PendingDelivery {
+    let pending = pending.map(|(attempts, due, last)| PendingDelivery {
         attempts,
         due: seconds(due),
         last,
@@ -40,11 +40,11 @@ fn check(
         tried: seconds(5),
         received: Some(seconds(3)),
     });
-    let read = Seq(if owed.is_some() { 5 } else { 4 });
+    let read = Seq(if pending.is_some() { 5 } else { 4 });
     let cursor = Cursor {
         lanes: vec![LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() }],
         held: held.then_some(HeldBy::ByOperator),
-        counters: Counters { passed: pending, matched: pending, pending, ..Counters::default() },
+        counters: Counters { passed: received, matched: received, pending: received, ..Counters::default() },
         ..Cursor::default()
     };
     let explanation = explain(ExplainInput {
@@ -55,7 +55,7 @@ fn check(
         end: Seq(9),
         seq: Seq(4),
         event: Some(StoredEvent { appended: START, matches: true }),
-        pending: owed.as_ref().map(|owed| (Lane::LIVE, owed)),
+        pending: pending.as_ref().map(|pending| (Lane::LIVE, pending)),
         dead: None,
         clients,
         now: seconds(now),

@@ -23,7 +23,7 @@ use gridhook::{
 
 use self::world::{ORDERED, World};
 use super::{
-    disk::{StoreQuestions as _, load},
+    disk::{load, pending_of},
     model::stories,
 };
 use crate::support::memory_store::MemoryStore;
@@ -123,9 +123,10 @@ impl Saboteur {
         if self.is(Bug::TakeAnyToken) {
             let disk = load(memory, subscription_key);
             for lease in &mut claim.leases {
-                if let Some(owed) = disk.pending_of(lease.seq).filter(|owed| owed.attempts != lease.attempt) {
+                if let Some(pending) = pending_of(&disk, lease.seq).filter(|pending| pending.attempts != lease.attempt)
+                {
                     self.does(Bug::TakeAnyToken);
-                    lease.attempt = owed.attempts;
+                    lease.attempt = pending.attempts;
                 }
             }
         }
@@ -151,11 +152,11 @@ impl Saboteur {
                 RecordChange::Cursor(cursor) if self.does(Bug::AdvanceTheCursorTooEarly) => {
                     cursor.lanes[0].read = cursor.lanes[0].read.plus(1);
                 }
-                RecordChange::Defer { pending: owed, .. } if self.does(Bug::ForgetAnAttempt) => {
-                    owed.attempts = owed.attempts.saturating_sub(1);
+                RecordChange::Defer { pending, .. } if self.does(Bug::ForgetAnAttempt) => {
+                    pending.attempts = pending.attempts.saturating_sub(1);
                 }
-                RecordChange::Defer { pending: owed, .. } if self.does(Bug::ShortenALock) => {
-                    owed.due = owed.due.before(std::time::Duration::from_secs(30));
+                RecordChange::Defer { pending, .. } if self.does(Bug::ShortenALock) => {
+                    pending.due = pending.due.before(std::time::Duration::from_secs(30));
                 }
                 _ => {}
             }

@@ -41,7 +41,7 @@ fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
 #[test]
 fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_client() {
     let until = START.after(RELEASED_FOR + Duration::from_secs(1));
-    let owed = PendingDelivery {
+    let pending = PendingDelivery {
         attempts: 1,
         due: until,
         last: LastOutcome::Delivering,
@@ -59,14 +59,14 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
 
     // The disk takes two seconds for it.
     let later = START.after(Duration::from_secs(2));
-    let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(owed.clone()), event: Some(event()) };
+    let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending.clone()), event: Some(event()) };
     let step = absorb(Input::Fetched(vec![fetched]), later);
     assert!(step.write.is_none() && step.effects.is_empty(), "nothing has happened: {step:?}");
 
     let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
     let step = absorb(Input::Claim(LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] }), later);
     assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "an earlier life's: {:?}", step.effects);
-    let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(owed))]), later);
+    let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(pending))]), later);
     let changes = step.write.expect("it has ended").changes;
     assert!(changes.iter().any(|change| matches!(change, RecordChange::Settle { was_due, .. } if *was_due == until)));
     let step = absorb(Input::Durable, later);
@@ -79,7 +79,7 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
 #[test]
 fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     let (until, day) = (START.after(LOCK), Duration::from_secs(24 * 3_600));
-    let owed = |until| PendingDelivery {
+    let pending = |until| PendingDelivery {
         attempts: 1,
         due: until,
         last: LastOutcome::Delivering,
@@ -88,7 +88,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         received: Some(START),
     };
     let fetched = |until| {
-        let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(owed(until)), event: Some(event()) };
+        let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending(until)), event: Some(event()) };
         Input::Fetched(vec![fetched])
     };
     // Before a hold has ended its lock is ended by the clock, and that is the event's last attempt.

@@ -19,7 +19,7 @@ use gridhook::{
 };
 
 use super::{
-    super::disk::{StoreQuestions as _, check_tally},
+    super::disk::{check_tally, has_passed, pending_of},
     world::{SUBJECTS, is_plain},
 };
 
@@ -182,17 +182,24 @@ impl Truths {
     /// The disk has what was reported.
     pub(super) fn check(&self, disk: &SimulatedStore) {
         for (seq, truth) in &self.events {
-            let owed = disk.pending_of(*seq);
-            assert_eq!(owed.map_or(0, |owed| owed.attempts), if truth.end.is_some() { 0 } else { truth.attempts });
-            match (owed, truth.lock) {
-                (Some(owed), Some((attempt, until))) => {
-                    assert_eq!((owed.attempts, owed.last), (attempt, LastOutcome::Delivering), "{seq:?} {truth:?}");
-                    assert!(owed.due >= until, "{seq:?} {truth:?} {owed:?}");
+            let pending = pending_of(&disk, *seq);
+            assert_eq!(
+                pending.map_or(0, |pending| pending.attempts),
+                if truth.end.is_some() { 0 } else { truth.attempts }
+            );
+            match (pending, truth.lock) {
+                (Some(pending), Some((attempt, until))) => {
+                    assert_eq!(
+                        (pending.attempts, pending.last),
+                        (attempt, LastOutcome::Delivering),
+                        "{seq:?} {truth:?}"
+                    );
+                    assert!(pending.due >= until, "{seq:?} {truth:?} {pending:?}");
                 }
-                (Some(owed), None) => assert_ne!(owed.last, LastOutcome::Delivering, "{seq:?} {truth:?}"),
+                (Some(pending), None) => assert_ne!(pending.last, LastOutcome::Delivering, "{seq:?} {truth:?}"),
                 (None, lock) => assert_eq!(lock, None, "{seq:?} is forgotten: {truth:?}"),
             }
-            let ended = disk.has_passed(*seq) && truth.matches && owed.is_none();
+            let ended = has_passed(&disk, *seq) && truth.matches && pending.is_none();
             assert_eq!(ended, truth.end.is_some(), "{seq:?} {truth:?} {disk:?}");
         }
         // What an earlier event of its key held back is handed out beyond the limit, one of each key.

@@ -78,7 +78,7 @@ pub(super) struct World {
 fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThreads) {
     let limits = BacklogLimits { retention: Duration::ZERO, ..BacklogLimits::default() };
     let options =
-        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+        JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
     Journal::start(Arc::new(memory.clone()) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")

@@ -15,7 +15,7 @@ impl Scenario {
     /// A new process after a power cut: it has the first `kept` writes of `former`.
     fn behind(former: &Self, kept: usize) -> Self {
         let memory = MemoryStore::new();
-        for batch in &former.shelf.written.lock().expect("no panic")[..kept] {
+        for batch in &former.store.written.lock().expect("no panic")[..kept] {
             memory.write(batch).expect("an honest store writes");
         }
         let floor = memory.get(Family::Meta, &gridhook::store::keys::floor(PARTITION)).expect("readable");
@@ -31,22 +31,26 @@ impl Scenario {
         story.without_replays = true;
         story.set_back = true;
         (story.clock, story.hand) = Clock::manual(former.clock.now());
-        story.shelf =
-            Arc::new(Shelf { memory, full: AtomicBool::new(false), saboteur: Arc::default(), written: Arc::default() });
-        (story.journal, story.writer) = start(&story.shelf, &story.clock, story.retention);
-        let disk = load(&story.shelf.memory, SUBSCRIPTION_KEY);
+        story.store = Arc::new(FaultyStore {
+            memory,
+            full: AtomicBool::new(false),
+            saboteur: Arc::default(),
+            written: Arc::default(),
+        });
+        (story.journal, story.writer) = start(&story.store, &story.clock, story.retention);
+        let disk = load(&story.store.memory, SUBSCRIPTION_KEY);
         story.late = disk.cursor.counters.late;
         for seq in (1..story.end().0).map(Seq) {
             let matches = former.truth[&(Lane::LIVE, seq)].matches;
-            let owed = disk.pending_of(seq);
-            let ended = disk.has_passed(seq) && matches && owed.is_none();
-            let attempts = owed.map_or(0, |owed| owed.attempts);
+            let pending = pending_of(&disk, seq);
+            let ended = has_passed(&disk, seq) && matches && pending.is_none();
+            let attempts = pending.map_or(0, |pending| pending.attempts);
             story.truth.insert(
                 (Lane::LIVE, seq),
                 Truth {
                     matches,
                     attempts,
-                    first: owed.and_then(|owed| owed.received),
+                    first: pending.and_then(|pending| pending.received),
                     end: ended.then_some("before the cut"),
                 },
             );
@@ -74,7 +78,7 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
         story.step();
     }
     let mut tried = 0;
-    for kept in (1 + seed as usize % every..=story.shelf.writes()).step_by(every) {
+    for kept in (1 + seed as usize % every..=story.store.writes()).step_by(every) {
         let mut next = Scenario::behind(&story, kept);
         next.assert_kept(&story.promised, kept + promised_later);
         next.heal();

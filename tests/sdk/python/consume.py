@@ -12,14 +12,14 @@ NAMESPACE = "py-consumed"
 
 
 def setup(client):
-    wish = models.Namespace(location="local")
-    made = client.namespaces.begin_create_or_update(GROUP, NAMESPACE, wish, **PLAIN).result()
+    resource = models.Namespace(location="local")
+    made = client.namespaces.begin_create_or_update(GROUP, NAMESPACE, resource, **PLAIN).result()
     client.namespace_topics.begin_create_or_update(GROUP, NAMESPACE, "heat", models.NamespaceTopic(), **PLAIN).result()
     queue = models.QueueInfo(receive_lock_duration_in_seconds=60, max_delivery_count=3)
     configuration = models.DeliveryConfiguration(delivery_mode="Queue", queue=queue)
-    wish = models.Subscription(delivery_configuration=configuration)
+    resource = models.Subscription(delivery_configuration=configuration)
     operations = client.namespace_topic_event_subscriptions
-    operations.begin_create_or_update(GROUP, NAMESPACE, "heat", "work", wish, **PLAIN).result()
+    operations.begin_create_or_update(GROUP, NAMESPACE, "heat", "work", resource, **PLAIN).result()
     key = client.namespaces.list_shared_access_keys(GROUP, NAMESPACE, **PLAIN).key1
     return f"{URL.split('://')[0]}://{made.topics_configuration.hostname}", key
 

@@ -15,11 +15,11 @@ SCHEMA = "CloudEventSchemaV1_0"
 
 
 def namespaces(client):
-    wish = models.Namespace(location="local", sku=models.NamespaceSku(name="Standard", capacity=1), tags={"a": "b"})
-    made = client.namespaces.begin_create_or_update(GROUP, NAMESPACE, wish, **PLAIN).result()
+    resource = models.Namespace(location="local", sku=models.NamespaceSku(name="Standard", capacity=1), tags={"a": "b"})
+    made = client.namespaces.begin_create_or_update(GROUP, NAMESPACE, resource, **PLAIN).result()
     assert made.name == NAMESPACE and made.provisioning_state == "Succeeded", made
     assert made.sku.name == "Standard" and made.location == "local", made
-    again = client.namespaces.begin_create_or_update(GROUP, NAMESPACE, wish, **PLAIN).result()
+    again = client.namespaces.begin_create_or_update(GROUP, NAMESPACE, resource, **PLAIN).result()
     assert again.id == made.id
     update = models.NamespaceUpdateParameters(tags={"team": "a"})
     client.namespaces.begin_update(GROUP, NAMESPACE, update, **PLAIN).result()
@@ -36,8 +36,8 @@ def namespaces(client):
 
 def topics(client):
     operations, path = client.namespace_topics, (GROUP, NAMESPACE, "heat")
-    wish = models.NamespaceTopic(publisher_type="Custom", input_schema=SCHEMA, event_retention_in_days=1)
-    made = operations.begin_create_or_update(*path, wish, **PLAIN).result()
+    resource = models.NamespaceTopic(publisher_type="Custom", input_schema=SCHEMA, event_retention_in_days=1)
+    made = operations.begin_create_or_update(*path, resource, **PLAIN).result()
     assert made.provisioning_state == "Succeeded" and made.input_schema == SCHEMA, made
     update = models.NamespaceTopicUpdateParameters(event_retention_in_days=7)
     assert operations.begin_update(*path, update, **PLAIN).result().event_retention_in_days == 7
@@ -75,13 +75,13 @@ def subscriptions(client, webhook):
         dead_letter_destination_with_resource_identity=letters(),
         destination=models.WebHookEventSubscriptionDestination(endpoint_url=webhook.url("/alarm?code=secret")),
     )
-    wish = models.Subscription(
+    resource = models.Subscription(
         delivery_configuration=models.DeliveryConfiguration(delivery_mode="Push", push=push),
         event_delivery_schema=SCHEMA,
         filters_configuration=filters(),
     )
     path = (GROUP, NAMESPACE, "heat", "alarm")
-    made = operations.begin_create_or_update(*path, wish, **PLAIN).result()
+    made = operations.begin_create_or_update(*path, resource, **PLAIN).result()
     assert made.provisioning_state == "Succeeded" and made.event_delivery_schema == SCHEMA, made
     told = made.delivery_configuration.push
     assert (told.max_delivery_count, told.event_time_to_live) == (5, "PT12H"), told
@@ -99,9 +99,9 @@ def subscriptions(client, webhook):
         dead_letter_destination_with_resource_identity=letters(),
     )
     configuration = models.DeliveryConfiguration(delivery_mode="Queue", queue=queue)
-    wish = models.Subscription(delivery_configuration=configuration, event_delivery_schema=SCHEMA)
+    resource = models.Subscription(delivery_configuration=configuration, event_delivery_schema=SCHEMA)
     pulled = (GROUP, NAMESPACE, "heat", "pulled")
-    told = operations.begin_create_or_update(*pulled, wish, **PLAIN).result().delivery_configuration.queue
+    told = operations.begin_create_or_update(*pulled, resource, **PLAIN).result().delivery_configuration.queue
     assert told.receive_lock_duration_in_seconds == 90 and told.event_time_to_live == datetime.timedelta(days=1), told
     update = models.SubscriptionUpdateParameters(
         delivery_configuration=models.DeliveryConfiguration(

@@ -206,7 +206,7 @@ fn nodes_that_cannot_reach_the_owner_refuse_requests_and_forward_them_again() {
             ("CLUSTER__NODE_LISTEN", ports[index].address.to_string()),
             ("CLUSTER__ADVERTISE", proxies[index].at().to_string()),
             // Connections that are idle are not used after half of that.
-            ("LIMITS__IDLE_WAIT", "2s".to_owned()),
+            ("LIMITS__IDLE_TIMEOUT", "2s".to_owned()),
         ]
     };
     let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);

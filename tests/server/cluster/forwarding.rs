@@ -232,7 +232,7 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         return;
     }
     let cluster =
-        Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_WAIT", "1s")]);
+        Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_TIMEOUT", "1s")]);
     let owner = &cluster.nodes[0];
     let key = owner.topic("orders", "EventGridSchema");
     let address = node_address(owner);

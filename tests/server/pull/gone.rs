@@ -44,7 +44,7 @@ fn port(socket: &Socket) -> u16 {
 
 #[test]
 fn a_client_that_goes_away_while_it_waits_holds_nothing() {
-    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("once", 60, 1)]);
+    let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("once", 60, 1)]);
     let mut live = Consumer::new(&server, &shown, "once");
     for (number, how) in ["closed", "reset", "half closed", "closed"].into_iter().enumerate() {
         let gone = ask(&server, &shown, 10);
@@ -77,7 +77,7 @@ fn a_client_that_goes_away_while_it_waits_holds_nothing() {
 
 #[test]
 fn events_whose_answer_nobody_took_are_for_another_and_that_was_no_attempt() {
-    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("once", 60, 1)]);
+    let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("once", 60, 1)]);
     let headers = [("authorization", shown.as_str()), ("content-type", "application/cloudevents-batch+json")];
     for request in 0..4 {
         let event = |id: usize| {

@@ -19,7 +19,7 @@ fn ids(received: &[Received]) -> Vec<&str> {
 
 #[test]
 fn a_locked_event_blocks_the_later_ones_of_its_key_also_after_a_kill() {
-    let (mut server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[]);
+    let (mut server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[]);
     let queue = json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 60}});
     let properties = json!({"deliveryConfiguration": queue, "ordering": {"key": "subject"}});
     let path = format!("{RG}/plant/topics/heat/eventSubscriptions/work");

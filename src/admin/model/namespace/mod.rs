@@ -5,24 +5,22 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
-pub use self::view::NamespaceView;
 use super::{
     Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, drop_read_only, merge, parse,
     read, refuse_unsupported,
-    topic::{
-        IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name, ingress,
-    },
+    topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name},
     value_of,
 };
 use crate::{
+    api::{
+        namespace::{NamespaceBody, NamespaceBodyProperties},
+        topic::IngressBody,
+    },
     control::record::{
-        azure_properties::{Identity, TlsVersion},
-        ingress::{IngressSettings, IpRule, PublicNetworkAccess},
-        namespace::{NamespaceRecord, NamespaceSku, StoredNamespaceProperties},
+        ingress::IngressSettings,
+        namespace::{NamespaceRecord, StoredNamespaceProperties},
         topic::{AccessKeys, ArmScope, TopicKind},
     },
     event::{Name, Schema},
@@ -73,30 +71,6 @@ const ENUMERATIONS: [Enumeration; 5] = [
     ("properties.topicSpacesConfiguration.state", &["Disabled"]),
 ];
 
-/// The body of a request.
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceBody)]
-pub(in crate::admin) struct NamespaceBody {
-    #[serde(skip_serializing)]
-    name: Option<String>,
-    location: Option<String>,
-    tags: Option<BTreeMap<String, String>>,
-    sku: Option<NamespaceSku>,
-    identity: Option<Identity>,
-    properties: Option<NamespaceBodyProperties>,
-}
-
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceBodyProperties)]
-struct NamespaceBodyProperties {
-    public_network_access: Option<PublicNetworkAccess>,
-    inbound_ip_rules: Option<Vec<IpRule>>,
-    is_zone_redundant: Option<bool>,
-    minimum_tls_version_allowed: Option<TlsVersion>,
-}
-
 /// The specification of a namespace from a body. Defaults depend on whether the namespace exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceSpec {
@@ -131,10 +105,10 @@ impl NamespaceSpec {
             let (given, least, most) = (sku.capacity, UNITS.start(), UNITS.end());
             return Err(InvalidRequest::new("sku.capacity", format!("is {given}; allowed is {least} to {most}")));
         }
-        let asked = ingress::IngressBody {
+        let asked = IngressBody {
             public_network_access: properties.public_network_access,
             inbound_ip_rules: properties.inbound_ip_rules,
-            ..ingress::IngressBody::default()
+            ..IngressBody::default()
         };
         Ok(Self {
             location: body.location,

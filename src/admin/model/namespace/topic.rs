@@ -1,13 +1,17 @@
 //! Bodies and views of namespace topics.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 use crate::{
     admin::model::{
         Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
-        duration, merge, parse, read, system_data, topic::schema_name, value_of,
+        duration, merge, parse, read, topic::schema_name, value_of,
+    },
+    api::{
+        namespace::{
+            NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView, NamespaceTopicViewProperties,
+        },
+        resource::SystemDataView,
     },
     control::record::{
         ingress::{IngressSettings, SchemaValidation},
@@ -31,33 +35,6 @@ const READ_ONLY: [&str; 5] = ["id", "type", "systemData", "properties.provisioni
 
 const ENUMERATIONS: [Enumeration; 2] =
     [("properties.publisherType", &[CUSTOM]), ("properties.inputSchema", &["CloudEventSchemaV1_0"])];
-
-/// The body of a request.
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceTopicBody)]
-pub(in crate::admin) struct NamespaceTopicBody {
-    #[serde(skip_serializing)]
-    name: Option<String>,
-    properties: Option<NamespaceTopicBodyProperties>,
-}
-
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = NamespaceTopicBodyProperties)]
-struct NamespaceTopicBodyProperties {
-    /// Kind of the publisher, `Custom`
-    publisher_type: Option<String>,
-    /// Schema of the events, `CloudEventSchemaV1_0`
-    input_schema: Option<String>,
-    #[schema(minimum = 1, maximum = 7)]
-    event_retention_in_days: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duplicate_detection_history_time_window: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema_validation: Option<SchemaValidation>,
-    edition: Option<String>,
-}
 
 /// The specification of a namespace topic from a body. Defaults depend on whether the topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,46 +163,18 @@ pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<()
     Err(InvalidRequest::new("properties.eventRetentionInDays", problem))
 }
 
-/// The view of a namespace topic.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = NamespaceTopic)]
-pub struct NamespaceTopicView {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::SystemDataView>,
-    properties: NamespaceTopicViewProperties,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = NamespaceTopicProperties)]
-struct NamespaceTopicViewProperties {
-    provisioning_state: &'static str,
-    publisher_type: &'static str,
-    input_schema: &'static str,
-    event_retention_in_days: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duplicate_detection_history_time_window: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema_validation: Option<SchemaValidation>,
-    edition: String,
-}
-
 impl NamespaceTopicView {
     /// The view of `record`.
     pub fn new(record: &TopicRecord) -> Self {
         Self {
             id: record.resource_id(),
             name: record.name.to_string(),
-            kind: "Microsoft.EventGrid/namespaces/topics",
-            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
+            kind: "Microsoft.EventGrid/namespaces/topics".to_owned(),
+            system_data: record.system_data.as_ref().map(SystemDataView::new),
             properties: NamespaceTopicViewProperties {
-                provisioning_state: "Succeeded",
-                publisher_type: CUSTOM,
-                input_schema: schema_name(record.input_schema),
+                provisioning_state: "Succeeded".to_owned(),
+                publisher_type: CUSTOM.to_owned(),
+                input_schema: schema_name(record.input_schema).to_owned(),
                 event_retention_in_days: retention_days(record),
                 duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
                 schema_validation: record.ingress.declared_schema_validation(),

@@ -1,60 +1,12 @@
 //! The view of a namespace, without its keys.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use crate::{
-    admin::model::system_data,
-    control::record::{
-        azure_properties::{Identity, TlsVersion},
-        ingress::{IpRule, PublicNetworkAccess},
-        namespace::{NamespaceRecord, NamespaceSku, PATH_SEGMENT},
+    api::{
+        namespace::{NamespaceView, NamespaceViewProperties, TopicsConfiguration},
+        resource::SystemDataView,
     },
+    control::record::namespace::{NamespaceRecord, PATH_SEGMENT},
 };
-
-/// The view of a namespace.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Namespace)]
-pub struct NamespaceView {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    location: String,
-    tags: BTreeMap<String, String>,
-    sku: NamespaceSku,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<Identity>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::SystemDataView>,
-    properties: NamespaceViewProperties,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = NamespaceProperties)]
-struct NamespaceViewProperties {
-    provisioning_state: &'static str,
-    /// Address of the data plane.
-    endpoint: String,
-    topics_configuration: TopicsConfiguration,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    is_zone_redundant: Option<bool>,
-    public_network_access: PublicNetworkAccess,
-    inbound_ip_rules: Vec<IpRule>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    minimum_tls_version_allowed: Option<TlsVersion>,
-}
-
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = TopicsConfiguration)]
-struct TopicsConfiguration {
-    /// The endpoint without its scheme.
-    hostname: String,
-}
 
 impl NamespaceView {
     /// The view of `record` on a server with this public URL.
@@ -65,14 +17,14 @@ impl NamespaceView {
         Self {
             id: record.resource_id(),
             name: record.name.to_string(),
-            kind: "Microsoft.EventGrid/namespaces",
+            kind: "Microsoft.EventGrid/namespaces".to_owned(),
             location: record.location.clone(),
             tags: record.tags.clone(),
             sku: azure_properties.sku,
             identity: azure_properties.identity,
-            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
+            system_data: record.system_data.as_ref().map(SystemDataView::new),
             properties: NamespaceViewProperties {
-                provisioning_state: "Succeeded",
+                provisioning_state: "Succeeded".to_owned(),
                 endpoint,
                 topics_configuration: TopicsConfiguration { hostname },
                 is_zone_redundant: azure_properties.is_zone_redundant,

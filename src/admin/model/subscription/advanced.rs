@@ -4,7 +4,6 @@
 //! confused.
 
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use super::check::length;
 use crate::{
@@ -72,25 +71,6 @@ pub(super) fn read(
         ));
     }
     Ok(filters)
-}
-
-/// An advanced filter in the OpenAPI document.
-#[derive(ToSchema)]
-#[schema(as = AdvancedFilter)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "read member by member, so that an error can describe what the operator takes")]
-pub(super) struct AdvancedFilterSchema {
-    /// Operator, such as `NumberGreaterThan`, `StringIn` or `IsNotNull`
-    #[schema(example = "NumberGreaterThan")]
-    operator_type: String,
-    /// Name of a property, such as `data.total`.
-    #[schema(example = "data.total")]
-    key: String,
-    /// Value to compare with, for operators with one value
-    #[schema(example = 5)]
-    value: Option<Value>,
-    /// Values to compare with, for operators with several
-    values: Option<Vec<Value>>,
 }
 
 /// Reads one filter, member by member.

@@ -2,13 +2,12 @@
 //!
 //! Errors never contain a static value, which may be a secret. A view has it only if it is not secret.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use super::secrets::HIDDEN;
 use crate::{
     admin::model::{BODY, InvalidRequest, read as read_value, value_of},
+    api::subscription::AttributeMappingBody,
     event::Schema,
     policy::{
         filter::key::FilterKey,
@@ -18,16 +17,6 @@ use crate::{
 
 /// The values of `type`.
 pub(super) const TYPES: [&str; 2] = ["Static", "Dynamic"];
-
-#[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeliveryAttributeMapping)]
-pub(in crate::admin) struct AttributeMappingBody {
-    name: String,
-    #[serde(rename = "type")]
-    kind: String,
-    properties: Value,
-}
 
 /// Reads the mappings at `at`, for events in schema `input` that are delivered in schema `delivery`.
 pub(super) fn read(

@@ -4,9 +4,10 @@ use std::num::NonZeroU32;
 
 use url::Url;
 
-use super::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, advanced};
+use super::advanced;
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name},
+    api::subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody},
     control::record::subscription::{
         OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience, Webhook,
     },

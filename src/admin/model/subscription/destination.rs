@@ -1,74 +1,17 @@
 //! `destination` of an event subscription: a webhook, or one of the kinds of [`Resource`].
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
-use super::{WEBHOOK, attribute, check, secrets, value_of, view::webhook_view};
+use super::{WEBHOOK, attribute, check, secrets, value_of};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, read, take, text_at},
-    control::record::subscription::{MinimumTlsVersion, Signing, SubscriptionRecord, Webhook},
+    api::subscription::{
+        DestinationBody, DestinationView, ResourceView, ResourceViewProperties, WebhookBody, WebhookView,
+    },
+    control::record::subscription::{SubscriptionRecord, Webhook},
     deliver::resource::{REFUSED, Resource},
     event::Schema,
 };
-
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct DestinationBody {
-    endpoint_type: String,
-    properties: Map<String, Value>,
-}
-
-/// The destination in the OpenAPI document.
-#[derive(Serialize, ToSchema)]
-#[serde(tag = "endpointType", content = "properties")]
-#[schema(as = EventSubscriptionDestination)]
-#[expect(dead_code, reason = "a body is read in two steps, so that errors name the key")]
-pub(super) enum DestinationSchema {
-    /// A webhook
-    WebHook(WebhookBody),
-    /// Any other destination
-    #[serde(untagged)]
-    Resource(Resource),
-}
-
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = WebhookProperties)]
-pub(super) struct WebhookBody {
-    #[schema(example = "http://127.0.0.1:9/orders")]
-    endpoint_url: Option<String>,
-    max_events_per_batch: Option<i64>,
-    preferred_batch_size_in_kilobytes: Option<i64>,
-    /// Maximum requests per second, of any number of events; default unlimited. The endpoint may allow fewer
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 10_000)]
-    max_requests_per_second: Option<i64>,
-    /// Seconds within which the endpoint must begin its response; default `delivery.response_wait`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 230)]
-    response_timeout_in_seconds: Option<i64>,
-    /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later `delivery.tls_minimum_version` applies instead
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "1.2")]
-    minimum_tls_version_allowed: Option<MinimumTlsVersion>,
-    /// Tenant whose tokens the endpoint accepts; the server fetches them with `delivery.identity_…`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    azure_active_directory_tenant_id: Option<String>,
-    /// Application for which tokens are; requests have no token without it
-    #[serde(skip_serializing_if = "Option::is_none")]
-    azure_active_directory_application_id_or_uri: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_certificate: Option<String>,
-    /// Egress proxy: a table of `delivery.resources` with a URL of `proxy:`, or `none`; default `delivery.proxy`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proxy: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signing: Option<Signing>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<attribute::AttributeMappingBody>>)]
-    delivery_attribute_mappings: Option<Vec<Value>>,
-}
 
 /// The properties of a record that a destination has.
 pub(super) type Destination = (Webhook, Option<Resource>);
@@ -161,12 +104,26 @@ pub(super) fn give_way(current: &mut Value, patch: &Value) {
     }
 }
 
-/// Turns the settable properties of a destination into its view.
-pub(super) fn view(destination: &mut Value, record: &SubscriptionRecord) {
-    let properties = &mut destination["properties"];
-    secrets::hide(properties);
-    if record.resource.is_none() {
-        webhook_view(properties, &record.webhook);
+impl DestinationView {
+    /// The destination of a record, without secrets.
+    pub(super) fn of(record: &SubscriptionRecord) -> Self {
+        if record.resource.is_none() {
+            let mut settings = WebhookBody { endpoint_url: None, ..WebhookBody::of(&record.webhook) };
+            settings.signing.iter_mut().for_each(secrets::hide_signing);
+            settings.delivery_attribute_mappings.iter_mut().for_each(|mappings| secrets::hide_attributes(mappings));
+            return Self::WebHook(Box::new(WebhookView {
+                endpoint_base_url: record.webhook.base_url(),
+                allowed_rate: record.webhook.allowed_rate,
+                settings,
+            }));
+        }
+        let DestinationBody { endpoint_type, mut properties } = DestinationBody::of(record);
+        if let Some(Value::Array(mappings)) = properties.get_mut("deliveryAttributeMappings") {
+            secrets::hide_attributes(mappings);
+        }
+        let properties: ResourceViewProperties =
+            serde_json::from_value(properties.into()).expect("every kind of destination has a resource id");
+        Self::Resource(ResourceView { endpoint_type, properties })
     }
 }
 

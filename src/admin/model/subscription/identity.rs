@@ -4,11 +4,8 @@
 //! Checks and records know the destination alone; the identity is kept beside it. A system-assigned identity is that of the
 //! server (`delivery.identity_…`).
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
-use super::{DeadLetterBody, DestinationBody, DestinationSchema};
 use crate::{
     admin::model::{InvalidRequest, canonicalize, read, take},
     control::record::subscription::{ManagedIdentities, ResourceIdentity, ResourceIdentityKind, Webhook},
@@ -30,25 +27,6 @@ pub(super) const DELIVERY: Pair = Pair { plain: "destination", identified: "deli
 
 /// The destination of dead letters.
 const DEAD_LETTER: Pair = Pair { plain: "deadLetterDestination", identified: "deadLetterWithResourceIdentity" };
-
-/// Destination of events, with the identity that it is called with
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeliveryWithResourceIdentity)]
-pub(super) struct DeliveryWithIdentity {
-    identity: Option<ResourceIdentity>,
-    #[schema(value_type = DestinationSchema)]
-    destination: DestinationBody,
-}
-
-/// Destination of dead letters, with an identity
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = SubscriptionDeadLetterWithResourceIdentity)]
-pub(super) struct DeadLetterWithIdentity {
-    identity: Option<ResourceIdentity>,
-    dead_letter_destination: DeadLetterBody,
-}
 
 impl Pair {
     /// Moves the destination out of `value`'s property with an identity, and returns the identity: that of `existing`, if

@@ -11,29 +11,24 @@ pub mod test;
 pub(in crate::admin) mod transform;
 mod view;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
-use self::destination::{DestinationBody, DestinationSchema};
-pub use self::{
-    check::fits,
-    view::{PathForm, SubscriptionView},
-};
+pub use self::{check::fits, view::PathForm};
 use super::{
     EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name, drop_read_only, merge,
     parse, read, take, text_at, value_of,
 };
 use crate::{
+    api::subscription::{
+        BlobBody, DeadLetterBody, DestinationBody, FilterBody, RetryBody, SubscriptionBody, SubscriptionBodyProperties,
+    },
     control::record::{
-        subscription::{
-            ManagedIdentities, OnGone, RetryPolicy, RetryScheduleSpec, StorageBlobDestination, SubscriptionRecord,
-        },
+        subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
         topic::{TopicKind, TopicRecord},
     },
     deliver::resource::Resource,
     event::{Name, SubscriptionId},
-    policy::{filter::Filter, transform::Transform},
+    policy::filter::Filter,
 };
 
 const READ_ONLY: [&str; 5] = [
@@ -62,117 +57,6 @@ const STORAGE_BLOB: &str = "StorageBlob";
 
 /// The values of `eventDeliverySchema`.
 const DELIVERY_SCHEMAS: [&str; 3] = ["EventGridSchema", "CloudEventSchemaV1_0", "CustomInputSchema"];
-
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = EventSubscriptionBody)]
-pub(in crate::admin) struct SubscriptionBody {
-    name: Option<String>,
-    properties: SubscriptionBodyProperties,
-}
-
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = EventSubscriptionBodyProperties)]
-pub(in crate::admin) struct SubscriptionBodyProperties {
-    #[schema(value_type = DestinationSchema, required = false)]
-    destination: DestinationBody,
-    /// In place of `destination`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delivery_with_resource_identity: Option<identity::DeliveryWithIdentity>,
-    filter: Option<FilterBody>,
-    labels: Option<Vec<String>>,
-    /// The input schema of the topic, or `CloudEventSchemaV1_0`.
-    #[schema(example = "CloudEventSchemaV1_0")]
-    event_delivery_schema: Option<String>,
-    /// What is delivered instead of an event
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<transform::TransformSchema>)]
-    transform: Option<Transform>,
-    retry_policy: Option<RetryBody>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_destination: Option<DeadLetterBody>,
-    /// In place of `deadLetterDestination`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_with_resource_identity: Option<identity::DeadLetterWithIdentity>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
-    #[schema(example = "2040-01-01T00:00:00Z")]
-    expiration_time_utc: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_in_probation: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    on_gone: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ordering: Option<OrderingBody>,
-    /// For a new event subscription: time of the first stored event to deliver, such as `2026-01-01T00:00:00Z`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    starts_from: Option<String>,
-}
-
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = EventFilter)]
-pub(in crate::admin) struct FilterBody {
-    subject_begins_with: Option<String>,
-    subject_ends_with: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    included_event_types: Option<Vec<String>>,
-    is_subject_case_sensitive: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<advanced::AdvancedFilterSchema>>)]
-    advanced_filters: Option<Vec<Value>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    enable_advanced_filtering_on_arrays: Option<bool>,
-}
-
-/// Order of events, an extension.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = Ordering)]
-pub(in crate::admin) struct OrderingBody {
-    /// Events with the same value of this key are delivered one after the other: `subject`, `source`, `topic`, an
-    /// extension attribute or a path such as `data.order.id`
-    #[schema(example = "subject")]
-    key: String,
-    /// What follows an event that is given up: `skip` dead-letters it and goes on with the next event of the key, `block`
-    /// keeps it, and the later ones behind it, until `unblock`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "skip")]
-    on_failure: Option<String>,
-}
-
-#[derive(Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = RetryPolicy)]
-struct RetryBody {
-    max_delivery_attempts: Option<i64>,
-    event_time_to_live_in_minutes: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schedule: Option<RetryScheduleSpec>,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterDestination)]
-struct DeadLetterBody {
-    /// Type of the destination, `StorageBlob`
-    #[schema(example = "StorageBlob")]
-    endpoint_type: String,
-    /// Days for which writing to an unreachable store is retried, where the edition of the topic allows it
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delivery_retry_period_in_days: Option<i64>,
-    properties: BlobBody,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterProperties)]
-struct BlobBody {
-    /// The storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`.
-    resource_id: String,
-    blob_container_name: Option<String>,
-}
 
 /// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not set. A secret of
 /// `existing` is kept if the body omits it or has it as GET shows it.
@@ -360,12 +244,8 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
             schedule: retry_schedule.clone(),
         }),
         dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetterBody {
-            endpoint_type: "StorageBlob".to_owned(),
             delivery_retry_period_in_days: dead_letter.retry_period_days.map(i64::from),
-            properties: BlobBody {
-                resource_id: dead_letter.resource_id.clone(),
-                blob_container_name: Some(dead_letter.container.clone()).filter(|container| !container.is_empty()),
-            },
+            ..blob(dead_letter)
         }),
         dead_letter_with_resource_identity: None,
         // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
@@ -374,6 +254,18 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
         ordering: check::ordering_body(order_key.as_ref(), *order_blocks),
         starts_from: starts_from.map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
+    }
+}
+
+/// The container of a destination of dead letters.
+fn blob(destination: &StorageBlobDestination) -> DeadLetterBody {
+    DeadLetterBody {
+        endpoint_type: STORAGE_BLOB.to_owned(),
+        delivery_retry_period_in_days: None,
+        properties: BlobBody {
+            resource_id: destination.resource_id.clone(),
+            blob_container_name: Some(destination.container.clone()).filter(|container| !container.is_empty()),
+        },
     }
 }
 

@@ -13,21 +13,14 @@ use crate::{
 /// What GET shows instead of a secret, as Azure does.
 pub(super) const HIDDEN: &str = "Hidden";
 
-/// Hides the secrets of a destination's properties.
-pub(super) fn hide(webhook: &mut Value) {
-    if let Some(Value::Array(secrets)) = webhook.pointer_mut("/signing/secrets") {
-        for secret in secrets {
-            *secret = hidden_signing(secret.as_str().unwrap_or_default()).into();
-        }
-    }
-    if let Some(mappings) = webhook.get_mut("deliveryAttributeMappings") {
-        hide_attributes(mappings);
-    }
+/// Hides the secrets that sign requests.
+pub(super) fn hide_signing(Signing { secrets }: &mut Signing) {
+    secrets.iter_mut().for_each(|secret| *secret = hidden_signing(secret));
 }
 
 /// Hides the secrets in a list of delivery attribute mappings.
-pub(in crate::admin) fn hide_attributes(mappings: &mut Value) {
-    for mapping in mappings.as_array_mut().into_iter().flatten() {
+pub(in crate::admin) fn hide_attributes(mappings: &mut [Value]) {
+    for mapping in mappings {
         let properties = &mut mapping["properties"];
         if properties["isSecret"] == true {
             properties["value"] = HIDDEN.into();

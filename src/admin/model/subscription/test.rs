@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{FilterBody, check};
+use super::check;
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, exact, read as read_value},
+    api::subscription::FilterBody,
     control::record::topic::TopicRecord,
     policy::{filter::Filter, transform::Transform},
 };

@@ -1,20 +1,23 @@
 //! The view of an event subscription.
 
-use std::num::NonZeroU32;
-
-use serde::Serialize;
-use serde_json::Value;
-use utoipa::ToSchema;
-
-use super::{DeadLetterBody, FilterBody, OrderingBody, RetryBody, destination, identity, namespace, settable};
+use super::{namespace, settable};
 use crate::{
-    admin::model::{drop_read_only, merge, system_data, value_of},
+    api::{
+        resource::SystemDataView,
+        subscription::{
+            AnySubscriptionProperties, DeadLetterWithIdentity, DeliveryWithIdentityView, DestinationView,
+            SubscriptionBodyProperties, SubscriptionView, SubscriptionViewProperties,
+        },
+    },
     control::record::{
         proposal::{Provisioned, ProvisioningState},
-        subscription::{SubscriptionRecord, Webhook},
+        subscription::{ManagedIdentities, ResourceIdentity, SubscriptionRecord},
         topic::{TopicKind, TopicRecord},
     },
 };
+
+/// `provisioningState` of an event subscription in force.
+pub(super) const SUCCEEDED: &str = "Succeeded";
 
 /// The two forms of a subscription's path; they determine `id` and `type` of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,45 +26,6 @@ pub enum PathForm {
     Nested,
     /// `…/topics/{t}/providers/Microsoft.EventGrid/eventSubscriptions/{n}`.
     Scoped,
-}
-
-/// The view of an event subscription, without the query of its endpoint.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = EventSubscription)]
-pub struct SubscriptionView {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::SystemDataView>,
-    #[schema(value_type = SubscriptionViewSchema)]
-    properties: Value,
-}
-
-/// The properties of a view in the OpenAPI document.
-#[derive(ToSchema)]
-#[schema(as = EventSubscriptionProperties)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "a view is merged from settable and read-only properties")]
-struct SubscriptionViewSchema {
-    topic: String,
-    provisioning_state: String,
-    /// Endpoint that receives events until a new endpoint is validated.
-    endpoint_in_service: Option<String>,
-    /// With `endpointBaseUrl` instead of `endpointUrl`, whose query may be a secret.
-    destination: Option<Value>,
-    /// In place of `destination`
-    delivery_with_resource_identity: Option<Value>,
-    filter: FilterBody,
-    labels: Vec<String>,
-    event_delivery_schema: String,
-    retry_policy: RetryBody,
-    dead_letter_destination: Option<DeadLetterBody>,
-    /// In place of `deadLetterDestination`
-    dead_letter_with_resource_identity: Option<identity::DeadLetterWithIdentity>,
-    ordering: Option<OrderingBody>,
-    expiration_time_utc: Option<String>,
 }
 
 impl SubscriptionView {
@@ -81,14 +45,16 @@ impl SubscriptionView {
         };
         let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
         let properties = match topic.kind() {
-            TopicKind::NamespaceTopic => namespace::view_json(record),
-            TopicKind::Topic | TopicKind::Domain => settable_json(record, &topic_id),
+            TopicKind::NamespaceTopic => AnySubscriptionProperties::Namespace(Box::new(namespace::view(record))),
+            TopicKind::Topic | TopicKind::Domain => {
+                AnySubscriptionProperties::Topic(Box::new(properties(record, topic_id.clone())))
+            }
         };
         Self {
             id: format!("{topic_id}/{between}/{}", record.name),
             name: record.name.to_string(),
-            kind,
-            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
+            kind: kind.to_owned(),
+            system_data: record.system_data.as_ref().map(SystemDataView::new),
             properties,
         }
     }
@@ -102,40 +68,70 @@ impl SubscriptionView {
             ProvisioningState::AwaitingManualAction => "AwaitingManualAction",
             ProvisioningState::Failed => "Failed",
         };
-        view.properties["provisioningState"] = state.into();
-        view.properties["endpointInService"] = in_force.as_ref().map(|record| record.destination_name()).into();
+        let in_service = Some(in_force.as_ref().map(|record| record.destination_name()));
+        let (provisioning_state, endpoint_in_service) = match &mut view.properties {
+            AnySubscriptionProperties::Namespace(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
+            AnySubscriptionProperties::Topic(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
+        };
+        state.clone_into(provisioning_state);
+        *endpoint_in_service = in_service;
         view
     }
 }
 
-fn settable_json(record: &SubscriptionRecord, topic_id: &str) -> Value {
-    let mut properties = value_of(&settable(record));
-    destination::view(&mut properties["destination"], record);
-    identity::wrap(&mut properties, &record.identities);
-    merge(&mut properties, value_of(&SubscriptionViewProperties { topic: topic_id, provisioning_state: "Succeeded" }));
-    properties
+fn properties(record: &SubscriptionRecord, topic: String) -> SubscriptionViewProperties {
+    let SubscriptionBodyProperties {
+        destination: _,
+        delivery_with_resource_identity: _,
+        filter,
+        labels,
+        event_delivery_schema,
+        transform,
+        retry_policy,
+        dead_letter_destination,
+        dead_letter_with_resource_identity: _,
+        expiration_time_utc,
+        dead_letter_in_probation,
+        on_gone,
+        ordering,
+        starts_from,
+    } = settable(record);
+    let ManagedIdentities { delivery, dead_letter } = record.identities.clone();
+    let (destination, delivery_with_resource_identity) = identified(DestinationView::of(record), delivery);
+    let (dead_letter_destination, dead_letter_with_resource_identity) = match (dead_letter_destination, dead_letter) {
+        (Some(dead_letter_destination), Some(identity)) => {
+            (None, Some(DeadLetterWithIdentity { identity: Some(identity), dead_letter_destination }))
+        }
+        (plain, _) => (plain, None),
+    };
+    SubscriptionViewProperties {
+        topic,
+        provisioning_state: SUCCEEDED.to_owned(),
+        endpoint_in_service: None,
+        destination,
+        delivery_with_resource_identity,
+        filter: filter.unwrap_or_default(),
+        labels: labels.unwrap_or_default(),
+        event_delivery_schema: event_delivery_schema.unwrap_or_default(),
+        transform,
+        retry_policy: retry_policy.unwrap_or_default(),
+        dead_letter_destination,
+        dead_letter_with_resource_identity,
+        dead_letter_in_probation,
+        on_gone,
+        ordering,
+        starts_from,
+        expiration_time_utc,
+    }
 }
 
-/// Turns the settable properties of a webhook into its view.
-pub(super) fn webhook_view(properties: &mut Value, webhook: &Webhook) {
-    drop_read_only(properties, &["endpointUrl"]);
-    merge(
-        properties,
-        value_of(&WebhookView { endpoint_base_url: webhook.base_url(), allowed_rate: webhook.allowed_rate }),
-    );
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SubscriptionViewProperties<'a> {
-    topic: &'a str,
-    provisioning_state: &'static str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct WebhookView {
-    endpoint_base_url: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    allowed_rate: Option<NonZeroU32>,
+/// A destination, or the same with the identity that it is called with.
+pub(super) fn identified(
+    destination: DestinationView,
+    identity: Option<ResourceIdentity>,
+) -> (Option<DestinationView>, Option<DeliveryWithIdentityView>) {
+    match identity {
+        Some(identity) => (None, Some(DeliveryWithIdentityView { identity, destination })),
+        None => (Some(destination), None),
+    }
 }

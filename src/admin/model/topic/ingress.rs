@@ -1,16 +1,11 @@
 //! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`,
 //! `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 use crate::{
     admin::model::{InvalidRequest, duration},
+    api::topic::{IngressBody, MappingBody, MappingType},
     control::record::{
-        ingress::{
-            IngressSettings, InputSchemaMapping, IpRule, MappedField, MappedFieldOrDefault, PublicNetworkAccess,
-            SchemaValidation,
-        },
+        ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
         topic::TopicKind,
     },
     event::Schema,
@@ -21,40 +16,6 @@ const RULES_MAX: usize = 128;
 
 /// Maximum length of a name or default of a mapping. Azure documents none.
 const TEXT_MAX: usize = 512;
-
-/// The properties of a topic for publishers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = TopicIngress)]
-pub(in crate::admin::model) struct IngressBody {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::admin::model) disable_local_auth: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::admin::model) public_network_access: Option<PublicNetworkAccess>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::admin::model) inbound_ip_rules: Option<Vec<IpRule>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::admin::model) input_schema_mapping: Option<MappingBody>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::admin::model) duplicate_detection_history_time_window: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::admin::model) schema_validation: Option<SchemaValidation>,
-}
-
-/// `inputSchemaMapping`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = InputSchemaMapping)]
-pub(in crate::admin::model) struct MappingBody {
-    input_schema_mapping_type: MappingType,
-    #[serde(default)]
-    properties: InputSchemaMapping,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-enum MappingType {
-    Json,
-}
 
 impl IngressBody {
     /// The settable form of `ingress`.

@@ -1,7 +1,7 @@
 //! OpenAPI descriptions of tenants, Azure subscriptions, resource groups, providers and locations.
 
 use super::{OperationBuilder, Route, SchemaRegistry, draft, list, paged};
-use crate::admin::model::account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant};
+use crate::api::account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant};
 
 pub(in crate::admin) fn tenants(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     list(draft(route, "listTenants", "List tenants"), schemas.of::<Tenant>())

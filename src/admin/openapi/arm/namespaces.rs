@@ -5,11 +5,8 @@ use serde_json::{Value, json};
 use super::{
     CHANGING, OperationBuilder, Route, SchemaRegistry, delete as deleted, draft, error, paged, put as replaced,
 };
-use crate::admin::model::{
-    namespace::{
-        NamespaceBody, NamespaceView,
-        topic::{NamespaceTopicBody, NamespaceTopicView},
-    },
+use crate::api::{
+    namespace::{NamespaceBody, NamespaceTopicBody, NamespaceTopicView, NamespaceView},
     subscription::{
         SubscriptionView,
         namespace::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties},

@@ -7,18 +7,18 @@ use super::{
     of_event, paged, paging, put as replaced,
 };
 use crate::{
-    admin::{
-        metrics::MetricsView,
-        model::subscription::{self, SubscriptionBody, SubscriptionView, attribute::AttributeMappingBody},
-    },
+    admin::metrics::MetricsView,
     api::{
         explain::{ExplainView, NotFoundView},
         filter_test::FilterTestReport,
         ledger::LedgerPageView,
         replay::{DryRun, JobView, ReplayBody},
-        resource::FullUrl,
         retry::{RetriedView, RetryBody},
         status::{SubscriptionStatusView, UnblockBody},
+        subscription::{
+            AttributeMappingBody, FilterBody, FullUrl, SubscriptionBody, SubscriptionBodyProperties, SubscriptionView,
+            TransformSchema,
+        },
         transform_test::TransformTestReport,
     },
 };
@@ -49,7 +49,7 @@ pub(in crate::admin) fn put(route: &Route, schemas: &mut SchemaRegistry) -> Oper
 
 pub(in crate::admin) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     // A merge patch has no required properties.
-    let body = schemas.made::<subscription::SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
+    let body = schemas.made::<SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
         schema["required"] = json!([]);
     });
     draft(route, "patch", "Change the properties of an event subscription with a JSON merge patch")
@@ -73,7 +73,7 @@ pub(in crate::admin) fn delivery_attributes(route: &Route, schemas: &mut SchemaR
 }
 
 pub(in crate::admin) fn test_filter(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let filter = schemas.of::<subscription::FilterBody>();
+    let filter = schemas.of::<FilterBody>();
     let body =
         test_body("filter", json!({"description": "Filter to test instead of the stored one", "allOf": [filter]}));
     draft(route, "testFilter", "Test which events match a filter, and why others do not")
@@ -83,7 +83,7 @@ pub(in crate::admin) fn test_filter(route: &Route, schemas: &mut SchemaRegistry)
 }
 
 pub(in crate::admin) fn test_transform(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let transform = schemas.of::<subscription::transform::TransformSchema>();
+    let transform = schemas.of::<TransformSchema>();
     let transform = json!({"description": "Transformation to test instead of the stored one", "allOf": [transform]});
     draft(route, "testTransform", "Test what a transformation makes of events")
         .body(true, &test_body("transform", transform), json!({"last": 10, "transform": {"body": "data"}}))

@@ -6,16 +6,14 @@ use super::{
     CHANGING, OperationBuilder, READING, Route, SchemaRegistry, delete as deleted, draft, error, list as listed,
     of_event, paged, paging, put as replaced,
 };
-use crate::{
-    admin::{
-        arm::event_types::{EventTypeBody, EventTypeView},
-        model::{
-            domain_topic::{DomainTopicBody, DomainTopicView},
-            provider::EventType,
-            topic::{RegenerateKeyBody, TopicBody, TopicView},
-        },
+use crate::api::{
+    provider::EventType,
+    status::TopicStatusView,
+    topic::{
+        DomainTopicBody, DomainTopicView, EventTypeBody, EventTypeView, RegenerateKeyBody, SharedAccessKeys, TopicBody,
+        TopicView,
     },
-    api::{resource::SharedAccessKeys, status::TopicStatusView, trace::TraceView},
+    trace::TraceView,
 };
 
 /// `topic` or `domain`.

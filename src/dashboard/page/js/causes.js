@@ -2,7 +2,7 @@
 
 const NEXT = {
   Busy: 'The endpoint answers 429 or 503. It recovers by itself, or its capacity has to grow.',
-  TimedOut: 'The endpoint does not answer in time. Look at its load; delivery.response_wait is the limit.',
+  TimedOut: 'The endpoint does not answer in time. Look at its load; delivery.response_timeout is the limit.',
   NotFound: 'The endpoint answers 404 or 410. Correct its address.',
   Unauthorized: 'The endpoint answers 401. Correct the credentials in its headers or address.',
   Forbidden: 'The endpoint answers 403. Look at its access rules.',

@@ -26,8 +26,8 @@ const SILENT = 6000;
 export function listen(filter, on) {
   const self = crypto.getRandomValues(new Uint32Array(2)).join('-');
   const channel = new BroadcastChannel('gridhook.tail');
-  /** @type {Map<string, { filter: Filter, at: number }>} what the other tabs wish */
-  const wishes = new Map();
+  /** @type {Map<string, { filter: Filter, at: number }>} what the other tabs request */
+  const requests = new Map();
   let isOver = false;
   let reads = false;
   let isAsleep = false;
@@ -40,7 +40,7 @@ export function listen(filter, on) {
   let present;
   let isSettled = false;
 
-  const wish = () => channel.postMessage({ kind: 'wish', from: self, filter, alive: !isAsleep && !isOver });
+  const sendRequest = () => channel.postMessage({ kind: 'request', from: self, filter, alive: !isAsleep && !isOver });
 
   const passes = (line) =>
     (!filter.topic || line.topic?.toLowerCase() === filter.topic.toLowerCase()) &&
@@ -64,7 +64,7 @@ export function listen(filter, on) {
 
   /** What all tabs have in common is filtered by the server, the rest by each tab. */
   const common = () => {
-    const all = [...(isAsleep ? [] : [filter]), ...[...wishes.values()].map((one) => one.filter)];
+    const all = [...(isAsleep ? [] : [filter]), ...[...requests.values()].map((one) => one.filter)];
     const query = new URLSearchParams();
     for (const name of FILTERS) {
       const value = all[0]?.[name];
@@ -122,7 +122,7 @@ export function listen(filter, on) {
       timer = 0;
       const texts = full;
       full = [];
-      if (wishes.size > 0) channel.postMessage({ kind: 'lines', texts });
+      if (requests.size > 0) channel.postMessage({ kind: 'lines', texts });
       take(texts);
     };
     signal.addEventListener('abort', () => reader.cancel().catch(() => undefined));
@@ -138,7 +138,7 @@ export function listen(filter, on) {
     if (full.length > 0 && !signal.aborted) flush();
   };
 
-  /** This tab reads from now on. The others tell their wishes to a new reader; it waits for them a moment. */
+  /** This tab reads from now on. The others tell their requests to a new reader; it waits for them a moment. */
   const lead = () => {
     if (isOver || reads) return Promise.resolve();
     reads = true;
@@ -159,9 +159,9 @@ export function listen(filter, on) {
   };
 
   channel.onmessage = ({ data }) => {
-    if (data.kind === 'wish') {
-      if (data.alive) wishes.set(data.from, { filter: data.filter, at: Date.now() });
-      else wishes.delete(data.from);
+    if (data.kind === 'request') {
+      if (data.alive) requests.set(data.from, { filter: data.filter, at: Date.now() });
+      else requests.delete(data.from);
       settle();
       if (reads && data.alive) channel.postMessage({ kind: 'state', state: last });
       return;
@@ -170,7 +170,7 @@ export function listen(filter, on) {
     if (data.kind === 'reader') {
       // Without locks two may begin at once: the lower one goes on.
       if (reads && data.from < self) yieldTo();
-      if (!reads) wish();
+      if (!reads) sendRequest();
     } else if (reads) return;
     else if (data.kind === 'lines') take(data.texts);
     else if (data.kind === 'state') on.state({ ...data.state, reads: false });
@@ -183,7 +183,7 @@ export function listen(filter, on) {
   const beat = setInterval(() => {
     if (reads) {
       channel.postMessage({ kind: 'reader', from: self });
-      for (const [tab, { at }] of wishes) if (Date.now() - at > 10 * BEAT) wishes.delete(tab);
+      for (const [tab, { at }] of requests) if (Date.now() - at > 10 * BEAT) requests.delete(tab);
       settle();
     } else if (!navigator.locks && Date.now() - heard > SILENT) lead();
   }, BEAT);
@@ -194,13 +194,13 @@ export function listen(filter, on) {
     if (document.visibilityState === 'hidden') {
       sleeps = setTimeout(() => {
         isAsleep = true;
-        wish();
+        sendRequest();
         on.state({ kind: 'asleep', reads });
         settle();
       }, HIDDEN);
     } else if (isAsleep) {
       isAsleep = false;
-      wish();
+      sendRequest();
       settle();
     }
   };
@@ -212,13 +212,13 @@ export function listen(filter, on) {
     clearTimeout(sleeps);
     document.removeEventListener('visibilitychange', onHidden);
     removeEventListener('pagehide', leave);
-    wish();
+    sendRequest();
     stream?.abort();
     lock.abort();
     release?.();
     channel.close();
   };
   addEventListener('pagehide', leave);
-  wish();
+  sendRequest();
   return { stop: leave };
 }

@@ -153,7 +153,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   "listen" "service"
   "admin_listen" "adminService"
   "data_dir" "storage"
-  "shutdown_wait" "shutdownWaitSeconds"
+  "shutdown_timeout" "shutdownTimeoutSeconds"
   "admin_token" "adminToken"
   "public_url" "publicUrl"
   "host_names" "hostNames"

@@ -1,32 +1,18 @@
 //! `deadLetterDestinationWithResourceIdentity` in two forms: with `StorageBlob` as in the documentation, or with a whole
 //! `deadLetterDestination` as in the SDKs. Views have the form of the SDKs.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
-use utoipa::ToSchema;
 
-use super::super::{BlobBody, DeadLetterBody, check};
+use super::super::{blob, check};
 use crate::{
-    admin::model::{EditionRanges, InvalidRequest, read, value_of},
+    admin::model::{EditionRanges, InvalidRequest, read},
+    api::subscription::{BlobBody, DeadLetterBody, namespace::SdkDeadLetterBody},
     control::record::subscription::{ResourceIdentity, StorageBlobDestination},
 };
 
 /// The key.
 pub(super) const KEY: &str = "deadLetterDestinationWithResourceIdentity";
-
-/// Destination of dead letters with an identity, in the form of the SDKs.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterWithResourceIdentity)]
-pub(super) struct SdkDeadLetterBody {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<ResourceIdentity>,
-    /// Days for which writing to an unreachable store is retried
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 2)]
-    delivery_retry_period_in_days: Option<i64>,
-    dead_letter_destination: DeadLetterBody,
-}
 
 /// The form of the documentation.
 #[derive(Deserialize)]
@@ -78,17 +64,10 @@ fn documented(invalid: InvalidRequest) -> InvalidRequest {
 }
 
 /// The view, which a client can send back.
-pub(super) fn to_json(destination: &StorageBlobDestination, identity: Option<&ResourceIdentity>) -> Value {
-    value_of(&SdkDeadLetterBody {
+pub(super) fn view(destination: &StorageBlobDestination, identity: Option<&ResourceIdentity>) -> SdkDeadLetterBody {
+    SdkDeadLetterBody {
         identity: identity.cloned(),
         delivery_retry_period_in_days: destination.retry_period_days.map(i64::from),
-        dead_letter_destination: DeadLetterBody {
-            endpoint_type: "StorageBlob".to_owned(),
-            delivery_retry_period_in_days: None,
-            properties: BlobBody {
-                resource_id: destination.resource_id.clone(),
-                blob_container_name: Some(destination.container.clone()).filter(|container| !container.is_empty()),
-            },
-        },
-    })
+        dead_letter_destination: blob(destination),
+    }
 }

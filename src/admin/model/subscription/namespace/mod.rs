@@ -1,21 +1,26 @@
 //! Bodies and views of event subscriptions of namespace topics. They have properties of their own (`deliveryConfiguration`,
 //! `filtersConfiguration`), but the same checks and records as all others.
 
-mod body;
 mod dead_letter;
 
 use serde_json::{Value, json};
 
-use self::body::{DeliveryConfiguration, FiltersConfiguration, PushInfo, QueueInfo};
-pub(in crate::admin) use self::body::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties};
 use super::{
-    DELIVERY_SCHEMAS, DestinationBody, DestinationSchema, FilterBody, STORAGE_BLOB, advanced, attribute, check,
-    destination, identity, secrets, transform,
+    DELIVERY_SCHEMAS, STORAGE_BLOB, advanced, attribute, check, destination, identity, secrets, transform,
+    view::{SUCCEEDED, identified},
 };
 use crate::{
     admin::model::{
         EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
         drop_read_only, duration, merge, namespace::topic::minutes_max, parse, read, take, value_of,
+    },
+    api::subscription::{
+        DestinationBody, DestinationView, FilterBody,
+        namespace::{
+            DeliveryConfiguration, DeliveryConfigurationView, DeliveryTermsView, FiltersConfiguration,
+            NamespaceSubscriptionBody, NamespaceSubscriptionProperties, NamespaceSubscriptionViewProperties, PushInfo,
+            PushView, QueueInfo, QueueView,
+        },
     },
     control::record::{
         subscription::{
@@ -305,72 +310,97 @@ fn filter(given: FiltersConfiguration, ranges: &EditionRanges) -> Result<Filter,
 /// The settable properties of a record, with the identity.
 pub(super) fn settable(record: &SubscriptionRecord) -> Value {
     let mut properties = plain(record);
-    wrap(&mut properties, record);
-    properties
-}
-
-fn wrap(properties: &mut Value, record: &SubscriptionRecord) {
     if let Some(push) = properties.pointer_mut("/deliveryConfiguration/push") {
         identity::DELIVERY.wrap(push, record.identities.delivery.as_ref());
     }
+    properties
 }
 
 /// The settable properties of a record without the identity, with the whole endpoint URL.
 fn plain(record: &SubscriptionRecord) -> Value {
-    let filters = &record.filter.advanced_filters;
-    let properties = NamespaceSubscriptionProperties {
-        delivery_configuration: delivery(record),
-        event_delivery_schema: Some(check::schema_name(record.delivery_schema).to_owned()),
-        filters_configuration: Some(FiltersConfiguration {
-            included_event_types: record.filter.included_event_types.clone(),
-            filters: (!filters.is_empty()).then(|| filters.iter().map(value_of).collect()),
-        }),
-        transform: record.transform.clone(),
-        expiration_time_utc: record.expires.map(|expires| expires.to_string()),
-        ordering: check::ordering_body(record.order_key.as_ref(), record.order_blocks),
-        starts_from: record.starts_from.map(|starts| starts.at.to_string()),
+    let NamespaceSubscriptionViewProperties {
+        provisioning_state: _,
+        endpoint_in_service: _,
+        delivery_configuration,
+        event_delivery_schema,
+        filters_configuration,
+        transform,
+        expiration_time_utc,
+        ordering,
+        starts_from,
+    } = view(record);
+    let dead_letter = |terms: &DeliveryTermsView| {
+        terms.dead_letter_destination_with_resource_identity.as_ref().map(|destination| value_of(destination))
     };
-    value_of(&properties)
+    let (delivery_mode, queue, push) = match delivery_configuration {
+        DeliveryConfigurationView::Queue { queue } => {
+            let queue = QueueInfo {
+                receive_lock_duration_in_seconds: Some(queue.receive_lock_duration_in_seconds.into()),
+                dead_letter_destination_with_resource_identity: dead_letter(&queue.terms),
+                max_delivery_count: Some(queue.terms.max_delivery_count.into()),
+                event_time_to_live: Some(queue.terms.event_time_to_live),
+            };
+            (QUEUE, Some(queue), None)
+        }
+        DeliveryConfigurationView::Push { push } => {
+            let push = PushInfo {
+                dead_letter_destination_with_resource_identity: dead_letter(&push.terms),
+                max_delivery_count: Some(push.terms.max_delivery_count.into()),
+                event_time_to_live: Some(push.terms.event_time_to_live),
+                destination: DestinationBody::of(record),
+            };
+            (PUSH, None, Some(push))
+        }
+    };
+    value_of(&NamespaceSubscriptionProperties {
+        delivery_configuration: DeliveryConfiguration { delivery_mode: delivery_mode.to_owned(), queue, push },
+        event_delivery_schema: Some(event_delivery_schema),
+        filters_configuration: Some(filters_configuration),
+        transform,
+        expiration_time_utc,
+        ordering,
+        starts_from,
+    })
 }
 
-fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
+fn delivery(record: &SubscriptionRecord) -> DeliveryConfigurationView {
     let RetryPolicy { max_delivery_attempts, event_time_to_live_in_minutes } = record.retry;
-    let max_delivery_count = Some(max_delivery_attempts.into());
-    let event_time_to_live = Some(duration::iso(60 * event_time_to_live_in_minutes));
     let identity = record.identities.dead_letter.as_ref();
-    let dead_letter_destination_with_resource_identity =
-        record.dead_letter.as_ref().map(|destination| dead_letter::to_json(destination, identity));
+    let terms = DeliveryTermsView {
+        max_delivery_count: max_delivery_attempts,
+        event_time_to_live: duration::iso(60 * event_time_to_live_in_minutes),
+        dead_letter_destination_with_resource_identity: record
+            .dead_letter
+            .as_ref()
+            .map(|destination| dead_letter::view(destination, identity)),
+    };
     match record.queue {
-        Some(QueueSettings { receive_lock_duration_in_seconds }) => DeliveryConfiguration {
-            delivery_mode: QUEUE.to_owned(),
-            queue: Some(QueueInfo {
-                receive_lock_duration_in_seconds: Some(receive_lock_duration_in_seconds.into()),
-                max_delivery_count,
-                event_time_to_live,
-                dead_letter_destination_with_resource_identity,
-            }),
-            push: None,
-        },
-        None => DeliveryConfiguration {
-            delivery_mode: PUSH.to_owned(),
-            queue: None,
-            push: Some(PushInfo {
-                max_delivery_count,
-                event_time_to_live,
-                dead_letter_destination_with_resource_identity,
-                destination: DestinationBody::of(record),
-            }),
-        },
+        Some(QueueSettings { receive_lock_duration_in_seconds }) => {
+            DeliveryConfigurationView::Queue { queue: QueueView { receive_lock_duration_in_seconds, terms } }
+        }
+        None => {
+            let (destination, delivery_with_resource_identity) =
+                identified(DestinationView::of(record), record.identities.delivery.clone());
+            DeliveryConfigurationView::Push { push: PushView { terms, destination, delivery_with_resource_identity } }
+        }
     }
 }
 
 /// The properties of a view, without the query of the endpoint and without secrets.
-pub(super) fn view_json(record: &SubscriptionRecord) -> Value {
-    let mut properties = plain(record);
-    properties["provisioningState"] = "Succeeded".into();
-    if !record.is_pulled() {
-        destination::view(&mut properties["deliveryConfiguration"]["push"]["destination"], record);
-        wrap(&mut properties, record);
+pub(super) fn view(record: &SubscriptionRecord) -> NamespaceSubscriptionViewProperties {
+    let filters = &record.filter.advanced_filters;
+    NamespaceSubscriptionViewProperties {
+        provisioning_state: SUCCEEDED.to_owned(),
+        endpoint_in_service: None,
+        delivery_configuration: delivery(record),
+        event_delivery_schema: check::schema_name(record.delivery_schema).to_owned(),
+        filters_configuration: FiltersConfiguration {
+            included_event_types: record.filter.included_event_types.clone(),
+            filters: (!filters.is_empty()).then(|| filters.iter().map(value_of).collect()),
+        },
+        transform: record.transform.clone(),
+        expiration_time_utc: record.expires.map(|expires| expires.to_string()),
+        ordering: check::ordering_body(record.order_key.as_ref(), record.order_blocks),
+        starts_from: record.starts_from.map(|starts| starts.at.to_string()),
     }
-    properties
 }

@@ -1,0 +1,108 @@
+//! Tenants, Azure subscriptions, resource groups, locations and the registration of the resource provider.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A tenant.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tenant {
+    /// Resource id of the tenant
+    pub id: String,
+    /// Id of the tenant, always the nil UUID
+    pub tenant_id: String,
+    /// Name for people
+    pub display_name: String,
+    /// Relation of the caller to the tenant
+    pub tenant_category: String,
+}
+
+/// An Azure subscription with resources.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AzureSubscription {
+    /// Resource id of the subscription
+    pub id: String,
+    /// Id of the subscription, as paths have it
+    pub subscription_id: String,
+    /// Name for people, the same as the id
+    pub display_name: String,
+    /// Id of the tenant, always the nil UUID
+    pub tenant_id: String,
+    /// State of the subscription, always `Enabled`
+    pub state: String,
+}
+
+/// A resource group with resources.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct ResourceGroup {
+    /// Resource id of the group
+    pub id: String,
+    /// Name of the group
+    pub name: String,
+    /// Type of the resource
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Location of the first resource in the group
+    pub location: String,
+    /// Tags of the group, always empty
+    pub tags: BTreeMap<String, String>,
+    /// Properties of the group
+    pub properties: ResourceGroupProperties,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceGroupProperties {
+    /// State of the group, always `Succeeded`
+    pub provisioning_state: String,
+}
+
+/// A location of resources, or the default location.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Location {
+    /// Resource id of the location
+    pub id: String,
+    /// Name of the location, in lower case and without spaces
+    pub name: String,
+    /// Kind of the location, always `Region`
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Name for people, as the first resource spells it
+    pub display_name: String,
+    /// Name for people with its region, the same as `displayName`
+    pub regional_display_name: String,
+}
+
+/// The registration of the resource provider in an Azure subscription.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Provider {
+    /// Resource id of the provider
+    pub id: String,
+    /// Name of the provider, always `Microsoft.EventGrid`
+    pub namespace: String,
+    /// Whether the subscription can use it, always `Registered`
+    pub registration_state: String,
+    /// Whether it must be registered, always `RegistrationFree`
+    pub registration_policy: String,
+    /// Types of its resources
+    pub resource_types: Vec<ResourceType>,
+}
+
+/// A type of resources.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceType {
+    /// Name of the type
+    pub resource_type: String,
+    /// Names of the locations that have it
+    pub locations: Vec<String>,
+    /// Versions of the API that clients may choose from; every other version is accepted too
+    pub api_versions: Vec<String>,
+    /// Further capabilities, always `None`
+    pub capabilities: String,
+}
