@@ -49,7 +49,7 @@ pub(super) async fn ledger(
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| outcome.matches(&entry.what));
     let start = start.map(|LedgerToken(key)| key);
-    let found = topic.ledger(subscription.number, (from, to), start, top, wanted).await;
+    let found = topic.ledger(subscription.number, from..to, start, top, wanted).await;
     let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
     let context = LineContext { filters: None, excerpts: Some(&excerpts) };
     Ok(HttpResponse::Ok().json(LedgerPageView {

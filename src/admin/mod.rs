@@ -105,7 +105,11 @@ pub use self::{
 use crate::{
     api::server::SettingView,
     clock::Clock,
-    control::{audit::AuditTrail, record::subscription::SystemData, registry::Registry},
+    control::{
+        audit::AuditTrail,
+        record::subscription::{ChangeStamp, SystemData},
+        registry::Registry,
+    },
     dashboard::session::Sessions,
     dead_letter::Redrives,
     publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter},
@@ -220,7 +224,8 @@ impl Control {
 
     /// The system data of a change by `caller`. `before` is the changed resource with its system data.
     fn stamp(&self, caller: &AdminCaller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
-        Some(system_data::changed(caller.identity(), self.clock.now(), before))
+        let (by, kind) = caller.identity();
+        Some(system_data::changed(ChangeStamp { by: by.to_owned(), kind, at: self.clock.now() }, before))
     }
 
     /// The lock of changes of a topic: a change reads the record and writes the whole of it, so changes of one topic must

@@ -20,12 +20,13 @@ use crate::{clock::Clock, event::SubscriptionKey, journal::Journal};
 pub struct DeadLetterStores(Arc<BTreeMap<String, DeadLetters>>);
 
 impl DeadLetterStores {
-    /// Dead letters for these stores, by name. `aim` looks up targets, `notifier` announces files.
+    /// Dead letters for these stores, by name. `notifier` announces files.
     pub fn new(
         journal: &Journal,
         clock: &Clock,
         sinks: impl IntoIterator<Item = (String, Sink)>,
-        (find_target, notifier): (TargetLookup, Option<Notifier>),
+        find_target: TargetLookup,
+        notifier: Option<Notifier>,
         options: WriterOptions,
     ) -> Self {
         let mut all: BTreeMap<String, DeadLetters> = BTreeMap::new();
@@ -41,7 +42,7 @@ impl DeadLetterStores {
             all.insert(name, dead_letters);
         }
         let all = Arc::new(all);
-        // `means` was created above, so nothing else has set it.
+        // `context` was created above, so nothing else has set it.
         context.all.get_or_init(|| Arc::downgrade(&all));
         Self(all)
     }

@@ -210,7 +210,7 @@ pub(super) fn start_dead_letters(
     let routing =
         DeadLetterRouting { registry: Arc::clone(registry), named_stores: config.dead_letter.named_stores.clone() };
     let options = dead_letter::WriterOptions::default();
-    let stores = DeadLetterStores::new(journal, clock, sinks, (routing.target_lookup(), notifier), options);
+    let stores = DeadLetterStores::new(journal, clock, sinks, routing.target_lookup(), notifier, options);
     let lifeline = Lifeline::new();
     for (subscription_key, due) in journal.reads().all_dead()? {
         if let Some(shared) = registry.shared(subscription_key) {

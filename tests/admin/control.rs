@@ -180,7 +180,7 @@ fn no_letters() -> Redrives {
     let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
     let aim: dead_letter::TargetLookup = Box::new(|_| None);
     let stores = [("folder".to_owned(), sink)];
-    let stores = DeadLetterStores::new(&journal, &clock, stores, (aim, None), dead_letter::WriterOptions::default());
+    let stores = DeadLetterStores::new(&journal, &clock, stores, aim, None, dead_letter::WriterOptions::default());
     Redrives::new(journal, clock, stores, Arc::new(Nobody))
 }
 

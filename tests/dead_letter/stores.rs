@@ -32,7 +32,7 @@ fn stores(world: &World, root: &Path, targets: &Targets) -> DeadLetterStores {
     let sinks = ["a", "b"].map(|name| (name.to_owned(), Sink::local(&root.join(name)).expect("a folder")));
     let targets = Arc::clone(targets);
     let aim = Box::new(move |subscription_key| targets.lock().expect("no panic").get(&subscription_key).cloned());
-    DeadLetterStores::new(&world.journal, &world.clock, sinks, (aim, None), OPTIONS)
+    DeadLetterStores::new(&world.journal, &world.clock, sinks, aim, None, OPTIONS)
 }
 
 /// Makes writes fail by replacing the folder with a file.

@@ -119,13 +119,15 @@ impl FaultInjector {
         *counter(&mut self.state().injected) += 1;
     }
 
-    /// Starts a fault with `switch`, which receives its number, and ends the one that it replaces.
+    /// Starts a fault that lasts for `duration` from `now`, with `switch`, which receives its number. Ends the one that it
+    /// replaces.
     pub(super) fn start(
         &self,
         registry: &Registry,
         fault: Fault,
         what: Value,
-        until: (Timestamp, Duration),
+        now: Timestamp,
+        duration: Duration,
         switch: impl FnOnce(u64, &ChaosTargets),
     ) -> Result<ActiveFaults, AdminError> {
         let older = |state: &InjectorState| {
@@ -142,8 +144,7 @@ impl FaultInjector {
         }
         state.last += 1;
         let number = state.last;
-        let (now, most) = until;
-        let (since, until) = (now.to_string(), now.after(most).to_string());
+        let (since, until) = (now.to_string(), now.after(duration).to_string());
         let on = ActiveFaults { number, fault: fault.name().to_owned(), request: what, since, until };
         state.active.insert(number, (on.clone(), fault));
         // Under the lock, so that it cannot end before it starts.

@@ -195,14 +195,14 @@ fn start_fault(
     control: &web::Data<Control>,
     fault: Fault,
     what: &impl Serialize,
-    most: Duration,
+    duration: Duration,
     switch: impl FnOnce(u64, &ChaosTargets),
 ) -> Result<ActiveFaults, AdminError> {
-    let until = (control.clock.now(), most);
-    let on = control.fault_injector.start(&control.registry, fault, value_of(what), until, switch)?;
+    let now = control.clock.now();
+    let on = control.fault_injector.start(&control.registry, fault, value_of(what), now, duration, switch)?;
     let (control, number) = (web::Data::clone(control), on.number);
     actix_web::rt::spawn(async move {
-        tokio::time::sleep(most).await;
+        tokio::time::sleep(duration).await;
         control.fault_injector.end(&control.registry, number);
     });
     Ok(on)

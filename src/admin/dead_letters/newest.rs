@@ -84,12 +84,7 @@ pub(in crate::admin) async fn newest(
             break;
         }
         let from = before.before(range);
-        match control
-            .registry
-            .lines_of_all(&keys, (from, before), wanted.clone())
-            .await
-            .map_err(registry::Error::from)?
-        {
+        match control.registry.lines_of_all(&keys, from..before, wanted.clone()).await.map_err(registry::Error::from)? {
             None if range > INSTANT => range = (range / 8).max(INSTANT),
             found => {
                 let found = found.unwrap_or_default();

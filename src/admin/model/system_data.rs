@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::{
     api::resource::SystemDataView,
-    control::record::subscription::{ChangeStamp, IdentityType, SystemData},
-    event::Timestamp,
+    control::record::subscription::{ChangeStamp, SystemData},
 };
 
 impl SystemDataView {
@@ -23,11 +22,11 @@ impl SystemDataView {
     }
 }
 
-/// The system data of a change by `by` at `now`. `before` is the changed resource with its system data.
-pub fn changed(by: (&str, IdentityType), now: Timestamp, before: Option<Option<&SystemData>>) -> SystemData {
+/// The system data after `change`. `before` is the changed resource with its system data.
+pub fn changed(change: ChangeStamp, before: Option<Option<&SystemData>>) -> SystemData {
     // Each change has a later time, so that ETags of different states differ.
     let last = before.flatten().map(|before| before.modified.at.after(Duration::from_micros(1)));
-    let modified = ChangeStamp { by: by.0.to_owned(), kind: by.1, at: last.map_or(now, |last| last.max(now)) };
+    let modified = ChangeStamp { at: last.map_or(change.at, |last| last.max(change.at)), ..change };
     let created = match before {
         None => Some(modified.clone()),
         Some(recorded) => recorded.and_then(|recorded| recorded.created.clone()),

@@ -402,13 +402,13 @@ pub(in crate::admin) fn end_chaos(schemas: &mut SchemaRegistry) -> OperationBuil
 
 pub(in crate::admin) fn kill(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-    fault("kill", "Kill an actor", (&body, example), schemas).answer(200, "The killed actor", &body)
+    fault("kill", "Kill an actor", &body, example, schemas).answer(200, "The killed actor", &body)
 }
 
 pub(in crate::admin) fn poison(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let example = json!({"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1});
     let body = schemas.of::<PoisonBody>();
-    fault("poison", "Make an event kill every actor that processes it", (&body, example), schemas).answer(
+    fault("poison", "Make an event kill every actor that processes it", &body, example, schemas).answer(
         200,
         "The injected fault",
         &body,
@@ -417,26 +417,26 @@ pub(in crate::admin) fn poison(schemas: &mut SchemaRegistry) -> OperationBuilder
 
 pub(in crate::admin) fn stall(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<StallBody>(), json!({"actor": "journal", "duration": "500ms"}));
-    fault("stall", "Stall an actor or the journal", (&body, example), schemas)
+    fault("stall", "Stall an actor or the journal", &body, example, schemas)
 }
 
 pub(in crate::admin) fn fail_writes(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<WritesBody>(), json!({"fail": 3, "duration": "10s"}));
-    fault("failWrites", "Fail the next writes of the journal", (&body, example), schemas)
+    fault("failWrites", "Fail the next writes of the journal", &body, example, schemas)
 }
 
 pub(in crate::admin) fn disturb_responses(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<ResponsesBody>(), json!({"fault": "drop", "rate": 0.05, "duration": "30s"}));
-    fault("disturbResponses", "Drop, delay or corrupt responses of endpoints", (&body, example), schemas)
+    fault("disturbResponses", "Drop, delay or corrupt responses of endpoints", &body, example, schemas)
 }
 
 pub(in crate::admin) fn step_clock(schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, example) = (schemas.of::<ClockBody>(), json!({"step": "-1h", "duration": "10s"}));
-    fault("stepClock", "Step the wall clock for a while", (&body, example), schemas)
+    fault("stepClock", "Step the wall clock for a while", &body, example, schemas)
 }
 
 /// The injection of a fault, with a body and its example.
-fn fault(id: &str, summary: &str, (body, example): (&Value, Value), schemas: &mut SchemaRegistry) -> OperationBuilder {
+fn fault(id: &str, summary: &str, body: &Value, example: Value, schemas: &mut SchemaRegistry) -> OperationBuilder {
     OperationBuilder::new("chaos", id, &format!("{summary} (with `chaos.enabled`)"))
         .body(true, body, example)
         .answer(200, "The active fault", &schemas.of::<ActiveFaults>())

@@ -188,10 +188,10 @@ impl Subscriptions {
             }
             SubscriptionsCommand::Retry { target, sequence } => target.retry(sequence).await,
             SubscriptionsCommand::TestFilter { test, filter } => {
-                test.run("testFilter", ("filter", filter), format::tested).await
+                test.run("testFilter", "filter", filter, format::tested).await
             }
             SubscriptionsCommand::TestTransform { test, transform } => {
-                test.run("testTransform", ("transform", transform), format::transformed).await
+                test.run("testTransform", "transform", transform, format::transformed).await
             }
         }
     }
@@ -303,11 +303,12 @@ impl SubscriptionArgs {
 }
 
 impl TestArgs {
-    /// Tests what the event subscription, or a draft in a file, makes of the events.
+    /// Tests what the event subscription, or the draft of its `key` in a file, makes of the events.
     async fn run<R: DeserializeOwned>(
         self,
         action: &str,
-        (key, draft): (&str, Option<PathBuf>),
+        key: &str,
+        draft: Option<PathBuf>,
         format: impl Fn(&R) -> String,
     ) -> Result<String, ClientError> {
         let Self { target, last, events } = self;

@@ -38,7 +38,7 @@ pub(super) struct NextNumbers {
 
 impl NextNumbers {
     /// At least the largest numbers in the store: a change may have used some and not have been completed.
-    pub(super) fn at_least(self, (partition, subscription): (PartitionId, SubscriptionId)) -> Self {
+    pub(super) fn at_least(self, partition: PartitionId, subscription: SubscriptionId) -> Self {
         Self { partitions: self.partitions.max(partition.0), subscriptions: self.subscriptions.max(subscription.0) }
     }
 

@@ -149,7 +149,7 @@ impl Registry {
             topics: RwLock::default(),
             partitions: RwLock::default(),
             namespaces: RwLock::default(),
-            numbers: tokio::sync::Mutex::new(numbers.at_least((partition, subscription))),
+            numbers: tokio::sync::Mutex::new(numbers.at_least(partition, subscription)),
             validator: OnceLock::new(),
             system_events: OnceLock::new(),
             starts,

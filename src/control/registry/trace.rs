@@ -199,38 +199,36 @@ pub struct LedgerPeriod {
 }
 
 impl TopicHandle {
-    /// A page of a subscription's ledger: lines from `from` to before `to` that are `wanted`, beginning at `cursor`,
-    /// `max` at most.
+    /// A page of a subscription's ledger: the `wanted` lines of `period`, beginning at `cursor`, `max` at most.
     ///
     /// # Errors
     /// If the store cannot be read.
-    /// Where the store cannot be read.
     pub async fn ledger(
         &self,
         subscription: SubscriptionId,
-        (from, to): (Timestamp, Timestamp),
+        period: Range<Timestamp>,
         cursor: Option<Vec<u8>>,
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<LedgerPeriod, journal::Error> {
         let reads = self.journal.reads();
         let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
-        let mut range = keys::ledger_between(subscription_key, from, to);
+        let mut range = keys::ledger_between(subscription_key, period.start, period.end);
         // A cursor outside this ledger is ignored.
         range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
-        let mut period = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
+        let mut found = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
         for _ in 0..LOOKUPS_MAX {
-            let page = reads.lines_between(range.clone(), max - period.lines.len(), wanted.clone()).await?;
-            period.lines.extend(page.lines);
-            period.next = page.next;
-            match &period.next {
-                Some(next) if period.lines.len() < max => range.start.clone_from(next),
+            let page = reads.lines_between(range.clone(), max - found.lines.len(), wanted.clone()).await?;
+            found.lines.extend(page.lines);
+            found.next = page.next;
+            match &found.next {
+                Some(next) if found.lines.len() < max => range.start.clone_from(next),
                 Some(_) | None => break,
             }
         }
-        let keys = period.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
-        period.excerpts = reads.excerpts(subscription_key, keys).await?;
-        Ok(period)
+        let keys = found.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
+        found.excerpts = reads.excerpts(subscription_key, keys).await?;
+        Ok(found)
     }
 }
 
@@ -238,19 +236,19 @@ impl TopicHandle {
 const SUBSCRIPTIONS: usize = 500;
 
 impl Registry {
-    /// Lines of many subscriptions in a range of time, in no order. [`None`] if the range has too many lines.
+    /// Lines of many subscriptions in a period, in no order. [`None`] if it has too many lines.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub async fn lines_of_all(
         &self,
         subscriptions: &[SubscriptionKey],
-        range: (Timestamp, Timestamp),
+        period: Range<Timestamp>,
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<Option<Vec<(SubscriptionKey, LedgerLine)>>, journal::Error> {
         let mut all = Vec::new();
         for some in subscriptions.chunks(SUBSCRIPTIONS) {
-            match self.journal.reads().lines_of_all(some.to_vec(), range, wanted.clone()).await? {
+            match self.journal.reads().lines_of_all(some.to_vec(), (period.start, period.end), wanted.clone()).await? {
                 Some(lines) => all.extend(lines),
                 None => return Ok(None),
             }

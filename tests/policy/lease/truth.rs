@@ -182,7 +182,7 @@ impl Truths {
     /// The disk has what was reported.
     pub(super) fn check(&self, disk: &SimulatedStore) {
         for (seq, truth) in &self.events {
-            let pending = pending_of(&disk, *seq);
+            let pending = pending_of(disk, *seq);
             assert_eq!(
                 pending.map_or(0, |pending| pending.attempts),
                 if truth.end.is_some() { 0 } else { truth.attempts }
@@ -199,7 +199,7 @@ impl Truths {
                 (Some(pending), None) => assert_ne!(pending.last, LastOutcome::Delivering, "{seq:?} {truth:?}"),
                 (None, lock) => assert_eq!(lock, None, "{seq:?} is forgotten: {truth:?}"),
             }
-            let ended = has_passed(&disk, *seq) && truth.matches && pending.is_none();
+            let ended = has_passed(disk, *seq) && truth.matches && pending.is_none();
             assert_eq!(ended, truth.end.is_some(), "{seq:?} {truth:?} {disk:?}");
         }
         // What an earlier event of its key held back is handed out beyond the limit, one of each key.

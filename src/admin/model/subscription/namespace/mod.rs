@@ -92,7 +92,7 @@ pub(super) fn put(
     check_name("the subscription's name", name.as_str(), 50)?;
     let mut value = parse(body)?;
     let identity = settle_identity(&mut value, None)?;
-    read_whole(name, topic, existing, ranges, (value, identity))
+    read_whole(name, topic, existing, ranges, value, identity)
 }
 
 /// Reads the body of a PATCH of `existing`, which has a `properties` object as in a PUT.
@@ -107,7 +107,7 @@ pub(super) fn patch(
     let mut value = json!({ "properties": plain(existing) });
     give_way(&mut value, &patch);
     merge(&mut value, patch);
-    read_whole(&existing.name, topic, Some(existing), ranges, (value, identity))
+    read_whole(&existing.name, topic, Some(existing), ranges, value, identity)
 }
 
 /// Moves the destination out of `deliveryWithResourceIdentity`. Returns its identity.
@@ -155,7 +155,8 @@ fn read_whole(
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
     ranges: &EditionRanges,
-    (mut value, identity): (Value, Option<ResourceIdentity>),
+    mut value: Value,
+    identity: Option<ResourceIdentity>,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     drop_read_only(&mut value, &["id", "type", "systemData"]);
     canonicalize(&mut value, &ENUMERATIONS);
