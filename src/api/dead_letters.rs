@@ -11,15 +11,15 @@ use super::ledger::LineView;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterFilter)]
 pub struct FilterBody {
-    /// `waiting` or `written`.
+    /// `waiting` or `written`; default both
     pub stage: Option<String>,
-    /// Earliest time of the last attempt, or of the publish if there was none.
+    /// Earliest time of the last attempt, or of the publish if there was none; default no limit
     pub from: Option<String>,
-    /// Time before which the last attempt, or else the publish, was.
+    /// Time before which the last attempt was made; default no limit
     pub to: Option<String>,
-    /// `deadLetterReason`, compared without case.
+    /// `deadLetterReason`, compared without case; default any
     pub reason: Option<String>,
-    /// Id of the event.
+    /// Id of the event; default any
     pub id: Option<String>,
 }
 
@@ -29,15 +29,15 @@ pub struct FilterBody {
 #[schema(as = DeadLetterPurge)]
 pub struct PurgeBody {
     pub filter: Option<FilterBody>,
-    /// Keys of the selected dead letters.
+    /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
-    /// Whether to select all dead letters.
+    /// Whether to select all dead letters; default false
     #[serde(default)]
     pub all: bool,
-    /// Whether to count without a purge.
+    /// Whether to count without a purge; default false
     #[serde(default)]
     pub dry_run: bool,
-    /// `next` of the previous response.
+    /// `next` of the last answer; default the beginning
     pub after: Option<String>,
 }
 
@@ -47,19 +47,19 @@ pub struct PurgeBody {
 #[schema(as = DeadLetterRedrive)]
 pub struct RedriveBody {
     pub filter: Option<FilterBody>,
-    /// Keys of the selected dead letters.
+    /// Keys of the selected dead letters
     pub keys: Option<Vec<String>>,
-    /// Whether to select all dead letters.
+    /// Whether to select all dead letters; default false
     #[serde(default)]
     pub all: bool,
-    /// Whether to count without a redrive.
+    /// Whether to count without a redrive, and to report what cannot be sent; default false
     #[serde(default)]
     pub dry_run: bool,
-    /// `next` of the previous dry run.
+    /// `next` of the last dry run; default the beginning
     pub after: Option<String>,
-    /// Maximum events a second.
+    /// Maximum events for each second; default the limits of the endpoint
     pub rate: Option<f64>,
-    /// Whether to keep a file whose dead letters were all redriven; a marker file records that.
+    /// Whether to keep a file of which every dead letter was sent; default false
     #[serde(default)]
     pub keep: bool,
 }
@@ -68,6 +68,7 @@ pub struct RedriveBody {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = RedriveStarted)]
 pub struct RedriveStartedView {
+    /// Number of the redrive
     pub job: u16,
 }
 
@@ -76,6 +77,7 @@ pub struct RedriveStartedView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLettersPurged)]
 pub struct PurgedView {
+    /// Number of selected dead letters
     pub dead_letters: u64,
     pub dry_run: bool,
     pub problems: Vec<ProblemView>,
@@ -86,7 +88,9 @@ pub struct PurgedView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = DeadLetterProblem)]
 pub struct ProblemView {
+    /// Path of the file that could not be read
     pub path: String,
+    /// Cause, as a sentence
     pub reason: String,
 }
 
@@ -108,6 +112,7 @@ pub struct PageView {
 pub struct DeadLetterView {
     pub key: String,
     pub stage: String,
+    /// Id of the event
     pub id: Option<String>,
     pub event_type: Option<String>,
     pub subject: Option<String>,
@@ -117,10 +122,10 @@ pub struct DeadLetterView {
     pub last_http_status_code: Option<u16>,
     pub publish_time: Option<String>,
     pub last_delivery_attempt_time: Option<String>,
-    /// Time at which the file of a waiting dead letter is due.
+    /// Time at which the file of a waiting dead letter is due
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_due: Option<String>,
-    /// File of a written dead letter, below the folder of the event subscription, and the position in it.
+    /// Path of the file of a written dead letter, below the folder of the event subscription
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

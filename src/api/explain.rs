@@ -8,12 +8,14 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Explanation)]
 pub struct ExplainView {
+    /// Resource id of the topic
     pub topic: String,
     pub subscription: String,
-    /// `Push`, or `Queue` for clients that pull.
+    /// `Push`, or `Queue` for clients that pull
     pub delivery_mode: String,
     pub now: String,
     pub sequence: u64,
+    /// Id of the event
     pub id: Option<String>,
     pub published: Option<String>,
     #[serde(flatten)]
@@ -116,6 +118,7 @@ pub enum ObstacleView {
     },
     /// The endpoint's rate limit is reached
     Paced {
+        /// Maximum requests for each second at present
         rate: f64,
     },
     /// The limit of locked, released and expired events is reached
@@ -133,7 +136,9 @@ pub enum ObstacleView {
 #[schema(as = Forecast)]
 pub struct ForecastView {
     pub if_each_fails_with: String,
+    /// HTTP status that the forecast assumes for each attempt
     pub status: Option<u16>,
+    /// Expected attempts, in order of time
     pub attempts: Vec<AttemptView>,
     pub end: Option<EndView>,
 }
@@ -152,6 +157,7 @@ pub struct AttemptView {
 #[schema(as = ForecastEnd)]
 pub struct EndView {
     pub reason: String,
+    /// Time at which delivery is given up
     pub at: String,
 }
 

@@ -17,10 +17,12 @@ pub struct FilterTestReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = FilterReportLine)]
 pub struct FilterTestLine {
+    /// Id of the event
     pub id: String,
     pub matches: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
+    /// Reason why the condition is not met
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Value that the condition looked at, as JSON

@@ -22,13 +22,13 @@ pub enum StartPhase {
 /// The response of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 pub struct Readiness {
-    /// Whether the server accepts events.
+    /// Whether the server takes events
     pub ready: bool,
-    /// Phase of the server.
+    /// Phase of the server
     pub phase: StartPhase,
-    /// State of the journal: `opening`, `following`, `writable`, `full` or `closed`.
+    /// State of the journal in one word
     pub journal: String,
-    /// Events that cannot be read because a table of the store is damaged. New events are accepted all the same.
+    /// Number of events that cannot be read because a table of the store is damaged
     #[serde(rename = "lostEvents")]
     pub lost_events: u64,
     /// Problems, in sentences

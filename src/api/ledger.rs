@@ -9,13 +9,15 @@ use utoipa::ToSchema;
 #[schema(as = Ledger)]
 pub struct LedgerPageView {
     pub subscription: String,
+    /// Earliest time of the lines
     pub from: String,
+    /// Time before which the lines end
     pub to: String,
-    /// Time of the oldest line that is still stored.
+    /// Time of the oldest line that is still kept
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
     pub lines: Vec<LineView>,
-    /// Value of `continue` for the next request; missing at the end. A page without lines may have it.
+    /// Value of `continue` for the next request; missing at the end. An answer without lines may have it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
@@ -30,7 +32,7 @@ pub struct LineView {
     /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
     /// `written`, `lost`, `redriven`, `received`, `renewed`, `acknowledged`, `released` or `lockExpired`.
     pub step: String,
-    /// The whole line as a sentence.
+    /// The line as a sentence
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
@@ -44,6 +46,7 @@ pub struct LineView {
     pub next_attempt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Path of the dead-letter file
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,11 +64,14 @@ pub struct LineView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerFilter)]
 pub struct FilterView {
+    /// Version of the event subscription whose filter it was, from 1
     pub version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
+    /// Reason why the condition is not met
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Value that the condition looked at, as JSON
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
@@ -75,7 +81,7 @@ pub struct FilterView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerResponse)]
 pub struct ResponseView {
-    /// Whether it is the endpoint's own answer.
+    /// Whether the endpoint sent it, not the server
     pub by_endpoint: bool,
     pub text: String,
 }

@@ -60,7 +60,7 @@ pub struct NamespaceView {
 #[schema(as = NamespaceProperties)]
 pub struct NamespaceViewProperties {
     pub provisioning_state: String,
-    /// Address of the data plane.
+    /// Address of the data plane of the namespace
     pub endpoint: String,
     pub topics_configuration: TopicsConfiguration,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct NamespaceViewProperties {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = TopicsConfiguration)]
 pub struct TopicsConfiguration {
-    /// The endpoint without its scheme.
+    /// Host name and port of the data plane of the namespace
     pub hostname: String,
 }
 

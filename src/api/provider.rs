@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase")]
 #[schema(as = ProviderOperation)]
 pub struct ProviderOperation {
+    /// Name of the operation, such as `Microsoft.EventGrid/topics/write`
     pub name: String,
     pub is_data_action: bool,
     pub display: OperationDisplay,
@@ -61,6 +62,7 @@ pub struct EventType {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventTypeProperties {
+    /// Name of the event type for people
     pub display_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,

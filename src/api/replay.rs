@@ -8,18 +8,18 @@ use utoipa::ToSchema;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = ReplayBody)]
 pub struct ReplayBody {
-    /// Events published at this time or later, such as `2040-01-01T00:00:00Z`.
+    /// Earliest time of publish, such as `2040-01-01T00:00:00Z`; default the oldest stored event
     #[schema(example = "2026-01-01T00:00:00Z")]
     pub from: Option<String>,
-    /// Events published before this time.
+    /// Time of publish before which the replay ends; default now
     pub to: Option<String>,
-    /// First sequence number, instead of `from`.
+    /// First sequence number, instead of `from`
     pub from_sequence: Option<u64>,
-    /// Last sequence number, instead of `to`.
+    /// Last sequence number, instead of `to`
     pub to_sequence: Option<u64>,
-    /// Maximum events a second, repeated attempts included; default the limits of the endpoint.
+    /// Maximum events for each second, repeated attempts included, 0.001 to 1000000; default the limits of the endpoint
     pub events_per_second: Option<f64>,
-    /// Whether to count without a replay.
+    /// Whether to count without a replay; default false
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -40,8 +40,9 @@ pub struct DryRun {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
 pub struct JobView {
-    /// Also in the header `aeg-replay-job` or `aeg-redrive-job` of its requests.
+    /// Id of the job, also in the header `aeg-replay-job` or `aeg-redrive-job` of its requests
     pub id: String,
+    /// Kind of the job: `replay` or `redrive`
     pub kind: String,
     pub state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +64,7 @@ pub struct JobProgress {
     pub passed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Seconds until the end at the present rate.
+    /// Seconds until the job ends at its present rate
     pub eta_seconds: Option<u64>,
 }
 

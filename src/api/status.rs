@@ -16,12 +16,13 @@ pub struct SubscriptionStatusView {
     pub subscription: String,
     pub held_by: Option<String>,
     pub health: HealthView,
+    /// Present limits of requests to the endpoint
     pub endpoint: PaceView,
     pub counters: CountersView,
     /// Counters of events that jobs sent again; they are not in `counters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<CountersView>,
-    /// Jobs that have not ended.
+    /// Replays and redrives that have not ended
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobView>,
     pub backlog: u64,
@@ -126,11 +127,14 @@ pub struct CountersView {
 #[schema(as = StatusJob)]
 pub struct JobView {
     pub job: u16,
+    /// Kind of the job: `replay` or `redrive`
     pub kind: String,
     pub state: String,
+    /// Maximum events for each second
     pub rate: Option<f64>,
     pub started: String,
     pub changed: String,
+    /// Counters of the outcomes of the job
     pub counters: CountersView,
 }
 
@@ -140,7 +144,7 @@ pub struct JobView {
 #[schema(as = TopicStatus)]
 pub struct TopicStatusView {
     pub topic: String,
-    /// Whether publishes are refused because the backlog has reached `journal.backlog_max`.
+    /// Whether publishes are refused because the backlog has reached `journal.backlog_max`
     pub full: bool,
     /// Largest backlog, if it has reached `journal.backlog_max` or is close to it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +171,7 @@ pub struct TopicStatusView {
     /// Time at which the oldest event of the log was published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_from: Option<String>,
-    /// Incarnations of the topic's own actor.
+    /// Incarnations and restarts of the actor of the topic
     pub actor: IncarnationsView,
 }
 
@@ -175,6 +179,8 @@ pub struct TopicStatusView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicBacklog)]
 pub struct BacklogView {
+    /// Event subscription with the largest backlog
     pub subscription: String,
+    /// Size of the backlog in bytes
     pub bytes: u64,
 }

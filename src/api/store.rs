@@ -9,8 +9,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
 pub struct BackupBody {
-    /// Absolute path on the server of a folder that is empty or does not exist. Without it, the backup goes to the destination
-    /// of the settings (`backup.store`) and shares the pieces of earlier ones.
+    /// Absolute path on the server of a folder that is empty or does not exist. Default: the destination of the settings
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
@@ -28,7 +27,7 @@ pub struct ProgressLine {
     /// Backup that was made
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
-    /// Cause of a failure of the operation.
+    /// Cause of a failure of the operation
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -40,7 +40,8 @@ pub struct SubscriptionBodyProperties {
     pub delivery_with_resource_identity: Option<DeliveryWithIdentity>,
     pub filter: Option<FilterBody>,
     pub labels: Option<Vec<String>>,
-    /// The input schema of the topic, or `CloudEventSchemaV1_0`.
+    /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or `CustomInputSchema`; default the input
+    /// schema of the topic
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
     /// What is delivered instead of an event
@@ -53,8 +54,8 @@ pub struct SubscriptionBodyProperties {
     /// In place of `deadLetterDestination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
+    /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default never
     #[serde(skip_serializing_if = "Option::is_none")]
-    /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +81,6 @@ pub struct DestinationBody {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "endpointType", content = "properties")]
 #[schema(as = EventSubscriptionDestination)]
-#[expect(dead_code, reason = "a body is read in two steps, so that errors name the key")]
 pub enum DestinationSchema {
     /// A webhook
     WebHook(WebhookBody),
@@ -134,7 +134,9 @@ pub struct WebhookBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeliveryAttributeMapping)]
 pub struct AttributeMappingBody {
+    /// Name of the HTTP header
     pub name: String,
+    /// `Static` or `Dynamic`
     #[serde(rename = "type")]
     pub kind: String,
     pub properties: Value,
@@ -163,7 +165,9 @@ pub struct DeadLetterWithIdentity {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventFilter)]
 pub struct FilterBody {
+    /// Prefix of the subject of delivered events; default any
     pub subject_begins_with: Option<String>,
+    /// Suffix of the subject of delivered events; default any
     pub subject_ends_with: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
@@ -184,7 +188,7 @@ pub struct AdvancedFilterSchema {
     /// Operator, such as `NumberGreaterThan`, `StringIn` or `IsNotNull`
     #[schema(example = "NumberGreaterThan")]
     operator_type: String,
-    /// Name of a property, such as `data.total`.
+    /// Field of the event, such as `data.total`
     #[schema(example = "data.total")]
     key: String,
     /// Value to compare with, for operators with one value
@@ -256,7 +260,7 @@ pub struct DeadLetterBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterProperties)]
 pub struct BlobBody {
-    /// The storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`.
+    /// Storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`
     pub resource_id: String,
     pub blob_container_name: Option<String>,
 }
@@ -297,9 +301,7 @@ fn with_sorted_keys<S: Serializer>(value: &impl Serialize, serializer: S) -> Res
 pub struct SubscriptionViewProperties {
     pub topic: String,
     pub provisioning_state: String,
-    /// Endpoint that receives events until a new endpoint is validated.
-    ///
-    /// Missing if the state is `Succeeded`; `null` if there is no such endpoint
+    /// Endpoint that receives events until a new endpoint is validated
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub endpoint_in_service: Option<Option<String>>,

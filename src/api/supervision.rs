@@ -15,7 +15,7 @@ pub struct SupervisionReport {
     pub ends: EndsView,
     pub quarantined: u64,
     pub recovery: RecoveryView,
-    /// Actors with the most restarts, most first.
+    /// Actors with the most restarts, most first
     pub most_restarted: Vec<ActorView>,
 }
 
@@ -24,6 +24,7 @@ pub struct SupervisionReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = SupervisedActor)]
 pub struct ActorView {
+    /// Kind of the actor
     pub kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
@@ -43,9 +44,10 @@ pub struct IncarnationsView {
     pub incarnation: u64,
     pub restarts: u64,
     pub ends: EndsView,
+    /// Cause of the last unexpected end
     pub last_cause: Option<String>,
     pub last_end: Option<String>,
-    /// Time from an end to the end of the first work of the next incarnation.
+    /// Time from an end to the end of the first work of the next incarnation
     pub recovery: RecoveryView,
     /// Events quarantined because processing them ended the actor repeatedly; only of event subscriptions.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +67,7 @@ pub struct EndsView {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = ActorRecovery)]
 pub struct RecoveryView {
+    /// Number of measured recoveries
     pub count: u64,
     pub last: Option<f64>,
     pub p50: Option<f64>,
@@ -75,8 +78,9 @@ pub struct RecoveryView {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = ActorQuarantined)]
 pub struct QuarantinedView {
+    /// Number of events in quarantine
     pub count: u64,
-    /// Newest events in quarantine, oldest first.
+    /// Newest events in quarantine, oldest first
     pub newest: Vec<QuarantinedEvent>,
 }
 
@@ -84,5 +88,6 @@ pub struct QuarantinedView {
 #[schema(as = QuarantinedEvent)]
 pub struct QuarantinedEvent {
     pub sequence: u64,
+    /// Id of the event
     pub id: String,
 }

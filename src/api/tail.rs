@@ -23,14 +23,17 @@ pub enum TailLine {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TailEvent)]
 pub struct Published {
+    /// Time at which the event was published
     pub at: String,
+    /// Resource id of the topic
     pub topic: String,
     pub sequence: u64,
+    /// Id of the event
     pub id: String,
     pub event_type: String,
     pub subject: String,
     pub bytes: usize,
-    /// The event, if the request has `data=true`.
+    /// The event, if the request has `data=true`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
     pub event: Option<Box<RawValue>>,
@@ -48,7 +51,7 @@ pub struct Ended {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = TailMissed)]
 pub struct MissedLines {
-    /// Lines of all topics.
+    /// Number of lines of all topics that the reader missed
     pub count: u64,
 }
 

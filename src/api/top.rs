@@ -11,8 +11,9 @@ use super::status::HealthView;
 #[schema(as = Top)]
 pub struct TopReport {
     pub now: String,
-    /// Seconds over which the rates were measured; `null` at the first measurement.
+    /// Seconds over which the rates were measured; `null` at the first measurement
     pub window_seconds: Option<f64>,
+    /// Number of event subscriptions
     pub subscriptions: usize,
     pub suspended: usize,
     pub held: usize,
@@ -33,7 +34,7 @@ pub struct TopReport {
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopLine)]
 pub struct TopLine {
-    /// Resource id of the topic, the domain or the domain topic.
+    /// Resource id of the topic, the domain or the domain topic
     pub topic: String,
     pub subscription: String,
     /// Address of the endpoint without its query; missing with pull delivery.

@@ -23,6 +23,7 @@ pub struct TopicBody {
     pub location: Option<String>,
     pub tags: Option<BTreeMap<String, String>>,
     pub sku: Option<Sku>,
+    /// Where Azure would host it, stored and returned; default `Azure`
     pub kind: Option<HostKind>,
     pub extended_location: Option<ExtendedLocation>,
     pub identity: Option<Identity>,
@@ -49,6 +50,7 @@ pub struct TopicBodyProperties {
     pub disable_local_auth: Option<bool>,
     pub public_network_access: Option<PublicNetworkAccess>,
     pub inbound_ip_rules: Option<Vec<IpRule>>,
+    /// Mapping of custom events to the fields of Event Grid; required with `CustomEventSchema`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema_mapping: Option<MappingBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,6 +113,7 @@ pub struct TopicView {
     pub location: String,
     pub tags: BTreeMap<String, String>,
     pub sku: Sku,
+    /// Where Azure would host it, stored and returned; default `Azure`
     pub kind: HostKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extended_location: Option<ExtendedLocation>,
@@ -126,6 +129,7 @@ pub struct TopicView {
 #[schema(as = TopicProperties)]
 pub struct TopicViewProperties {
     pub provisioning_state: String,
+    /// Address that publishers post to
     pub endpoint: String,
     pub input_schema: String,
     pub metric_resource_id: String,
@@ -148,7 +152,7 @@ pub struct TopicViewProperties {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RegenerateKey)]
 pub struct RegenerateKeyBody {
-    /// `key1` or `key2`.
+    /// `key1` or `key2`
     #[schema(example = "key1")]
     pub key_name: String,
 }

@@ -15,12 +15,12 @@ pub const TOP_MAX: usize = 1_000;
 pub struct TraceView {
     pub topic: String,
     pub now: String,
-    /// First sequence number of the log. Older events are found by id only while a delivery is pending.
+    /// First sequence number of the log; older events are found by id only while a delivery is pending
     pub log_from_sequence: u64,
-    /// Sequence number before which the log ends.
+    /// Sequence number before which the log ends
     pub log_before_sequence: u64,
     pub events: Vec<EventView>,
-    /// Value of `continue` for the next request; missing at the end.
+    /// Value of `continue` for the next request; missing at the end
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
@@ -31,7 +31,7 @@ pub struct TraceView {
 #[schema(as = TracedEvent)]
 pub struct EventView {
     pub sequence: u64,
-    /// Missing, with the other fields of the event, if the store no longer has the event.
+    /// Id of the event; missing, with its other fields, if the store no longer has the event
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,10 +62,10 @@ pub struct DeliveryHistoryView {
     /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`, `canceled`, `pending`,
     /// `unread`, `beforeSubscription`, `notPublished` or `unknown`.
     pub result: String,
-    /// The result as a sentence.
+    /// The result as a sentence
     pub text: String,
     pub lines: Vec<LineView>,
-    /// Whether the event has more lines than are listed.
+    /// Whether the event has more lines than are listed
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// What is delivered instead of the event.
@@ -74,7 +74,7 @@ pub struct DeliveryHistoryView {
     /// Present state of a pending event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<StateView>,
-    /// Earliest time of the next attempt.
+    /// Earliest time of the next attempt
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<String>,
 }
@@ -90,6 +90,7 @@ pub struct TransformedView {
     pub sha256: String,
     /// First 256 characters of the body
     pub excerpt: String,
+    /// Text that is appended to the path of the endpoint
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_suffix: Option<String>,
 }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 #[schema(as = TransformReport)]
 pub struct TransformTestReport {
     pub tested: usize,
+    /// Number of events for which the transformation fails
     pub failed: usize,
     pub results: Vec<TransformTestLine>,
 }
@@ -23,10 +24,13 @@ pub struct TransformTestLine {
     /// JSON text that would be delivered instead of the event; missing if that is the event
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
+    /// Method of the request, if it is not `POST`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// Text that would be appended to the path of the endpoint
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_suffix: Option<String>,
+    /// Headers that the request would have, by name
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// Reason why the event would be dead-lettered with `TransformationFailed`

@@ -18,7 +18,7 @@ pub struct Difference {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[schema(as = DifferenceChange)]
 pub struct ValueChange {
-    /// Path of the value: keys joined by dots.
+    /// Path of the property, its keys joined by dots
     pub at: String,
     /// Value before the change, or `null`
     pub before: Value,

@@ -116,7 +116,7 @@ pub struct ReceivedBody {
 pub struct ReceivedEvent {
     /// Lock token and delivery count
     pub broker_properties: BrokerProperties,
-    /// The CloudEvent, as published
+    /// CloudEvent, as it was published
     #[schema(value_type = Object)]
     pub event: String,
 }

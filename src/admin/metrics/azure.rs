@@ -15,6 +15,7 @@ use crate::{
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AzureMetric)]
 pub(super) struct AzureMetric {
+    /// Name of the metric, as Azure Monitor has it
     name: &'static str,
     unit: &'static str,
     aggregation: &'static str,
@@ -26,6 +27,7 @@ pub(super) struct AzureMetric {
 #[schema(as = AzureMetricSeries)]
 pub(super) struct AzureSeries {
     dimensions: BTreeMap<&'static str, String>,
+    /// Value of the series, in the unit of the metric
     value: f64,
 }
 

@@ -23,14 +23,14 @@ use crate::{
 pub(in crate::admin) struct MetricsView {
     topic: String,
     subscription: String,
-    /// Time of the measurement.
+    /// Time of the measurement
     at: String,
     /// Metrics with Azure Monitor's names and dimensions. Counts start when the event subscription was created, the
     /// duration at `measuredSince`.
     metrics: Vec<AzureMetric>,
     state: StateView,
     counts: CountersView,
-    /// Start of the process, from which durations and restarts are measured.
+    /// Start of the process, from which durations and restarts are measured
     measured_since: String,
     actor: ActorView,
     histograms: HistogramsView,
@@ -72,6 +72,7 @@ struct CountersView {
     canceled: u64,
     replayed: u64,
     late: u64,
+    /// Number of attempts since the event subscription was created
     attempts: BTreeMap<String, u64>,
     dead_lettered: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
@@ -123,6 +124,7 @@ struct HistogramView {
 #[schema(as = MetricsBucket)]
 struct BucketView {
     le: Option<f64>,
+    /// Number of values up to the bound
     count: u64,
 }
 

@@ -29,7 +29,7 @@ impl SchemaRegistry {
         T::schemas(&mut all);
         for (name, schema) in all {
             let mut schema = value_of(&schema);
-            fields::describe(&name, &mut schema);
+            fields::describe(&mut schema);
             assert!(self.0.get(&name).is_none_or(|known| *known == schema), "two schemas are called {name}");
             self.0.insert(name, schema);
         }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 #[derive(ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct EventGridEvent {
+    /// Id of the event
     #[schema(example = "1")]
     id: String,
     /// In a domain, the name of the domain topic; elsewhere missing, or the resource id of the topic
@@ -32,14 +33,17 @@ pub(super) struct EventGridEvent {
 pub(super) struct CloudEvent {
     #[schema(example = "1.0")]
     specversion: String,
+    /// Id of the event, unique for its source
     #[schema(example = "1")]
     id: String,
     /// Source of the event; in a domain, the name of the domain topic
     #[schema(example = "berlin")]
     source: String,
+    /// Type of the event
     #[schema(example = "order.placed")]
     r#type: String,
     subject: Option<String>,
+    /// Time at which the event happened, in RFC 3339
     #[schema(format = DateTime)]
     time: Option<String>,
     datacontenttype: Option<String>,

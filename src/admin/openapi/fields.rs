@@ -1,10 +1,6 @@
 //! Descriptions of fields without a description in their type; most names have one meaning everywhere.
 
-mod of_schemas;
-
 use serde_json::Value;
-
-use self::of_schemas::FIELDS_OF;
 
 /// Minimum number of words of a description.
 const WORDS_MIN: usize = 3;
@@ -176,7 +172,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("key1", "First access key"),
     ("key2", "Second access key"),
     ("killed", "Number of kills by fault injection"),
-    ("kind", "Where Azure would host it, stored and returned; default `Azure`"),
+    ("kind", "Kind, which decides the other fields"),
     ("labels", "Labels of the event subscription; default none"),
     ("lane", "Lane of delivery that made the line"),
     (
@@ -342,9 +338,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("written", "Number of written dead letters"),
 ];
 
-/// Describes the properties of the schema `name` and of its inner schemas. A description of the schema's field is
-/// preferred, then that of the type, then that of the name.
-pub(super) fn describe(name: &str, schema: &mut Value) {
+/// Describes the properties of a schema and of its inner schemas: with the comment of the field, else by its name.
+pub(super) fn describe(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(text)) = members.get_mut("description") {
@@ -357,9 +352,7 @@ pub(super) fn describe(name: &str, schema: &mut Value) {
             if let Some(Value::Object(properties)) = members.get_mut("properties") {
                 for (field, property) in properties {
                     let own = property.get("description").and_then(Value::as_str);
-                    let known = of(FIELDS_OF, &format!("{name}.{field}"));
-                    let known = known.or_else(|| of(FIELDS, field).filter(|_| own.is_none_or(is_short)));
-                    if let Some(known) = known {
+                    if let Some(known) = known(field).filter(|_| own.is_none_or(is_short)) {
                         property["description"] = known.into();
                     }
                 }
@@ -368,14 +361,14 @@ pub(super) fn describe(name: &str, schema: &mut Value) {
                 match (key.as_str(), value) {
                     // The keys are names of properties, and one may be "properties".
                     ("properties", Value::Object(properties)) => {
-                        properties.values_mut().for_each(|property| describe(name, property));
+                        properties.values_mut().for_each(|property| describe(property));
                     }
                     ("example" | "examples" | "default" | "enum", _) => {}
-                    (_, value) => describe(name, value),
+                    (_, value) => describe(value),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| describe(name, item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| describe(item)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -386,8 +379,8 @@ fn description(comment: &str) -> String {
     line.strip_suffix('.').map_or(line.clone(), str::to_owned)
 }
 
-fn of(fields: &'static [(&str, &str)], name: &str) -> Option<&'static str> {
-    fields.binary_search_by_key(&name, |(known, _)| known).ok().map(|at| fields[at].1)
+fn known(field: &str) -> Option<&'static str> {
+    FIELDS.binary_search_by_key(&field, |(known, _)| known).ok().map(|at| FIELDS[at].1)
 }
 
 fn is_short(text: &str) -> bool {

@@ -32,7 +32,7 @@ pub struct NamespaceSubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
-    /// Time at which it is deleted, such as `2040-01-01T00:00:00Z`.
+    /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default never
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
@@ -47,7 +47,7 @@ pub struct NamespaceSubscriptionProperties {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeliveryConfiguration)]
 pub struct DeliveryConfiguration {
-    /// `PushInfo`, or `Queue`.
+    /// `Push`, or `Queue` for clients that pull
     #[schema(example = "Push")]
     pub delivery_mode: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct QueueInfo {
     pub receive_lock_duration_in_seconds: Option<i64>,
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
-    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic; default 1 day
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub struct QueueInfo {
 pub struct PushInfo {
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
-    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic; default 1 day
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,10 +67,10 @@ pub enum HostKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendedLocation {
-    /// Its kind.
+    /// Type of the extended location, stored and returned
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Its name.
+    /// Name of the extended location, stored and returned
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -79,16 +79,16 @@ pub struct ExtendedLocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
-    /// Whose it is.
+    /// Type of the identity: `None`, `SystemAssigned`, `UserAssigned` or both
     #[serde(rename = "type", default)]
     pub kind: IdentityKind,
-    /// Assigned by the server if `type` has a system-assigned identity, and constant for the topic.
+    /// Id that the server gives a system-assigned identity
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal_id: Option<String>,
     /// Id of the tenant, always the nil UUID
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// By resource id.
+    /// User-assigned identities, by resource id
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_assigned_identities: Option<BTreeMap<String, Value>>,
 }
@@ -145,10 +145,10 @@ pub enum TlsVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventTypeInfo {
-    /// Where the types are described.
+    /// Kind of the declaration, always `Inline`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<EventTypeKind>,
-    /// The types, by name.
+    /// Declared event types, by name
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_event_types: Option<BTreeMap<String, InlineEventType>>,
 }
@@ -170,10 +170,10 @@ pub struct InlineEventType {
     /// Name of the event type for people
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// Where more is written.
+    /// Address of the documentation
     #[serde(skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
-    /// Where its schema is.
+    /// Address of the schema of the payload
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_schema_url: Option<String>,
     /// Whether publishers should no longer use it; an extension of gridhook

@@ -148,22 +148,22 @@ impl From<IpMask> for String {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[schema(as = InputMapping)]
 pub struct InputSchemaMapping {
-    /// Made by the server where the event has none.
+    /// Field of the custom event that has its id; default a new GUID
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<MappedField>,
-    /// The topic's own resource id where the event has none.
+    /// Field of the custom event that has its topic; default the resource id of the topic
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<MappedField>,
-    /// The time of arrival where the event has none.
+    /// Field of the custom event that has its time; default the time of arrival
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_time: Option<MappedField>,
-    /// Never absent: without a type nothing can be asked for.
+    /// Field of the custom event that has its type, or its default
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<MappedFieldOrDefault>,
-    /// Empty if not given.
+    /// Field of the custom event that has its subject, or its default
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<MappedFieldOrDefault>,
-    /// Empty if not given.
+    /// Field of the custom event that has the version of its schema, or its default
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_version: Option<MappedFieldOrDefault>,
 }

@@ -78,10 +78,10 @@ pub struct StoredNamespaceProperties {
 #[serde(deny_unknown_fields)]
 #[schema(as = NamespaceSku)]
 pub struct NamespaceSku {
-    /// Its name.
+    /// Name of the tier, `Standard`
     #[serde(default)]
     pub name: NamespaceTier,
-    /// Throughput units.
+    /// Throughput units, 1 to 40, stored and returned without effect; default 1
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 40)]
     pub capacity: u32,

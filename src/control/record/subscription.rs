@@ -190,7 +190,7 @@ impl ManagedIdentities {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionIdentity)]
 pub struct ResourceIdentity {
-    /// Whose it is.
+    /// Type of the identity: `SystemAssigned` or `UserAssigned`
     #[serde(rename = "type")]
     pub kind: ResourceIdentityKind,
     /// Resource id of a user-assigned identity
@@ -311,7 +311,7 @@ impl Webhook {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Signing {
-    /// Secrets, usually newest first
+    /// Secrets that sign requests, newest first, in the form `whsec_…` or `whsk_…`
     pub secrets: Vec<String>,
 }
 
