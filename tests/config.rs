@@ -315,14 +315,14 @@ fn host_names_are_hosts_without_ports() {
 #[test]
 fn a_wrong_unit_or_kind_is_told_with_what_is_allowed() {
     refuses(
-        "[delivery]\nresponse_wait = \"10 parsecs\"\n",
+        "[delivery]\nresponse_timeout = \"10 parsecs\"\n",
         &[],
         expect![[
             r#"gridhook.toml: delivery.response_timeout is "10 parsecs"; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
         ]],
     );
     refuses(
-        "[delivery]\nresponse_wait = 30\n",
+        "[delivery]\nresponse_timeout = 30\n",
         &[],
         expect![[
             r#"gridhook.toml: delivery.response_timeout is 30; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#

@@ -170,9 +170,9 @@ async fn a_new_subscription_has_its_backlog_before_its_actor_runs() {
         };
         registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription");
     }
-    for glance in topic.glances() {
-        let known = glance.backlog + glance.in_flight as u64 + glance.counters.passed;
-        assert!(known > 0, "{} is shown as settled", glance.record().name);
+    for snapshot in topic.snapshots() {
+        let known = snapshot.backlog + snapshot.in_flight as u64 + snapshot.counters.passed;
+        assert!(known > 0, "{} is shown as settled", snapshot.record().name);
     }
 }
 

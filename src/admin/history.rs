@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::history::HistoryReport,
-    control::registry::SubscriptionGlance,
+    control::registry::SubscriptionSnapshot,
     event::{PartitionId, SubscriptionKey, Timestamp},
     metrics::history::{History, RESOLUTIONS, Sample, Step},
 };
@@ -96,13 +96,13 @@ impl Control {
         for topic in &topics {
             let mut of_topic = Sample::default();
             of_topic.counters[0] = topic.taken().count;
-            for (glance, times) in topic.glances_with_response_times() {
-                let key = SubscriptionKey { partition: topic.partition(), subscription: glance.number() };
-                let sample = sample_of(&glance, &times);
+            for (snapshot, times) in topic.snapshots_with_response_times() {
+                let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
+                let sample = sample_of(&snapshot, &times);
                 // An event subscription publishes nothing: its first counter is of events that matched.
                 add(&mut of_topic, &sample, 1);
-                let counters = &glance.counters;
-                activities.push(Activity { key, total: counters.matched + glance.backlog + counters.requests });
+                let counters = &snapshot.counters;
+                activities.push(Activity { key, total: counters.matched + snapshot.backlog + counters.requests });
                 if state.selection.is_named(key) {
                     samples.push((Scope::Subscription(key), sample));
                 }
@@ -125,8 +125,8 @@ impl Control {
     }
 }
 
-fn sample_of(glance: &SubscriptionGlance, times: &[u64]) -> Sample {
-    let counters = &glance.counters;
+fn sample_of(snapshot: &SubscriptionSnapshot, times: &[u64]) -> Sample {
+    let counters = &snapshot.counters;
     let mut sample = Sample {
         counters: [
             counters.matched,
@@ -134,7 +134,7 @@ fn sample_of(glance: &SubscriptionGlance, times: &[u64]) -> Sample {
             counters.requests_failed,
             counters.dead_lettered + counters.dropped,
         ],
-        gauges: [glance.backlog, counters.pending],
+        gauges: [snapshot.backlog, counters.pending],
         ..Sample::default()
     };
     sample.responses.iter_mut().zip(times).for_each(|(to, count)| *to = *count);

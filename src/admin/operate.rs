@@ -125,31 +125,18 @@ impl OrderStatusView {
 
 impl CountersView {
     fn new(counters: Counters) -> Self {
-        let Counters {
-            passed,
-            filtered,
-            matched,
-            delivered,
-            pending,
-            dead_lettered,
-            dropped,
-            canceled,
-            requests,
-            requests_failed,
-            late,
-        } = counters;
         Self {
-            passed,
-            filtered,
-            matched,
-            delivered,
-            pending,
-            dead_lettered,
-            dropped,
-            canceled,
-            requests,
-            requests_failed,
-            late,
+            passed: counters.passed,
+            filtered: counters.filtered,
+            matched: counters.matched,
+            delivered: counters.delivered,
+            pending: counters.pending,
+            dead_lettered: counters.dead_lettered,
+            dropped: counters.dropped,
+            canceled: counters.canceled,
+            requests: counters.requests,
+            requests_failed: counters.requests_failed,
+            late: counters.late,
         }
     }
 }

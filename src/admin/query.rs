@@ -14,15 +14,15 @@ pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T,
         .map_err(|error| InvalidRequest::new("the query", format!("cannot be read: {error}; allowed are {allowed}")))
 }
 
-/// The number of `items` in the parameter `name`; `usual` if it is not given.
+/// The number of `items` in the parameter `name`; `default` if it is not given.
 pub(super) fn number(
     name: &str,
     given: Option<&str>,
-    usual: usize,
+    default: usize,
     allowed: RangeInclusive<usize>,
     items: &str,
 ) -> Result<usize, InvalidRequest> {
-    let Some(given) = given else { return Ok(usual) };
+    let Some(given) = given else { return Ok(default) };
     given.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
         let (min, max) = (allowed.start(), allowed.end());
         InvalidRequest::new(name, format!("is \"{given}\"; allowed are {min} to {max} {items}"))

@@ -68,9 +68,7 @@ impl JobView {
             // The number of dead letters is not known in advance.
             JobKind::Redrive { .. } => None,
         };
-        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
-            job.counters;
-        let Counters { requests, requests_failed, .. } = job.counters;
+        let counters @ Counters { passed, .. } = job.counters;
         let total = range.map(|(from, end)| end.saturating_sub(from));
         let left =
             total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
@@ -85,15 +83,15 @@ impl JobView {
             changed: job.changed.to_string(),
             progress: JobProgress { passed, total, eta_seconds: left.map(|left| left.as_secs()) },
             counters: JobCounters {
-                matched,
-                filtered,
-                delivered,
-                pending,
-                dead_lettered,
-                dropped,
-                canceled,
-                requests,
-                requests_failed,
+                matched: counters.matched,
+                filtered: counters.filtered,
+                delivered: counters.delivered,
+                pending: counters.pending,
+                dead_lettered: counters.dead_lettered,
+                dropped: counters.dropped,
+                canceled: counters.canceled,
+                requests: counters.requests,
+                requests_failed: counters.requests_failed,
             },
         }
     }

@@ -21,7 +21,7 @@ use crate::{
     },
     control::{
         record::topic::TopicKind,
-        registry::{self, SubscriptionGlance, TopicHandle},
+        registry::{self, SubscriptionSnapshot, TopicHandle},
     },
     event::{PartitionId, SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
@@ -132,7 +132,7 @@ struct TopQuery {
 
 struct SubscriptionSample<'a> {
     topic: &'a TopicHandle,
-    figures: SubscriptionGlance,
+    figures: SubscriptionSnapshot,
     rates: Option<TopRates>,
 }
 
@@ -168,7 +168,7 @@ impl SubscriptionSample<'_> {
     }
 
     fn is_wanted(&self, query: &TopQuery) -> bool {
-        let SubscriptionGlance { health, held, .. } = &self.figures;
+        let SubscriptionSnapshot { health, held, .. } = &self.figures;
         let has_health = query.health.is_none_or(|wanted| match (wanted, health) {
             (HealthFilter::Held, _) => held.is_some(),
             (HealthFilter::Healthy, Health::Healthy { .. }) => held.is_none(),
@@ -202,7 +202,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let topics = control.registry.topics();
     let mut all = Vec::new();
     for topic in &topics {
-        all.extend(topic.glances().into_iter().map(|figures| SubscriptionSample { topic, figures, rates: None }));
+        all.extend(topic.snapshots().into_iter().map(|figures| SubscriptionSample { topic, figures, rates: None }));
     }
     let window = control.samples.rate(&mut all, now);
     let permissions = Permissions::of(&request)?;
@@ -311,7 +311,7 @@ impl TopQuery {
 
 impl SubscriptionSample<'_> {
     async fn to_line(&self, now: Timestamp) -> Result<TopLine, AdminError> {
-        let SubscriptionGlance { counters, health, held, next_due, concurrency, backlog, unread, in_flight, .. } =
+        let SubscriptionSnapshot { counters, health, held, next_due, concurrency, backlog, unread, in_flight, .. } =
             &self.figures;
         let record = self.figures.record();
         let oldest = match unread {

@@ -203,8 +203,8 @@ pub(super) struct Paging<M> {
 }
 
 impl<M: std::str::FromStr> Paging<M> {
-    pub(super) fn read(query: &str, usual: usize) -> Result<Self, AdminError> {
-        let (mut from, mut top) = (None, usual);
+    pub(super) fn read(query: &str, default: usize) -> Result<Self, AdminError> {
+        let (mut from, mut top) = (None, default);
         let mut rest = url::form_urlencoded::Serializer::new(String::new());
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {

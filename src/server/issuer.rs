@@ -20,7 +20,7 @@ use crate::{
     deliver::TlsTrust,
     publish::auth::{
         AuthRules, Authenticator,
-        bearer::{self, BearerAuth, ClaimRule, Keyring, OperatorClaims, TokenIssuer, UnusableKeySet},
+        bearer::{self, AdminTokenCheck, BearerAuth, ClaimRule, Keyring, TokenIssuer, UnusableKeySet},
         failed_auth::FailedAuthLimiter,
         host::ServerNames,
     },
@@ -83,7 +83,7 @@ pub(super) fn gate(
     let (issuer, source) = issuer;
     let operators = issuer.clone().filter(|issuer| !issuer.rules.is_empty());
     let token = token.clone();
-    let operator: OperatorClaims = Arc::new(move |given| token.is(given));
+    let operator: AdminTokenCheck = Arc::new(move |given| token.is(given));
     let gate = Authenticator::new(AuthRules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
         names: ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },

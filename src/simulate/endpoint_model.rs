@@ -54,7 +54,7 @@ const SHARE_MAX: u32 = 10_000;
 /// The names of models, with a description of the parameter and an example.
 const KINDS: [(&str, &str); 10] = [
     ("healthy", ""),
-    ("slow", "the latency as a share of the response wait, from 0 to 10, as slow:0.9"),
+    ("slow", "the latency as a share of the response timeout, from 0 to 10, as slow:0.9"),
     ("black-hole", ""),
     ("flapping", "how long it is up, and then down, as flapping:15m"),
     ("outage", "how long it is down, as outage:5h"),

@@ -32,7 +32,7 @@ const MEMORY_MAX: u64 = 96 << 20;
 /// What a bomb inflates to.
 const BOMB: u64 = 4 * MEMORY_MAX;
 
-/// Longer than the response wait of the test.
+/// Longer than the response timeout of the test.
 const PAUSE: Duration = Duration::from_millis(300);
 
 struct Kind {

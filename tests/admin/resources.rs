@@ -2,7 +2,10 @@
 //! same JSON.
 
 use gridhook::{
-    admin::ChaosMode,
+    admin::{
+        ChaosMode,
+        model::subscription::{self, PathForm},
+    },
     api::{
         account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant},
         namespace::{NamespaceTopicView, NamespaceView},
@@ -14,11 +17,16 @@ use gridhook::{
         },
         topic::{DomainTopicView, EventTypeView, TopicView},
     },
+    control::record::topic::{NamespaceMembership, TopicRecord},
+    event::{Name, Schema},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::control::{ControlFixture, RG};
+use super::{
+    control::{ControlFixture, RG},
+    ranges, topic_record,
+};
 
 async fn put(control: &ControlFixture, path: &str, body: Value) {
     let answer = control.call("PUT", path, body).await;
@@ -50,7 +58,6 @@ fn webhook() -> Value {
         "preferredBatchSizeInKilobytes": 64,
         "maxRequestsPerSecond": 20,
         "responseTimeoutInSeconds": 5,
-        "azureActiveDirectoryApplicationIdOrUri": "api://orders",
         "deliveryAttributeMappings": [
             {"name": "x-key", "type": "Static", "properties": {"value": "secret", "isSecret": true}},
             {"name": "x-id", "type": "Dynamic", "properties": {"sourceField": "data.id"}},
@@ -119,17 +126,14 @@ async fn a_topic_and_what_belongs_to_it_are_read_whole() {
     put(&control, &path, body).await;
     assert!(matches!(destination(whole(&control, &path).await), Some(DestinationView::WebHook(_))));
     whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
-    let identity = json!({"type": "SystemAssigned"});
-    let identified = json!({"properties": {
-        "deliveryWithResourceIdentity": {"identity": identity, "destination": webhook()},
-        "deadLetterWithResourceIdentity": {"identity": identity, "deadLetterDestination": letters()},
-        "startsFrom": "2020-01-01T00:00:00Z",
-    }});
-    put(&control, &path, identified).await;
-    assert!(matches!(destination(whole(&control, &path).await), Some(DestinationView::WebHook(_))));
-    let other = format!("{topic}/eventSubscriptions/queued");
-    put(&control, &other, json!({"properties": {"destination": queue()}})).await;
-    assert!(matches!(destination(whole(&control, &other).await), Some(DestinationView::Resource(_))));
+    let identified = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": letters()});
+    put(
+        &control,
+        &path,
+        json!({"properties": {"destination": webhook(), "deadLetterWithResourceIdentity": identified}}),
+    )
+    .await;
+    whole::<SubscriptionView>(&control, &path).await;
 
     whole::<SubscriptionStatusView>(&control, &format!("{path}/status")).await;
     whole::<TopicStatusView>(&control, &format!("{topic}/status")).await;
@@ -174,11 +178,8 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
     whole_list::<NamespaceTopicView>(&control, &format!("{namespace}/topics")).await;
 
     let with_letters = json!({"deadLetterDestination": letters()});
-    let identified = json!({"identity": {"type": "SystemAssigned"}, "destination": webhook()});
     for (name, mode, part) in [
         ("push", "Push", json!({"push": {"destination": webhook()}})),
-        ("identified", "Push", json!({"push": {"deliveryWithResourceIdentity": identified}})),
-        ("queued", "Push", json!({"push": {"destination": queue()}})),
         ("pull", "Queue", json!({"queue": {"receiveLockDurationInSeconds": 60}})),
     ] {
         let mut delivery = part;
@@ -201,6 +202,41 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
         assert_eq!(destination(view).is_none(), name == "pull");
     }
     whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
+}
+
+/// What a server with an identity and with the services of other destinations would show.
+fn shown(topic: &TopicRecord, properties: Value) -> SubscriptionView {
+    let body = json!({ "properties": properties }).to_string();
+    let record =
+        subscription::put(&Name::new("billing"), topic, None, &ranges(), body.as_bytes()).expect("it is taken");
+    let view = serde_json::to_value(SubscriptionView::new(&record, topic, PathForm::Nested)).expect("JSON");
+    let read: SubscriptionView = serde_json::from_value(view.clone()).expect("it is read");
+    assert_eq!(serde_json::to_value(&read).expect("JSON"), view);
+    read
+}
+
+#[test]
+fn identities_and_other_destinations_are_read_whole() {
+    let mut hook = webhook();
+    hook["properties"]["azureActiveDirectoryApplicationIdOrUri"] = "api://orders".into();
+    let identified = json!({"identity": {"type": "SystemAssigned"}, "destination": hook});
+    let topic = topic_record(Schema::EventGrid);
+    let in_namespace = TopicRecord {
+        namespace: Some(NamespaceMembership { name: Name::new("plant"), retention_days: 1 }),
+        ..topic_record(Schema::CloudEvents)
+    };
+    let pushed = |push: Value| json!({"deliveryConfiguration": {"deliveryMode": "Push", "push": push}});
+    for view in [
+        shown(&topic, json!({"deliveryWithResourceIdentity": identified})),
+        shown(&in_namespace, pushed(json!({"deliveryWithResourceIdentity": identified}))),
+    ] {
+        assert!(matches!(destination(view), Some(DestinationView::WebHook(_))));
+    }
+    for view in
+        [shown(&topic, json!({"destination": queue()})), shown(&in_namespace, pushed(json!({"destination": queue()})))]
+    {
+        assert!(matches!(destination(view), Some(DestinationView::Resource(_))));
+    }
 }
 
 #[actix_web::test]

@@ -10,7 +10,7 @@ use gridhook::{
 
 use super::{
     dead, subscription_key, target,
-    world::{START, World, dead_letter_change, files, ids, run},
+    world::{START, World, dead_letter_change, files, ids, in_world, run},
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
@@ -23,32 +23,27 @@ fn written(count: u64) -> impl Fn(&DeadLetterTotals) -> bool {
 #[test]
 fn files_appear_after_the_delay_several_events_in_one() {
     let _rows = crate::spec::shows(&["S000-095", "S000-108", "S002-036", "S002-044", "S003-072", "S003-085"]);
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         let _actor = world.actor();
         let due = START.after(DELAY);
         world.add_dead_letters(subscription_key(1), 5, due).await;
         world.enqueue(subscription_key(1), target("letters"), due);
         actix_rt::time::sleep(Duration::from_millis(30)).await;
-        assert!(files(folder.path()).is_empty(), "nothing is due yet");
+        assert!(files(folder).is_empty(), "nothing is due yet");
 
         let totals = world.until(subscription_key(1), written(5)).await;
-        let found = files(folder.path());
+        let found = files(folder);
         let counts: Vec<usize> = found.values().map(Vec::len).collect();
         assert_eq!((counts.iter().sum::<usize>(), counts.len(), totals.files), (5, 2, 2), "3 events a file");
         assert!(found.keys().all(|path| path.starts_with("letters/MY-SUBSCRIPTION/2020/8/13/18")), "{found:?}");
-        let bytes: u64 = found.keys().map(|path| fs::metadata(folder.path().join(path)).expect("a file").len()).sum();
+        let bytes: u64 = found.keys().map(|path| fs::metadata(folder.join(path)).expect("a file").len()).sum();
         assert_eq!((totals.bytes, totals.lost, world.waiting(subscription_key(1)).await), (bytes, 0, 0));
-        world.stop().await;
     });
 }
 
 #[test]
 fn many_subscriptions_are_written_and_each_has_its_own_totals() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         let _actor = world.actor();
         for subscription in 1..=9 {
             world.add_dead_letters(subscription_key(subscription), subscription, START).await;
@@ -56,17 +51,14 @@ fn many_subscriptions_are_written_and_each_has_its_own_totals() {
         }
         for subscription in 1..=9 {
             world.until(subscription_key(subscription), written(subscription.into())).await;
-            assert_eq!(ids(&folder.path().join(format!("letters-{subscription}"))).len(), subscription as usize);
+            assert_eq!(ids(&folder.join(format!("letters-{subscription}"))).len(), subscription as usize);
         }
-        world.stop().await;
     });
 }
 
 #[test]
 fn a_later_dead_letter_has_its_own_due_time() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, _| {
         let _actor = world.actor();
         world.add_dead_letters(subscription_key(1), 1, START).await;
         world.add_dead_letters(subscription_key(2), 0, START).await;
@@ -77,7 +69,6 @@ fn a_later_dead_letter_has_its_own_due_time() {
         world.until(subscription_key(1), written(1)).await;
         assert_eq!(world.waiting(subscription_key(1)).await, 1);
         world.until(subscription_key(1), written(2)).await;
-        world.stop().await;
     });
 }
 
@@ -99,15 +90,12 @@ fn waiting_subscriptions_are_found_at_the_start() {
 
 #[test]
 fn a_new_incarnation_handles_what_was_enqueued_before() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, _| {
         drop(world.actor());
         world.add_dead_letters(subscription_key(1), 2, START).await;
         world.enqueue(subscription_key(1), target("letters"), START);
         let _second = world.actor();
         world.until(subscription_key(1), written(2)).await;
-        world.stop().await;
     });
 }
 
@@ -135,11 +123,9 @@ fn a_new_incarnation_waits_for_the_turn_of_the_previous_one() {
 
 #[test]
 fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         let _actor = world.actor();
-        fs::write(folder.path().join("broken"), b"a file where a folder should be").expect("written");
+        fs::write(folder.join("broken"), b"a file where a folder should be").expect("written");
         world.add_dead_letters(subscription_key(1), 4, START).await;
         world.add_dead_letters(subscription_key(2), 4, START).await;
         world.enqueue(subscription_key(1), target("broken"), START);
@@ -150,22 +136,19 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
         assert_eq!((still.lost, world.waiting(subscription_key(1)).await), (0, 4), "and nothing is lost");
 
-        fs::remove_file(folder.path().join("broken")).expect("removed");
+        fs::remove_file(folder.join("broken")).expect("removed");
         world.until(subscription_key(1), written(4)).await;
         let name = begun.in_progress.expect("it is begun").name;
-        assert!(folder.path().join(name).is_file(), "the name that was in the journal is the file's");
-        world.stop().await;
+        assert!(folder.join(name).is_file(), "the name that was in the journal is the file's");
     });
 }
 
 #[test]
 fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
     let _rows = crate::spec::shows(&["S001-111", "S001-112"]);
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         let _actor = world.actor();
-        fs::write(folder.path().join("broken"), b"").expect("written");
+        fs::write(folder.join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 2, START).await;
         let patient = DeadLetterTarget { outage_window: Duration::from_secs(48 * 3600), ..target("broken") };
         world.enqueue(subscription_key(1), patient, START);
@@ -176,21 +159,18 @@ fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
             actix_rt::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(world.waiting(subscription_key(1)).await, 2);
         }
-        fs::remove_file(folder.path().join("broken")).expect("removed");
+        fs::remove_file(folder.join("broken")).expect("removed");
         let totals = world.until(subscription_key(1), written(2)).await;
         assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 0));
-        world.stop().await;
     });
 }
 
 #[test]
 fn after_the_outage_window_dead_letters_are_lost_and_counted() {
     let _rows = crate::spec::shows(&["S000-110", "S001-109", "S001-110", "S002-046", "S003-087"]);
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         let _actor = world.actor();
-        fs::write(folder.path().join("broken"), b"").expect("written");
+        fs::write(folder.join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 7, START).await;
         world.enqueue(subscription_key(1), target("broken"), START);
         // The outage must begin before the clock advances.
@@ -205,20 +185,17 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
 
         let totals = world.until(subscription_key(1), |totals| totals.lost == 7).await;
         assert_eq!((totals.written, totals.files, world.waiting(subscription_key(1)).await), (0, 0, 1));
-        fs::remove_file(folder.path().join("broken")).expect("removed");
+        fs::remove_file(folder.join("broken")).expect("removed");
         let totals = world.until(subscription_key(1), written(1)).await;
         assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (7, None, 0));
-        world.stop().await;
     });
 }
 
 #[test]
 fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         let _actor = world.actor();
-        fs::write(folder.path().join("broken"), b"").expect("written");
+        fs::write(folder.join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 7, START).await;
         world.add_dead_letters(subscription_key(2), 1, START).await;
         world.enqueue(subscription_key(1), target("broken"), START);
@@ -235,7 +212,6 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         world.hand.pause_expiry(false);
         world.hand.advance(Duration::from_secs(3600));
         world.until(subscription_key(1), |totals| totals.lost == 7).await;
-        world.stop().await;
     });
 }
 
@@ -310,9 +286,7 @@ fn a_container_outside_the_store_is_never_written_until_its_target_changes() {
 
 #[test]
 fn a_file_in_progress_starts_over_at_a_new_target() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         world.add_dead_letters(subscription_key(1), 2, START).await;
         let last = DeadLetterKey { due: START, seq: Seq(2), lane: Lane::LIVE };
         let begun = FileInProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
@@ -326,16 +300,13 @@ fn a_file_in_progress_starts_over_at_a_new_target() {
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("new"), START);
         world.until(subscription_key(1), written(42)).await;
-        assert!(files(folder.path()).keys().all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18")));
-        world.stop().await;
+        assert!(files(folder).keys().all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18")));
     });
 }
 
 #[test]
 fn a_missing_event_is_lost_and_the_others_are_written() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, _| {
         world.add_dead_letters(subscription_key(1), 2, START).await;
         let owner = world.journal.open(subscription_key(1)).await.expect("opened").owner;
         let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
@@ -344,15 +315,12 @@ fn a_missing_event_is_lost_and_the_others_are_written() {
         world.enqueue(subscription_key(1), target("letters"), START);
         let totals = world.until(subscription_key(1), written(2)).await;
         assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (1, 0));
-        world.stop().await;
     });
 }
 
 #[test]
 fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(async {
-        let world = World::start(&MemoryStore::new(), folder.path(), START);
+    in_world(async |world, folder| {
         world.add_dead_letters(subscription_key(1), 1, START).await;
         world.add_dead_letters(subscription_key(2), 1, START).await;
         let garbage = Some((DeadLetterTotals::name(subscription_key(1)), "garbage".into()));
@@ -365,7 +333,7 @@ fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
         world.enqueue(subscription_key(1), target("letters"), START);
         world.enqueue(subscription_key(2), target("letters"), START);
         world.until(subscription_key(2), written(1)).await;
-        assert_eq!((world.waiting(subscription_key(1)).await, ids(folder.path())), (1, vec!["2-0".to_owned()]));
+        assert_eq!((world.waiting(subscription_key(1)).await, ids(folder)), (1, vec!["2-0".to_owned()]));
         let kept = world
             .journal
             .reads()
@@ -373,6 +341,5 @@ fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
             .await
             .expect("read");
         assert_eq!(kept.as_deref(), Some(&b"garbage"[..]));
-        world.stop().await;
     });
 }

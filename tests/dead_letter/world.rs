@@ -168,6 +168,16 @@ pub(super) fn dead_letter_change(seq: Seq, due: Timestamp, dead: DeadLetterRecor
     RecordChange::DeadLetter { lane: Lane::LIVE, seq, due, dead }
 }
 
+/// Runs a test with a new server and its folder, and stops the server.
+pub(super) fn in_world(test: impl AsyncFnOnce(&World, &Path)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        test(&world, folder.path()).await;
+        world.stop().await;
+    });
+}
+
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
     actix_rt::System::new().block_on(work)
 }

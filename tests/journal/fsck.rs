@@ -13,11 +13,8 @@ use gridhook::{
         WriterThreads,
     },
     policy::{
-        outcome::{Failure, Reason},
-        record::{
-            Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery,
-            RecordChange, SeqRun,
-        },
+        outcome::Reason,
+        record::{Counters, Cursor, LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun},
     },
     repair::fsck::{self, CheckReport},
     store::{
@@ -27,7 +24,7 @@ use gridhook::{
     },
 };
 
-use super::put;
+use super::{put, writer};
 use crate::{policy::sealed, support::memory_store::MemoryStore};
 
 mod repair;
@@ -100,29 +97,12 @@ fn cursor(read: u64, counters: Counters) -> RecordChange {
     RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], counters, next_due, ..Cursor::default() }))
 }
 
-fn owe(seq: u64) -> RecordChange {
-    let pending = PendingDelivery {
-        attempts: 1,
-        due: DUE,
-        last: Failure::Busy.into(),
-        status: None,
-        tried: START,
-        received: None,
-    };
-    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending, was_due: None }
+fn defer(seq: u64) -> RecordChange {
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: writer::pending(DUE), was_due: None }
 }
 
-fn put_aside(seq: u64) -> RecordChange {
-    let dead = DeadLetterRecord {
-        reason: Reason::TimeToLiveExceeded,
-        attempts: 1,
-        outcome: Failure::Busy.into(),
-        status: None,
-        published: START,
-        tried: None,
-        given_up: START,
-    };
-    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead }
+fn dead_letter(seq: u64) -> RecordChange {
+    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead: writer::dead() }
 }
 
 fn note(seq: u64) -> RecordChange {
@@ -156,7 +136,7 @@ fn used() -> (MemoryStore, Fixture) {
         dead_lettered: 2,
         ..Counters::default()
     };
-    let done = vec![owe(3), owe(5), put_aside(4), put_aside(6), note(4), note(6), cursor(9, counters)];
+    let done = vec![defer(3), defer(5), dead_letter(4), dead_letter(6), note(4), note(6), cursor(9, counters)];
     queue.write(ONE, done);
     let counters = Counters { passed: 8, matched: 8, delivered: 8, ..Counters::default() };
     queue.write(TWO, vec![cursor(9, counters)]);

@@ -6,7 +6,7 @@ use gridhook::{
 };
 
 use super::{chunk, keys_in, log_in, put};
-use crate::support::memory_store::{MemoryStore, WriteFault};
+use crate::support::memory_store::{MemoryStore, WriteFault, WriteHold};
 
 fn try_put(store: &MemoryStore, key: &str) -> Result<(), StoreError> {
     let mut batch = Batch::default();
@@ -73,15 +73,21 @@ fn a_lying_disk_loses_what_no_later_sync_saved() {
     assert_eq!(found(&store.crash(2)), ["a", "b", "c", "d", "e"], "a prefix of the rest");
 }
 
-#[test]
-fn a_write_waits_while_it_is_held() {
-    let store = MemoryStore::new();
+/// A write that waits until the hold is dropped.
+fn held_write(store: &MemoryStore) -> (WriteHold, thread::JoinHandle<Result<(), StoreError>>) {
     let hold = store.hold();
     let writer = thread::spawn({
         let store = store.clone();
         move || try_put(&store, "a")
     });
     hold.until_a_write_waits();
+    (hold, writer)
+}
+
+#[test]
+fn a_write_waits_while_it_is_held() {
+    let store = MemoryStore::new();
+    let (hold, writer) = held_write(&store);
     assert!(found(&store).is_empty());
     drop(hold);
     writer.join().expect("no panic").expect("written");
@@ -91,12 +97,7 @@ fn a_write_waits_while_it_is_held() {
 #[test]
 fn a_write_that_waits_when_the_machine_crashes_fails() {
     let store = MemoryStore::new();
-    let hold = store.hold();
-    let writer = thread::spawn({
-        let store = store.clone();
-        move || try_put(&store, "a")
-    });
-    hold.until_a_write_waits();
+    let (_hold, writer) = held_write(&store);
     let after = store.crash(9);
     assert!(matches!(writer.join().expect("no panic"), Err(StoreError::Failed(_))));
     assert!(found(&after).is_empty());

@@ -150,7 +150,8 @@ fn open(folder: &Path) -> RocksStore {
 
 // --- the promises ---
 
-fn what_was_acknowledged_survives_a_kill(lie: Option<Lie>) -> bool {
+/// The folder of a server that was killed after fifty writes.
+fn copy_of_fifty_writes(lie: Option<Lie>) -> tempfile::TempDir {
     let (folder, killed) = (scratch(), scratch());
     let store = Liar::new(open(folder.path()), folder.path(), lie);
     for number in 0..50 {
@@ -158,18 +159,17 @@ fn what_was_acknowledged_survives_a_kill(lie: Option<Lie>) -> bool {
     }
     store.note_watermark().expect("noted");
     copy_folder(folder.path(), killed.path()).expect("copied");
+    killed
+}
+
+fn what_was_acknowledged_survives_a_kill(lie: Option<Lie>) -> bool {
+    let killed = copy_of_fifty_writes(lie);
     assert_eq!(written(&open(killed.path())), 50);
     true
 }
 
 fn a_log_that_was_cut_is_refused(lie: Option<Lie>) -> bool {
-    let (folder, killed) = (scratch(), scratch());
-    let store = Liar::new(open(folder.path()), folder.path(), lie);
-    for number in 0..50 {
-        write(&store, number).expect("there is room");
-    }
-    store.note_watermark().expect("noted");
-    copy_folder(folder.path(), killed.path()).expect("copied");
+    let killed = copy_of_fifty_writes(lie);
     let files =
         fs::read_dir(killed.path().join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
     let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));

@@ -11,10 +11,7 @@ use bytes::Bytes;
 use gridhook::{
     event::{Lane, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{DeadLetterKey, DeadLetterWrite, LogGuard, MetaChange, SubscriptionOwner},
-    policy::{
-        outcome::{Failure, Reason},
-        record::{Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent},
-    },
+    policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent},
     store::{Family, Store, StoreError, Visit, layer},
 };
 use proptest::{
@@ -25,7 +22,7 @@ use proptest::{
 
 use super::{
     log_in,
-    writer::{DUE, Fixture, PARTITION, START, count, held, wait_for_looks},
+    writer::{DUE, Fixture, PARTITION, count, dead, held, pending, wait_for_looks},
 };
 use crate::support::memory_store::MemoryStore;
 
@@ -169,22 +166,6 @@ struct Scene {
     next: u64,
     known: Vec<Known>,
     guard: Option<LogGuard>,
-}
-
-fn pending(due: Timestamp) -> PendingDelivery {
-    PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None }
-}
-
-fn dead() -> DeadLetterRecord {
-    DeadLetterRecord {
-        reason: Reason::TimeToLiveExceeded,
-        attempts: 1,
-        outcome: Failure::Busy.into(),
-        status: None,
-        published: START,
-        tried: None,
-        given_up: START,
-    }
 }
 
 fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {

@@ -175,19 +175,14 @@ pub(super) fn cursor(read: u64) -> RecordChange {
     RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }))
 }
 
-fn owe(seq: u64, was_due: Option<Timestamp>) -> RecordChange {
-    let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
-    let pending =
-        PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None };
-    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending, was_due }
+/// A pending delivery after one attempt.
+pub(super) fn pending(due: Timestamp) -> PendingDelivery {
+    PendingDelivery { attempts: 1, due, last: Failure::Busy.into(), status: None, tried: START, received: None }
 }
 
-pub(super) fn settle(seq: u64, was_due: Timestamp) -> RecordChange {
-    RecordChange::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
-}
-
-fn put_aside(seq: u64) -> RecordChange {
-    let dead = DeadLetterRecord {
+/// A dead letter of an event that was given up after one attempt.
+pub(super) fn dead() -> DeadLetterRecord {
+    DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
         outcome: Failure::Busy.into(),
@@ -195,8 +190,20 @@ fn put_aside(seq: u64) -> RecordChange {
         published: START,
         tried: None,
         given_up: START,
-    };
-    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead }
+    }
+}
+
+fn defer(seq: u64, was_due: Option<Timestamp>) -> RecordChange {
+    let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: pending(due), was_due }
+}
+
+pub(super) fn settle(seq: u64, was_due: Timestamp) -> RecordChange {
+    RecordChange::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
+}
+
+fn dead_letter(seq: u64) -> RecordChange {
+    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
 }
 
 pub(super) fn held(store: &impl Store) -> Vec<u64> {
@@ -431,18 +438,18 @@ fn the_floor_follows_the_slowest_and_carries_what_is_pending_or_a_dead_letter() 
         queue.publish(1);
     }
     let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
-    queue.write(one, vec![owe(1, None), owe(2, None), put_aside(3), cursor(7)]);
+    queue.write(one, vec![defer(1, None), defer(2, None), dead_letter(3), cursor(7)]);
     queue.housekeep();
     assert_eq!((log_in(&store, 1), held(&store)), (vec![1, 2, 3, 4, 5, 6], vec![]), "the other one is behind");
-    queue.write(two, vec![owe(2, None), cursor(5)]);
+    queue.write(two, vec![defer(2, None), cursor(5)]);
     queue.housekeep();
     assert_eq!((log_in(&store, 1), held(&store)), (vec![5, 6], vec![1, 2, 3]));
     assert_eq!([1, 2, 3, 4, 5].map(|seq| queue.fetch(ONE, seq)), [true, true, true, false, true]);
     // Pending again and settled in one write: nothing needs it any more.
     let later = DUE.after(Duration::from_secs(1));
-    queue.write(one, vec![owe(1, Some(DUE)), settle(1, later), settle(2, DUE), cursor(7)]);
+    queue.write(one, vec![defer(1, Some(DUE)), settle(1, later), settle(2, DUE), cursor(7)]);
     assert_eq!(held(&store), [2, 3], "the other one owes the second");
-    queue.write(two, vec![settle(2, DUE), put_aside(2), cursor(5)]);
+    queue.write(two, vec![settle(2, DUE), dead_letter(2), cursor(5)]);
     assert_eq!(held(&store), [2, 3], "put aside is asked for too");
     for (subscription_key, seq) in [(TWO, 2), (ONE, 3)] {
         let letters = queue.journal.reads().dead(subscription_key, DUE, 9, 1 << 20);
@@ -470,7 +477,7 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
     for _ in 0..3000 {
         drop(queue.ask_publish(1));
     }
-    let mut changes: Vec<RecordChange> = (1..=3000).map(|seq| owe(seq, None)).collect();
+    let mut changes: Vec<RecordChange> = (1..=3000).map(|seq| defer(seq, None)).collect();
     changes.push(cursor(3001));
     queue.write(owners[0], changes);
     queue.write(owners[1], vec![cursor(3001)]);
@@ -638,7 +645,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
     let queue = Fixture::founded(&store);
     queue.publish(3);
     let owner = queue.open(ONE).owner;
-    queue.write(owner, vec![owe(1, None), put_aside(2), cursor(4)]);
+    queue.write(owner, vec![defer(1, None), dead_letter(2), cursor(4)]);
     queue.housekeep();
     let all = vec![MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO), MetaChange::DeletePartition(PARTITION)];
     queue.wait(queue.journal.change(all)).expect("there is room");
@@ -667,10 +674,10 @@ fn a_subscription_that_ends_is_fenced_and_its_pending_events_are_canceled_bit_by
     let queue = Fixture::founded(&store);
     queue.publish(2000);
     let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
-    let mut changes: Vec<RecordChange> = (1..=1990).map(|seq| owe(seq, None)).collect();
-    changes.extend([put_aside(1991), cursor(2001)]);
+    let mut changes: Vec<RecordChange> = (1..=1990).map(|seq| defer(seq, None)).collect();
+    changes.extend([dead_letter(1991), cursor(2001)]);
     queue.write(one, changes);
-    queue.write(two, vec![owe(7, None), cursor(2001)]);
+    queue.write(two, vec![defer(7, None), cursor(2001)]);
     queue.housekeep();
     assert_eq!(held(&store).len(), 1991);
     queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
@@ -760,7 +767,7 @@ fn check_recovery(queue: &Fixture, again: impl FnOnce() -> Fixture) {
     queue.publish(3);
     queue.publish(2);
     let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
-    queue.write(one, vec![owe(2, None), cursor(6)]);
+    queue.write(one, vec![defer(2, None), cursor(6)]);
     queue.write(two, vec![cursor(6)]);
     queue.housekeep();
     let end = queue.journal.end(PARTITION).expect("founded");

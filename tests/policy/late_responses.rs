@@ -1,4 +1,4 @@
-//! A success after the response wait: it takes out of the retry queue what is still in there.
+//! A success after the response timeout: it takes out of the retry queue what is still in there.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 /// The editions whose documents have late responses.
 const EDITIONS: [&str; 4] = ["2020", "2021", "2023", "current"];
 
-/// The response wait.
+/// The response timeout.
 const WAIT: Duration = Duration::from_secs(30);
 
 fn seconds(seconds: u64) -> Timestamp {

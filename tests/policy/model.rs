@@ -49,7 +49,10 @@ use super::{
     sabotage::{Bug, Saboteur},
     sealed,
 };
-use crate::{journal::writer::wait_for_looks, support::memory_store::MemoryStore};
+use crate::{
+    journal::writer::wait_for_looks,
+    support::{events::SmallRng, memory_store::MemoryStore},
+};
 
 const PARTITION: PartitionId = PartitionId(7);
 const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
@@ -81,23 +84,6 @@ impl layer::StoreLayer for FaultyStore {
         self.saboteur.write(batch, is_full, &self.memory)?;
         self.written.lock().expect("no panic").push(batch.clone());
         Ok(())
-    }
-}
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
     }
 }
 
@@ -158,7 +144,7 @@ enum Coming {
 }
 
 struct Scenario {
-    dice: Dice,
+    dice: SmallRng,
     settings: SubscriptionSettings,
     filter: Filter,
     store: Arc<FaultyStore>,
@@ -229,7 +215,7 @@ impl Scenario {
     }
 
     fn begin_with(seed: u64, saboteur: &Arc<Saboteur>, order: Option<Arc<OrderSettings>>) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = SmallRng(seed);
         let blocks = order.as_ref().is_some_and(|order| order.blocks);
         let dead_letter = dice.below(2) == 0;
         let settings = SubscriptionSettings {
@@ -640,7 +626,7 @@ impl Scenario {
             self.check_refused(before);
         }
         for request in finished {
-            if self.saboteur.does(Bug::StrikeBeforeDurable) {
+            if self.saboteur.does(Bug::SuspendBeforeDurable) {
                 self.slots.remove(&request);
             }
         }

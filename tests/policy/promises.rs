@@ -44,7 +44,7 @@ fn attempts(driver: &Driver) -> Vec<Duration> {
 fn by_default_undelivered_events_expire_after_a_day() {
     let _rows = crate::spec::shows(&["S000-035", "S002-019", "S002-026", "S003-055", "S003-062"]);
     for name in EDITIONS {
-        // Nobody answers: so each attempt takes the response wait, and the thirtieth would come after a day.
+        // Nobody answers: so each attempt takes the response timeout, and the thirtieth would come after a day.
         let silent: Endpoint = Box::new(|_| Some((Duration::from_secs(30), RequestResult::bare(Failure::TimedOut))));
         let mut driver = Driver::new(by_default(name), silent);
         driver.publish(&[("yes", 10)]);

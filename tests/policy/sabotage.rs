@@ -51,7 +51,7 @@ pub(super) enum Bug {
     /// Published events are missing in the log.
     LoseAChunk,
     /// A pending record is not written.
-    ForgetAnOwedRecord,
+    ForgetAPendingRecord,
     /// A due key is not written.
     LoseADueKey,
     /// A cursor is not written.
@@ -80,7 +80,7 @@ pub(super) enum Bug {
     /// An outcome counts as durable and is never written.
     DeliverWithoutJournal,
     /// A request is forgotten before its outcome is durable.
-    StrikeBeforeDurable,
+    SuspendBeforeDurable,
     // --- between policy and endpoint ---
     /// A response is credited to the requests of this incarnation, whichever attempt it belongs to.
     CreditByLife,
@@ -127,7 +127,7 @@ const BUGS: [Bug; 26] = [
     Bug::AcknowledgeWhenFull,
     Bug::TearABatch,
     Bug::LoseAChunk,
-    Bug::ForgetAnOwedRecord,
+    Bug::ForgetAPendingRecord,
     Bug::LoseADueKey,
     Bug::LoseACursor,
     Bug::CarryNothing,
@@ -141,7 +141,7 @@ const BUGS: [Bug; 26] = [
     Bug::ForgetToPutAside,
     Bug::ForgetToSettle,
     Bug::DeliverWithoutJournal,
-    Bug::StrikeBeforeDurable,
+    Bug::SuspendBeforeDurable,
     Bug::CreditByLife,
     Bug::TakeAnyAnswerForSuccess,
     Bug::LoseAnEventOfASlice,
@@ -247,7 +247,7 @@ impl Saboteur {
         let mut batch = batch.clone();
         let lost = match bug {
             Bug::LoseAChunk => Some(Family::Log),
-            Bug::ForgetAnOwedRecord => Some(Family::Pending),
+            Bug::ForgetAPendingRecord => Some(Family::Pending),
             Bug::LoseADueKey => Some(Family::Due),
             Bug::LoseACursor => Some(Family::Cursor),
             Bug::CarryNothing => Some(Family::Carried),

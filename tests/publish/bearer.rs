@@ -7,7 +7,7 @@ use expect_test::expect;
 use gridhook::{
     control::record::token::{ScopedResource, TokenRole},
     event::Timestamp,
-    publish::auth::bearer::{BearerAuth, BearerProblem, Keyring, OperatorClaims, TokenIssuer},
+    publish::auth::bearer::{AdminTokenCheck, BearerAuth, BearerProblem, Keyring, TokenIssuer},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ring::{rsa::PublicKeyComponents, signature::RsaKeyPair};
@@ -74,7 +74,7 @@ fn without(name: &str) -> Value {
 pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
     let keys = Arc::new(Keyring::default());
     assert_eq!(keys.replace(signer.set().to_string().as_bytes()).expect("keys"), 2);
-    let operator: OperatorClaims = Arc::new(|token| token == "swordfish");
+    let operator: AdminTokenCheck = Arc::new(|token| token == "swordfish");
     let (name, audience) = ("https://issuer/".to_owned(), "https://eventgrid.azure.net/".to_owned());
     BearerAuth {
         operator: Some(operator),

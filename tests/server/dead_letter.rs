@@ -8,9 +8,9 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
 
-use super::{LONG, wait_until_settled};
+use super::{LONG, redrive::command, wait_until_settled};
 use crate::support::{
     edition::FILE_DELAY,
     load,
@@ -158,22 +158,13 @@ fn dead_letters_are_published_again_from_their_files_and_delivered() {
     server.assert_sound();
 }
 
-/// What `gridhook dead-letters` prints.
-fn command(server: &Server, verb: &str, rest: &[&str]) -> Value {
-    let topic = subscription("orders", "x").replace("/eventSubscriptions/x", "");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    command.args(["dead-letters", verb, &topic, "Hook", "--output", "json", "--server"]);
-    command.arg(format!("http://{}", server.at())).arg("--token-file").arg(server.data_dir().join("admin-token"));
-    let output = command.args(rest).output().expect("the binary starts");
-    assert!(output.status.success(), "{verb} {rest:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
 #[test]
 fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
     let (mut server, _sink, key) = start(400, |spec| spec.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
-    let count = |server: &Server, rest: &[&str]| command(server, "list", rest)["value"].as_array().map_or(0, Vec::len);
+    let count = |server: &Server, rest: &[&str]| {
+        command(server, "orders", "list", rest)["value"].as_array().map_or(0, Vec::len)
+    };
     wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 5);
     wait_for("all to be in files", LONG, || count(&server, &["--stage", "written"]) == 5);
     assert_eq!(ids_in_files(&server), ids(5));
@@ -182,13 +173,13 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
     assert_eq!(count(&server, &["--to", "2020-01-01T00:00:00Z"]), 0);
     assert_eq!(count(&server, &["--limit", "2"]), 2);
 
-    let found = command(&server, "list", &["--id", "3"]);
+    let found = command(&server, "orders", "list", &["--id", "3"]);
     let letter_key = found["value"][0]["key"].as_str().expect("a key");
-    let shown = command(&server, "show", &[letter_key]);
+    let shown = command(&server, "orders", "show", &[letter_key]);
     assert_eq!(shown["event"]["data"]["id"], "3");
     assert_eq!((&shown["deliveryAttempts"], &shown["schema"]), (&1.into(), &"EventGridSchema".into()));
 
-    let purged = |server: &Server, rest: &[&str]| command(server, "purge", rest)["deadLetters"].as_u64();
+    let purged = |server: &Server, rest: &[&str]| command(server, "orders", "purge", rest)["deadLetters"].as_u64();
     assert_eq!(purged(&server, &["--all", "--dry-run"]), Some(5));
     assert_eq!(purged(&server, &["--key", letter_key]), Some(1));
     assert_eq!((count(&server, &[]), ids_in_files(&server)), (4, ids(5)), "the others are in the file yet");

@@ -1,4 +1,4 @@
-//! An endpoint that answers after the response wait: what it took is not sent again.
+//! An endpoint that answers after the response timeout: what it took is not sent again.
 
 use std::{thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// The response wait of these servers …
+/// The response timeout of these servers …
 const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_TIMEOUT", "300ms");
 
 /// … and how long afterwards a success still counts.

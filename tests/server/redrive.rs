@@ -1,6 +1,6 @@
 //! Dead letters are sent again: to their subscription alone, once, marked, counted, and whenever the server is killed.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process::Command, time::Duration};
+use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::{
     load,
-    server::{Server, SubscriptionSpec, subscription, wait_for},
+    server::{Server, SubscriptionSpec, operator, subscription, wait_for},
     sink::{self, Arrival, Behavior, Sink},
 };
 
@@ -35,14 +35,11 @@ fn start(spec: impl FnOnce(SubscriptionSpec) -> SubscriptionSpec) -> (Server, Si
 }
 
 /// What `gridhook dead-letters` prints for a subscription `Hook`.
-fn command(server: &Server, topic: &str, verb: &str, rest: &[&str]) -> Value {
+pub(super) fn command(server: &Server, topic: &str, verb: &str, rest: &[&str]) -> Value {
     let topic = subscription(topic, "x").replace("/eventSubscriptions/x", "");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    command.args(["dead-letters", verb, &topic, "Hook", "--output", "json", "--server"]);
-    command.arg(format!("http://{}", server.at())).arg("--token-file").arg(server.data_dir().join("admin-token"));
-    let output = command.args(rest).output().expect("the binary starts");
-    assert!(output.status.success(), "{verb} {rest:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let arguments = [&["dead-letters", verb, &topic, "Hook", "--output", "json"], rest].concat();
+    let printed = operator(server, &arguments).unwrap_or_else(|error| panic!("{verb} {rest:?}: {error}"));
+    serde_json::from_str(&printed).expect("JSON")
 }
 
 fn listed(server: &Server, topic: &str) -> usize {

@@ -97,10 +97,10 @@ const PIECES: [&str; 20] = [
 const SPACES: [&str; 6] = ["", "", "", " ", "\n    ", "\t \r\n"];
 
 /// SplitMix64: small, and the same everywhere.
-struct SmallRng(u64);
+pub(crate) struct SmallRng(pub(crate) u64);
 
 impl SmallRng {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -108,7 +108,7 @@ impl SmallRng {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 

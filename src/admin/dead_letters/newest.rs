@@ -127,12 +127,12 @@ fn candidates(control: &Control, permissions: &Permissions, query: &NewestQuery)
         if of_topic.as_ref().is_some_and(|(wanted, _)| *wanted != partition) {
             continue;
         }
-        for glance in topic.glances() {
-            let record = glance.record();
+        for snapshot in topic.snapshots() {
+            let record = snapshot.record();
             let of = record.filter.domain_topic.as_deref();
             let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
             let is_of = wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
-            let has_any = record.dead_letter.is_some() || glance.counters.dead_lettered > 0;
+            let has_any = record.dead_letter.is_some() || snapshot.counters.dead_lettered > 0;
             if is_of && has_any && contains(record.name.as_str(), &search) {
                 let key = SubscriptionKey { partition, subscription: record.number };
                 candidates.insert(key, (Arc::clone(&topic), record));

@@ -14,7 +14,6 @@ const FIELDS: &[(&str, &str)] = &[
         "advancedFilters",
         "Conditions on the fields of events, all of which must hold; at most `limits.advanced_filters`, default none",
     ),
-    ("after", "Value after the change"),
     ("aggregation", "Kind of aggregation, as Azure Monitor names it"),
     ("at", "Time at which the line was written"),
     ("attempt", "Number of the attempt, from 1"),
@@ -29,7 +28,6 @@ const FIELDS: &[(&str, &str)] = &[
     ),
     ("backlog", "Number of events behind the newest one"),
     ("backlogAgeSeconds", "Age of the oldest event of the backlog, in seconds"),
-    ("backup", "Backup that was made"),
     ("batchEvents", "Distribution of the events in a request"),
     ("behind", "Number of events ahead in the backlog"),
     ("blobContainerName", "Name of the container for dead letters"),
@@ -48,7 +46,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("count", "Number of values that were counted"),
     ("counters", "Counters of outcomes"),
     ("counts", "Counters of events and requests"),
-    ("createdByType", "Kind of the identity that created the resource"),
     ("data", "Payload of the event"),
     ("dataResidencyBoundary", "Data residency, stored and returned"),
     ("dataVersion", "Version of the schema of the payload"),
@@ -62,16 +59,11 @@ const FIELDS: &[(&str, &str)] = &[
         "Whether due events are dead-lettered at once while the endpoint is suspended for a client error; default false",
     ),
     ("deadLetterReason", "Reason why delivery was given up"),
-    (
-        "deadLetterWithResourceIdentity",
-        "Destination of dead letters with an identity, in place of `deadLetterDestination`",
-    ),
     ("deadLettered", "Number of dead-lettered events"),
     ("deadLetters", "Counters of dead letters"),
     ("deadLettersKilled", "Number of kills of dead-letter actors"),
     ("deadLettersWaiting", "Number of dead letters that wait for their file"),
     ("deadline", "Time after which delivery is given up"),
-    ("defaultValue", "Value if the field is missing"),
     ("deleted", "Whether the event subscription is deleted"),
     ("delivered", "Number of delivered events"),
     ("deliveredPerSecond", "Delivered events for each second"),
@@ -81,7 +73,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("deliveryConfiguration", "Mode and settings of delivery"),
     ("deliveryCount", "Number of times that the event was received"),
     ("deliverySeconds", "Distribution of the time from publish to delivery"),
-    ("deliveryWithResourceIdentity", "Endpoint with the identity that it is called with, in place of `destination`"),
     ("description", "Explanation for people"),
     ("destination", "Endpoint that receives the events"),
     ("details", "Further causes of the error"),
@@ -96,7 +87,6 @@ const FIELDS: &[(&str, &str)] = &[
         "duplicateDetectionHistoryTimeWindow",
         "Window of duplicate detection in ISO 8601, `PT20S` to `P7D`: an event whose id was accepted within it is acknowledged and not stored; default off",
     ),
-    ("duplicates", "How often the event was published again within the window of duplicate detection, as far as kept"),
     (
         "edition",
         "Edition of the delivery policy, such as `current`; default `policy.edition`, for namespaces `namespace`",
@@ -175,10 +165,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("kind", "Kind, which decides the other fields"),
     ("labels", "Labels of the event subscription; default none"),
     ("lane", "Lane of delivery that made the line"),
-    (
-        "largestBacklog",
-        "Largest backlog of an event subscription of the topic; missing if it is far below `journal.backlog_max`",
-    ),
     ("last", "Most recent recovery, in milliseconds"),
     ("lastAttempt", "Time of the last attempt"),
     ("lastDeliveryAttemptTime", "Time of the last delivery attempt"),
@@ -186,7 +172,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("lastDuplicate", "When the event was last published again within the window of duplicate detection"),
     ("lastEnd", "Time of the last end"),
     ("lastHttpStatusCode", "HTTP status of the last delivery attempt"),
-    ("lastModifiedByType", "Kind of the identity that last changed the resource"),
     ("lastOutcome", "Outcome of the last attempt"),
     ("lastReceived", "Time of the last receive"),
     ("lastSequence", "Sequence number of the last event"),
@@ -233,7 +218,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("oldestUnreadAgeSeconds", "Age of the oldest unread event in seconds"),
     ("onGone", "Action when the endpoint answers 410: `retry` or `disable`; default `retry`"),
     ("operation", "Name of the operation, such as `Write Topic`"),
-    ("order", "What the order by key holds back; only with `ordering`"),
     ("orderedEvents", "Number of events in flight, waiting for a retry or held back"),
     ("orderedEventsMax", "Maximum of `orderedEvents`; at the limit the event subscription reads no further"),
     ("ordering", "Order by key: events with the same value are delivered one after the other"),
@@ -268,7 +252,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("redriven", "Number of redriven dead letters"),
     ("renewableUntil", "Time until which the lock can be renewed"),
     ("replayed", "Counters of replayed events"),
-    ("report", "Findings of the check"),
     ("requests", "Number of requests"),
     ("requestsFailed", "Number of failed requests"),
     ("requestsPerSecond", "Current rate of requests"),
@@ -308,14 +291,12 @@ const FIELDS: &[(&str, &str)] = &[
     ("subscription", "Name of the event subscription"),
     ("subscriptions", "Histories of the event, one for each event subscription"),
     ("subscriptionsKilled", "Number of kills of subscription actors"),
-    ("successShare", "Share of successful requests since the last report, from 0 to 1"),
     ("sum", "Sum of the values, in seconds or events as the name of the histogram says"),
     ("supportedScopesForSource", "Scopes at which a source can be"),
     ("suspended", "Number of suspended event subscriptions"),
     ("systemData", "Identities and times of creation and last change"),
     ("tags", "Tags of the resource; default none"),
     ("target", "Key or part of the request that the error is about"),
-    ("tenantId", "Id of the tenant, always the nil UUID"),
     ("tested", "Number of tested events"),
     ("text", "Text of the response"),
     ("timeToLiveSeconds", "Time to live of events, in seconds"),
@@ -328,7 +309,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("topicsKilled", "Number of kills of topic actors"),
     ("total", "Number of events that the job has to pass, if it is known"),
     ("transform", "What is delivered instead of an event, made of it by JMESPath expressions; default the event"),
-    ("transformed", "What the present transformation makes of the event"),
     ("type", "Type of the resource"),
     ("unit", "Unit of the values, as Azure Monitor names it"),
     ("until", "Time of the end"),
@@ -361,14 +341,14 @@ pub(super) fn describe(schema: &mut Value) {
                 match (key.as_str(), value) {
                     // The keys are names of properties, and one may be "properties".
                     ("properties", Value::Object(properties)) => {
-                        properties.values_mut().for_each(|property| describe(property));
+                        properties.values_mut().for_each(describe);
                     }
                     ("example" | "examples" | "default" | "enum", _) => {}
                     (_, value) => describe(value),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| describe(item)),
+        Value::Array(items) => items.iter_mut().for_each(describe),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -138,7 +138,7 @@ pub struct NamespaceSubscriptionViewProperties {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "deliveryMode")]
 pub enum DeliveryConfigurationView {
-    Push { push: PushView },
+    Push { push: Box<PushView> },
     Queue { queue: QueueView },
 }
 

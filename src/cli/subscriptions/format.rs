@@ -109,7 +109,7 @@ pub(super) fn facts(subscription: &SubscriptionView) -> String {
             ("transform", all.transform.map_or_else(String::new, |parts| text(&parts.join(", ")))),
             ("batch", batch),
             ("requests/s", optional(limit(webhook.and_then(|webhook| webhook.max_requests_per_second)), number)),
-            ("response wait", optional(response_timeout.map(Duration::from_secs), format::span)),
+            ("response timeout", optional(response_timeout.map(Duration::from_secs), format::span)),
             ("order", optional(all.ordering, |ordering| ordering.key.clone())),
             ("dead letters", dead_letters.unwrap_or_else(|| "no destination".to_owned())),
             ("labels", optional(all.labels, format::list)),
@@ -194,7 +194,7 @@ impl<'a> Configuration<'a> {
     fn of_namespace_topic(id: &'a str, properties: &'a NamespaceSubscriptionViewProperties) -> Self {
         let (destination, lock_seconds, terms) = match &properties.delivery_configuration {
             DeliveryConfigurationView::Push { push } => {
-                let PushView { terms, destination, delivery_with_resource_identity } = push;
+                let PushView { terms, destination, delivery_with_resource_identity } = &**push;
                 (in_either_form(destination, delivery_with_resource_identity), None, terms)
             }
             DeliveryConfigurationView::Queue { queue } => {

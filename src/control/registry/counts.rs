@@ -45,7 +45,7 @@ pub struct SubscriptionCensus {
 
 /// The figures of a subscription that a list of thousands shows.
 #[derive(Clone, Debug)]
-pub struct SubscriptionGlance {
+pub struct SubscriptionSnapshot {
     /// Its handle. The record is read from there by need, because it is in memory of its own, far from the figures.
     child: Arc<SubscriptionHandle>,
     /// Outcomes of published events.
@@ -66,7 +66,7 @@ pub struct SubscriptionGlance {
     pub in_flight: usize,
 }
 
-impl SubscriptionGlance {
+impl SubscriptionSnapshot {
     /// Its number.
     pub fn number(&self) -> SubscriptionId {
         self.child.number()
@@ -84,23 +84,23 @@ impl SubscriptionGlance {
 }
 
 impl TopicHandle {
-    /// All subscriptions at a glance, by the key of their records.
-    pub fn glances(&self) -> Vec<SubscriptionGlance> {
-        self.glances_of(self.children())
+    /// Snapshots of all subscriptions, by the key of their records.
+    pub fn snapshots(&self) -> Vec<SubscriptionSnapshot> {
+        self.snapshots_of(self.children())
     }
 
-    fn glances_of(&self, children: Vec<Arc<SubscriptionHandle>>) -> Vec<SubscriptionGlance> {
+    fn snapshots_of(&self, children: Vec<Arc<SubscriptionHandle>>) -> Vec<SubscriptionSnapshot> {
         let end = self.log_end();
-        let glance = |child: Arc<SubscriptionHandle>| {
+        let snapshot = |child: Arc<SubscriptionHandle>| {
             let in_flight = child.shared.in_flight();
             let (backlog, unread, next_due, concurrency, counters, health, held) = child.shared.read_state(|state| {
                 let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
                 let Cursor { counters, health, held, .. } = state.cursor;
                 (backlog, unread, state.cursor.next_retry(), state.endpoint.concurrency, counters, health, held)
             });
-            SubscriptionGlance { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
+            SubscriptionSnapshot { child, counters, health, held, next_due, concurrency, backlog, unread, in_flight }
         };
-        children.into_iter().map(glance).collect()
+        children.into_iter().map(snapshot).collect()
     }
 
     /// The jobs that have not ended, with the record of their subscription.
@@ -113,11 +113,11 @@ impl TopicHandle {
         self.children().iter().flat_map(open).collect()
     }
 
-    /// All subscriptions at a glance with their response times by range since the process started.
-    pub fn glances_with_response_times(&self) -> Vec<(SubscriptionGlance, Vec<u64>)> {
+    /// Snapshots of all subscriptions with their response times by range since the process started.
+    pub fn snapshots_with_response_times(&self) -> Vec<(SubscriptionSnapshot, Vec<u64>)> {
         let children = self.children();
         let times: Vec<_> = children.iter().map(|child| child.shared.response_times()).collect();
-        self.glances_of(children).into_iter().zip(times).collect()
+        self.snapshots_of(children).into_iter().zip(times).collect()
     }
 
     /// All subscriptions, by the key of their records.

@@ -24,7 +24,7 @@ use self::change::NextNumbers;
 pub(crate) use self::change::json;
 pub use self::{
     chaos::{ChaosVictim, TaskKill},
-    counts::{SubscriptionCensus, SubscriptionGlance},
+    counts::{SubscriptionCensus, SubscriptionSnapshot},
     domain::DomainTopic,
     events::EventPage,
     replay::{ReplayContent, ReplayPoint, ReplayRange},

@@ -42,13 +42,13 @@ const KEYS_MAX: usize = 100;
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether a text is the admin token, in constant time.
-pub type OperatorClaims = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+pub type AdminTokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The accepted bearer tokens.
 #[derive(Clone, Default)]
 pub struct BearerAuth {
     /// The admin token, if it may publish.
-    pub operator: Option<OperatorClaims>,
+    pub operator: Option<AdminTokenCheck>,
     /// The named tokens.
     pub tokens: Option<Arc<Tokens>>,
     /// The issuer of accepted tokens.

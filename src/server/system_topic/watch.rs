@@ -14,7 +14,7 @@ use x509_parser::parse_x509_certificate;
 
 use crate::{
     control::{
-        registry::{Registry, SubscriptionGlance},
+        registry::{Registry, SubscriptionSnapshot},
         system_events::SystemEvents,
     },
     event::{SubscriptionKey, Timestamp},
@@ -84,18 +84,20 @@ impl Watch {
         let before = self.subscriptions.take();
         let mut found = HashMap::new();
         for topic in registry.topics() {
-            for glance in topic.glances() {
-                let key = SubscriptionKey { partition: topic.partition(), subscription: glance.number() };
-                let seen = Reported { state: EndpointState::of(&glance), dead_lettered: glance.counters.dead_lettered };
+            for snapshot in topic.snapshots() {
+                let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
+                let seen =
+                    Reported { state: EndpointState::of(&snapshot), dead_lettered: snapshot.counters.dead_lettered };
                 // Dead letters of an earlier process were reported by it.
                 let last = match &before {
                     Some(before) => before.get(&key).copied().unwrap_or_default(),
                     None => Reported { dead_lettered: seen.dead_lettered, ..Reported::default() },
                 };
-                let report =
-                    |event_type, data| events.report_subscription(event_type, &topic.record(), &glance.record(), data);
+                let report = |event_type, data| {
+                    events.report_subscription(event_type, &topic.record(), &snapshot.record(), data)
+                };
                 if seen.state != last.state {
-                    report(seen.state.event_type(), description(&glance));
+                    report(seen.state.event_type(), description(&snapshot));
                 }
                 let more = seen.dead_lettered.saturating_sub(last.dead_lettered);
                 if more > 0 {
@@ -122,8 +124,8 @@ impl Watch {
 }
 
 impl EndpointState {
-    fn of(glance: &SubscriptionGlance) -> Self {
-        match (glance.held, glance.health) {
+    fn of(snapshot: &SubscriptionSnapshot) -> Self {
+        match (snapshot.held, snapshot.health) {
             (Some(cause), _) => Self::Held(cause),
             (None, Health::Suspended { .. } | Health::Probing { .. }) => Self::Suspended,
             (None, Health::Healthy { .. }) => Self::Active,
@@ -140,11 +142,11 @@ impl EndpointState {
 }
 
 /// The data of an event about the endpoint's state.
-fn description(glance: &SubscriptionGlance) -> Value {
-    if let Some(cause) = glance.held {
+fn description(snapshot: &SubscriptionSnapshot) -> Value {
+    if let Some(cause) = snapshot.held {
         return json!({ "cause": cause.to_string() });
     }
-    match glance.health {
+    match snapshot.health {
         Health::Healthy { .. } => json!({}),
         Health::Suspended { cause, since, until, consecutive_suspensions } => json!({
             "cause": cause.to_string(), "since": since.to_event_grid(), "until": until.to_event_grid(),

@@ -176,11 +176,11 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
             Became::Delivered => counters.delivered += 1,
             Became::Pending => {
                 counters.pending += 1;
-                changes.push(owe(seq));
+                changes.push(defer(seq));
             }
             Became::Waiting | Became::Written => {
                 counters.dead_lettered += 1;
-                changes.extend([put_aside(seq), note(seq)]);
+                changes.extend([dead_letter(seq), note(seq)]);
             }
         }
         if let Became::Written = became {

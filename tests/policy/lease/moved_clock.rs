@@ -38,17 +38,21 @@ fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
     Subscription::recover(settings, &cursor, Seq(2), Vec::new(), RequestId(1), START)
 }
 
-#[test]
-fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_client() {
-    let until = START.after(RELEASED_FOR + Duration::from_secs(1));
-    let pending = PendingDelivery {
+/// The first receipt, locked until then.
+fn pending(until: Timestamp) -> PendingDelivery {
+    PendingDelivery {
         attempts: 1,
         due: until,
         last: LastOutcome::Delivering,
         status: None,
         tried: START,
         received: Some(START),
-    };
+    }
+}
+
+#[test]
+fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_client() {
+    let until = START.after(RELEASED_FOR + Duration::from_secs(1));
     let mut core = holding(until, 10);
     let mut absorb = |input, now| core.absorb(input, now, Jitter(0.0));
     let step = absorb(Input::Tick, START);
@@ -59,14 +63,14 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
 
     // The disk takes two seconds for it.
     let later = START.after(Duration::from_secs(2));
-    let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending.clone()), event: Some(event()) };
+    let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending(until)), event: Some(event()) };
     let step = absorb(Input::Fetched(vec![fetched]), later);
     assert!(step.write.is_none() && step.effects.is_empty(), "nothing has happened: {step:?}");
 
     let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
     let step = absorb(Input::Claim(LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] }), later);
     assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "an earlier life's: {:?}", step.effects);
-    let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(pending))]), later);
+    let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(pending(until)))]), later);
     let changes = step.write.expect("it has ended").changes;
     assert!(changes.iter().any(|change| matches!(change, RecordChange::Settle { was_due, .. } if *was_due == until)));
     let step = absorb(Input::Durable, later);
@@ -79,14 +83,6 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
 #[test]
 fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     let (until, day) = (START.after(LOCK), Duration::from_secs(24 * 3_600));
-    let pending = |until| PendingDelivery {
-        attempts: 1,
-        due: until,
-        last: LastOutcome::Delivering,
-        status: None,
-        tried: START,
-        received: Some(START),
-    };
     let fetched = |until| {
         let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending(until)), event: Some(event()) };
         Input::Fetched(vec![fetched])

@@ -28,10 +28,10 @@ use gridhook::{
 
 use super::{
     super::{disk::load, driver::START, plain, sealed},
-    Bug, Dice, Saboteur,
+    Bug, Saboteur,
     truth::Truths,
 };
-use crate::support::memory_store::MemoryStore;
+use crate::support::{events::SmallRng, memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(7);
 const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
@@ -46,7 +46,7 @@ struct SentClaim {
 }
 
 pub(super) struct World {
-    dice: Dice,
+    dice: SmallRng,
     settings: SubscriptionSettings,
     filter: Filter,
     memory: MemoryStore,
@@ -92,7 +92,7 @@ pub(super) const SUBJECTS: [&str; 3] = ["yes", "yes-2", "yes-3"];
 
 impl World {
     pub(super) fn begin(seed: u64, bug: Option<Bug>) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = SmallRng(seed);
         let settings = SubscriptionSettings {
             attempts_max: [1, 2, 4, 10][dice.below(4)],
             time_to_live: Duration::from_secs([300, 7200, 86_400][dice.below(3)]),

@@ -330,9 +330,8 @@ fn plain(record: &SubscriptionRecord) -> Value {
         ordering,
         starts_from,
     } = view(record);
-    let dead_letter = |terms: &DeliveryTermsView| {
-        terms.dead_letter_destination_with_resource_identity.as_ref().map(|destination| value_of(destination))
-    };
+    let dead_letter =
+        |terms: &DeliveryTermsView| terms.dead_letter_destination_with_resource_identity.as_ref().map(value_of);
     let (delivery_mode, queue, push) = match delivery_configuration {
         DeliveryConfigurationView::Queue { queue } => {
             let queue = QueueInfo {
@@ -382,7 +381,8 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfigurationView {
         None => {
             let (destination, delivery_with_resource_identity) =
                 identified(DestinationView::of(record), record.identities.delivery.clone());
-            DeliveryConfigurationView::Push { push: PushView { terms, destination, delivery_with_resource_identity } }
+            let push = PushView { terms, destination, delivery_with_resource_identity };
+            DeliveryConfigurationView::Push { push: Box::new(push) }
         }
     }
 }
