@@ -23,7 +23,7 @@ use super::{
     tls, workers,
 };
 use crate::{
-    admin::{self, ChaosMode, ClusterPlane, Control, ListenerRole, StandbyContext, admin_token, health},
+    admin::{self, ChaosMode, ClusterContext, Control, ListenerRole, StandbyContext, admin_token, health},
     config::Config,
     dashboard,
     metrics::ListenerCounters,
@@ -41,7 +41,7 @@ pub(super) struct ListenerContext {
     pub(super) tokens: web::Data<pull::LockTokenSealer>,
     pub(super) health: web::Data<health::ServerHealth>,
     pub(super) token: admin_token::AdminToken,
-    pub(super) cluster: Option<web::Data<ClusterPlane>>,
+    pub(super) cluster: Option<web::Data<ClusterContext>>,
     /// Of the owner of a cluster's store.
     pub(super) stall: Option<WriteStall>,
 }
@@ -186,7 +186,7 @@ impl HttpListener {
             admin::configure_standby(cfg, &context, role);
             forwarder.configure(cfg, side);
         };
-        self.serve_beside(config, budget, workers(config), config.server.shutdown_wait, configure)
+        self.serve_beside(config, budget, workers(config), config.server.shutdown_timeout, configure)
     }
 
     /// Serves the sockets until another server takes them over.
@@ -251,7 +251,7 @@ impl HttpListener {
         let server = ServerBuilder::new()
             .workers(workers)
             .disable_signals()
-            .shutdown_timeout(config.server.shutdown_wait.as_secs())
+            .shutdown_timeout(config.server.shutdown_timeout.as_secs())
             // `ConnectionLimiter` counts instead, because it answers a rejected connection.
             .max_concurrent_connections(usize::MAX);
         let refusal_slots = RefusalSlots::new(budget.refusals);
@@ -299,7 +299,7 @@ struct ListenerShared {
     tokens: web::Data<pull::LockTokenSealer>,
     health: web::Data<health::ServerHealth>,
     control: web::Data<Control>,
-    cluster: Option<web::Data<ClusterPlane>>,
+    cluster: Option<web::Data<ClusterContext>>,
     stall: Option<WriteStall>,
     token: web::Data<admin_token::AdminToken>,
     chaos: ChaosMode,
@@ -352,6 +352,6 @@ fn listener_settings(
             of_address: limits.connections_per_address.min(connections),
             proxies: config.auth.trusted_proxies.clone(),
         },
-        timeouts: HeadTimeouts { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
+        timeouts: HeadTimeouts { head: limits.head_timeout, idle: limits.idle_timeout, answer: limits.answer_timeout },
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Start: the addresses are bound and `startup_responder` answers there; the store is opened and recovered; the actors of
 //! subscriptions with pending deliveries run before `/readyz` returns 200. Stop: long polls are answered; publishers are
-//! served for up to one second and then refused; requests in flight finish within `server.shutdown_wait`; the journal is
+//! served for up to one second and then refused; requests in flight finish within `server.shutdown_timeout`; the journal is
 //! flushed. A second signal ends the process at once.
 
 mod backup_schedule;

@@ -337,7 +337,7 @@ fn control(
 ) -> Result<web::Data<Control>, ServerError> {
     let Recovered { core, backups, started, .. } = recovered;
     let redrives = startup::resume_redrives(core, &delivery.stores)?;
-    let cluster = ownership.map(|ownership| ownership.node.plane.clone());
+    let cluster = ownership.map(|ownership| ownership.node.cluster_context.clone());
     let sources = MetricSources { cluster, ..startup::metric_sources(recovered, delivery, bound) };
     let exposition = settings::exposition(&core.config, sources, *started).map_err(io_error("metrics.token"))?;
     let mut control = startup::control(core, &bound.listener, delivery.system_topic.as_ref())?
@@ -420,7 +420,7 @@ impl Running {
             tokens,
             health: health.clone(),
             token: recovered.token.clone(),
-            cluster: ownership.map(|ownership| ownership.node.plane.clone()),
+            cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),
             stall: ownership.map(|ownership| ownership.tenure.watch_writes()),
         };
         match ownership {
@@ -455,7 +455,7 @@ impl Running {
             ownership.into_iter().for_each(|ownership| ownership.node.leave());
         }
         control.end_chaos();
-        let shutdown_wait = core.config.server.shutdown_wait;
+        let shutdown_timeout = core.config.server.shutdown_timeout;
         if let RunEnd::Fenced(ownership) = &end {
             ownership.tenure.fence();
         }
@@ -467,13 +467,13 @@ impl Running {
                 shutdown::serve_until_disconnected(&counters).await;
                 publisher.close();
                 core.registry.close();
-                shutdown::drain(&core.registry, shutdown_wait).await;
+                shutdown::drain(&core.registry, shutdown_timeout).await;
                 http.stop(true).await;
             }
             RunEnd::Leave(_) | RunEnd::HandOver(_) => {
                 core.registry.close();
                 // Publishers are served meanwhile: the next owner delivers what they send.
-                shutdown::drain(&core.registry, shutdown_wait.min(node::DRAIN_MAX)).await;
+                shutdown::drain(&core.registry, shutdown_timeout.min(node::DRAIN_MAX)).await;
                 publisher.close();
             }
             RunEnd::Fenced(_) => {
@@ -481,7 +481,7 @@ impl Running {
                 core.registry.close();
             }
         }
-        let settle = if ownership.is_some() { Duration::ZERO } else { shutdown_wait };
+        let settle = if ownership.is_some() { Duration::ZERO } else { shutdown_timeout };
         if !stores.settle(settle).await {
             tracing::warn!("a dead-letter file is unfinished at the stop; the next start writes it again");
         }

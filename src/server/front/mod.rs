@@ -26,7 +26,9 @@ use actix_http::{HttpService, Protocol, error::DispatchError};
 use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{
-    IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config,
+    IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _,
+    boxed::{BoxServiceFactory, factory},
+    fn_factory, fn_service, map_config,
 };
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::{App, dev::AppConfig, error::InternalError, http::Method, web};
@@ -178,7 +180,10 @@ impl ListenerSettings {
             fn_service(move |stream| counter.clone().admit(stream))
                 .map(|(stream, _)| stream)
                 .and_then(hop_handshake(acceptor, tls.clone(), slots.clone(), timeouts))
-                .and_then(by_side(publishers.clone().service(false), operators.clone().service(false)))
+                .and_then(by_side(
+                    factory(publishers.clone().service(false)),
+                    factory(operators.clone().service(false)),
+                ))
         })
     }
 }
@@ -220,43 +225,30 @@ fn hop_handshake(
     })
 }
 
+/// The factory of a service for connections of clients.
+type HttpServices<T> = BoxServiceFactory<(), (T, Protocol, Option<SocketAddr>), (), (), ()>;
+
 /// The services of both sides as one.
-fn by_side<T, P, O>(
-    publishers: P,
-    operators: O,
-) -> impl ServiceFactory<(T, ListenerSide), Config = (), Response = (), Error = (), InitError = ()>
-where
-    T: TrackedStream,
-    P: HttpServiceFactory<T>,
-    O: HttpServiceFactory<T>,
-{
+fn by_side<T: TrackedStream>(
+    publishers: HttpServices<T>,
+    operators: HttpServices<T>,
+) -> impl ServiceFactory<(T, ListenerSide), Config = (), Response = (), Error = (), InitError = ()> {
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);
         async move {
-            let services = Rc::new((factories.0.new_service(()).await?, factories.1.new_service(()).await?));
+            let publishers = Rc::new(factories.0.new_service(()).await?);
+            let operators = Rc::new(factories.1.new_service(()).await?);
             Ok(fn_service(move |(stream, side): (T, ListenerSide)| {
                 let peer = stream.peer();
-                let connection = (stream, Protocol::Http1, peer);
-                match side {
-                    ListenerSide::Publishers => Either::Left(services.0.call(connection)),
-                    ListenerSide::Operators => Either::Right(services.1.call(connection)),
-                }
+                let service = match side {
+                    ListenerSide::Publishers => &publishers,
+                    ListenerSide::Operators => &operators,
+                };
+                service.call((stream, Protocol::Http1, peer))
             }))
         }
     })
-}
-
-/// The factory of a service for connections of clients.
-trait HttpServiceFactory<T>:
-    ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()> + 'static
-{
-}
-
-impl<T, F> HttpServiceFactory<T> for F where
-    F: ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
-        + 'static
-{
 }
 
 /// Applies the connection limit to accepted sockets.

@@ -39,7 +39,7 @@ use super::{
     tls::ReloadableCertificate,
 };
 use crate::{
-    admin::{ClusterPlane, StandbyAccess, StandbyContext, health::ServerHealth},
+    admin::{ClusterContext, StandbyAccess, StandbyContext, health::ServerHealth},
     clock::{Clock, ClockRecord, OwnerClock},
     cluster::{
         GivenUp, Lease, Role, ShardClaim, ShardProgress,
@@ -142,7 +142,7 @@ pub(super) struct ClusterNode {
     claim: ShardClaim,
     pub(super) membership: Membership,
     /// What the node shows of its cluster.
-    pub(super) plane: web::Data<ClusterPlane>,
+    pub(super) cluster_context: web::Data<ClusterContext>,
     secret: NodeSecret,
     connector: OwnerConnector,
     /// TLS of the listener for other nodes.
@@ -211,7 +211,7 @@ impl ClusterNode {
         let seen = role.clone();
         health.stand_by(move || !matches!(&*seen.borrow(), Role::Standby { owner: None }));
         let context = StandbyContext {
-            plane: self.plane.clone(),
+            cluster_context: self.cluster_context.clone(),
             access: web::Data::new(StandbyAccess {
                 token: startup::admin_token(config)?,
                 failed_auth: settings::failed_auth_limiter(config),
@@ -221,8 +221,8 @@ impl ClusterNode {
             listeners: listener.counters(),
             health: health.clone(),
         };
-        let counters = Arc::clone(&self.plane.forwarded);
-        let idle_max = config.limits.idle_wait / 2;
+        let counters = Arc::clone(&self.cluster_context.forwarded);
+        let idle_max = config.limits.idle_timeout / 2;
         let forwarder = Forwarder::new(role, self.address.clone(), self.connector.clone(), idle_max, counters);
         Ok(Standby { context, forwarder })
     }

@@ -404,7 +404,7 @@ fn strangers_at_the_address_for_nodes_keep_nobody_out() {
     if !has_nats() {
         return;
     }
-    strangers_keep_nobody_out(&Cluster::start(1, &[("LIMITS__HEAD_WAIT", "10m"), ("SERVER__WORKERS", "1")]));
+    strangers_keep_nobody_out(&Cluster::start(1, &[("LIMITS__HEAD_TIMEOUT", "10m"), ("SERVER__WORKERS", "1")]));
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn strangers_at_the_address_for_nodes_keep_nobody_out_with_tls() {
     let own = |node: &str| {
         write_node_files(folder.path(), node, &authority, &authority);
         let mut settings = node_tls(folder.path(), node);
-        settings.extend([("LIMITS__HEAD_WAIT", "10m".to_owned()), ("SERVER__WORKERS", "1".to_owned())]);
+        settings.extend([("LIMITS__HEAD_TIMEOUT", "10m".to_owned()), ("SERVER__WORKERS", "1".to_owned())]);
         settings
     };
     let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
@@ -435,10 +435,10 @@ fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
         0 => vec![
             ("CLUSTER__NODE_LISTEN", port.address.to_string()),
             ("CLUSTER__ADVERTISE", proxy.at().to_string()),
-            ("LIMITS__IDLE_WAIT", "1m".to_owned()),
+            ("LIMITS__IDLE_TIMEOUT", "1m".to_owned()),
         ],
         // One thread, so that all requests have the same connections.
-        _ => vec![("SERVER__WORKERS", "1".to_owned()), ("LIMITS__IDLE_WAIT", "4s".to_owned())],
+        _ => vec![("SERVER__WORKERS", "1".to_owned()), ("LIMITS__IDLE_TIMEOUT", "4s".to_owned())],
     };
     let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
     cluster.join_all();

@@ -48,7 +48,7 @@ pub(super) fn write_node_files(folder: &Path, node: &str, trusts: &Authority, is
 
 /// Leases that no busy machine ends, and handshakes that are not waited for.
 fn with_leases(of_node: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
-    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_WAIT", "1s")];
+    let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s"), ("LIMITS__HEAD_TIMEOUT", "1s")];
     leases.map(|(key, value)| (key, value.to_owned())).into_iter().chain(of_node).collect()
 }
 
