@@ -1,6 +1,11 @@
 //! An endpoint agrees before it is called, at the whole server: at once, by hand, not at all, and across a kill.
 
-use std::{thread, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use expect_test::expect;
 use gridhook::event::Timestamp;
@@ -175,6 +180,32 @@ fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
     }
     server.kill_9();
     server.assert_sound();
+}
+
+#[test]
+fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    server.topic("orders", "EventGridSchema");
+    for number in 0..20 {
+        let (name, path) = (format!("hook-{number}"), format!("/hook-{number}"));
+        sink.greet(&path, HandshakeReply::Defer);
+        assert_eq!(server.ask_for("orders", &name, &SubscriptionSpec::of(&sink.url(&path))).status, 201);
+        let request_path = sink.handshakes(&path)[0].validation_path();
+        let is_confirmed = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let found = scope.spawn(|| {
+                let mut statuses = BTreeSet::new();
+                while !is_confirmed.load(Ordering::Acquire) {
+                    statuses.insert(server.get_subscription("orders", &name).status);
+                }
+                statuses
+            });
+            assert_eq!(server.open("GET", &request_path, &[]).status, 200);
+            is_confirmed.store(true, Ordering::Release);
+            let found = found.join().expect("no panic");
+            assert!(found.iter().all(|status| *status == 200), "{found:?} for {name}");
+        });
+    }
 }
 
 #[test]

@@ -232,7 +232,6 @@ impl Registry {
         changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
         *numbers = next;
         self.journal.change(changes).await?;
-        topic.set_proposal(None, &key);
         if let Some(first) = domain_topic {
             topic.set_domain_topic(first);
         }
@@ -247,6 +246,8 @@ impl Registry {
                 "Microsoft.EventGrid.SubscriptionCreated"
             }
         };
+        // Not before: whoever looks finds one of both.
+        topic.set_proposal(None, &key);
         topic.changed();
         self.report_change(event_type, &topic, &record);
         if record.expires.is_some() {

@@ -227,14 +227,16 @@ impl Registry {
 
     /// A subscription as clients see it, by the key of its record.
     pub fn provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
-        Provisioned::of(topic.subscription(name), topic.proposal(name).as_deref(), self.now())
+        // First, because it ends when the subscription is in force.
+        let proposal = topic.proposal(name);
+        Provisioned::of(topic.subscription(name), proposal.as_deref(), self.now())
     }
 
     /// All subscriptions of a topic, or of a domain and its topics, as clients see them, by key.
     pub fn all_provisioned(&self, topic: &TopicHandle) -> Vec<Provisioned> {
-        let in_force = topic.subscriptions().into_iter().map(|record| record.key());
         let proposed = topic.proposals().into_iter().map(|proposal| proposal.record.key());
-        let keys: BTreeSet<String> = in_force.chain(proposed).collect();
+        let mut keys: BTreeSet<String> = proposed.collect();
+        keys.extend(topic.subscriptions().into_iter().map(|record| record.key()));
         keys.iter().filter_map(|key| self.provisioned(topic, key)).collect()
     }
 
