@@ -98,7 +98,7 @@ fn span(context: SpanContext) -> Span {
 fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
     let nobody = ReservedPort::new();
     let url = format!("http://{}", nobody.address);
-    let settings = settings(&[("OTLP_ENDPOINT", &url), ("QUEUE_SPANS", "3"), ("BATCH_WAIT", "1h")]);
+    let settings = settings(&[("OTLP_ENDPOINT", &url), ("QUEUE_SPANS", "3"), ("BATCH_DELAY", "1h")]);
     let (tracer, exporter) =
         trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named");
     let place = tracer.new_context(None).expect("all are recorded");
