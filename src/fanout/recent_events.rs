@@ -446,16 +446,8 @@ impl RecentEvents {
         }
         let mut at = stretches.partition_point(|stretch| stretch.end() <= from);
         let mut bytes = 0;
-        // Consecutive stretches were matched for the same subscriptions, as a rule.
-        let mut known: Option<(*const SubscriptionPositions, Option<u32>)> = None;
         while let Some(stretch) = stretches.get_mut(at) {
-            let matched_for = stretch.matched_for();
-            let position = match known {
-                Some((same, position)) if same == Arc::as_ptr(matched_for) => position,
-                _ => matched_for.position(subscription, version),
-            };
-            known = Some((Arc::as_ptr(matched_for), position));
-            let Some(position) = position else { break };
+            let Some(position) = stretch.matched_for().position(subscription, version) else { break };
             let upto = end.map_or(stretch.end(), |end| end.min(stretch.end()));
             let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
             if stretch.first() > found.upto || found.upto >= upto || is_enough {
