@@ -246,7 +246,7 @@ impl Registry {
                 "Microsoft.EventGrid.SubscriptionCreated"
             }
         };
-        // Not before: whoever looks finds one of both.
+        // Not before: between the two calls a reader would find neither the proposal nor the subscription.
         topic.set_proposal(None, &key);
         topic.changed();
         self.report_change(event_type, &topic, &record);
