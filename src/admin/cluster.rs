@@ -139,6 +139,7 @@ fn of_request(error: RequestError) -> AdminError {
             AdminError::NotFound(format!("{error}."))
         }
         RequestError::Leaving(_)
+        | RequestError::CatchingUp(_)
         | RequestError::Alive(_)
         | RequestError::Unreadable(_)
         | RequestError::Record(_)

@@ -416,6 +416,9 @@ impl<S: RecordStore> Member<S> {
             let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
             return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
         };
+        if node.behind {
+            return Err(RequestError::CatchingUp(name.to_owned()));
+        }
         if records.leaving().contains(&node.id) {
             return Err(RequestError::Leaving(name.to_owned()));
         }

@@ -44,6 +44,9 @@ pub enum RequestError {
     /// The node takes no shard.
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),
+    /// The node has not caught up yet.
+    #[error("the node {0} has not caught up with the changelog yet; wait until cluster status shows it as standby")]
+    CatchingUp(String),
     /// The node is no node that is gone for good.
     #[error("the node {0} is alive, or was a moment ago; stop it, wait for cluster.expiry, and try again")]
     Alive(String),

@@ -91,7 +91,10 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     fs::write(folder.join("admin-token"), TOKEN).expect("a file");
     cluster.join(2);
     wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
-    operator(&cluster.nodes[1], &["cluster", "move", "0", "c"]).expect("a request");
+    wait_for("the node to have caught up", START, || {
+        let moved = operator(&cluster.nodes[1], &["cluster", "move", "0", "c"]);
+        moved.inspect_err(|error| assert!(error.contains("the node c has not caught up"), "{error}")).is_ok()
+    });
     wait_for("the node to own the store", START, || cluster.owner() == 2);
     ids.extend(publish(&cluster.nodes[2], &key, 30..40));
     wait_for("all events", Duration::from_secs(60), || sink.taken("/taken") >= ids.len());
