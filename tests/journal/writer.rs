@@ -303,6 +303,24 @@ fn outcomes_behind_a_publish_are_written_although_they_wake_nobody() {
 }
 
 #[test]
+fn where_events_come_seldom_outcomes_share_their_sync() {
+    let store = MemoryStore::new();
+    let queue = Fixture::at(Arc::new(store.clone()), Duration::from_secs(60));
+    queue.found();
+    let owner = queue.open(ONE).owner;
+    for read in 1..=3 {
+        queue.publish(1);
+        let outcome = queue.append(owner, vec![cursor(read)], false);
+        let before = store.writes();
+        queue.hand.advance(Duration::from_millis(2));
+        queue.publish(1);
+        outcome.recv().expect("an answer").expect("written");
+        assert_eq!(store.writes() - before, 1);
+    }
+    queue.stop();
+}
+
+#[test]
 fn outcomes_wait_for_others_while_events_are_written_and_precede_everything_else() {
     let store = MemoryStore::new();
     let wait = Duration::from_secs(60);

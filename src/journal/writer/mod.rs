@@ -2,9 +2,10 @@
 //! entries in order.
 //!
 //! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
-//! given up or a change of the control plane. Outcomes wait a moment for more of them, also while events are written: a
-//! subscription then writes one cursor for several. Nothing but events is written before outcomes that were queued
-//! earlier.
+//! given up or a change of the control plane. Outcomes wait a moment for more of them: a subscription then writes one
+//! cursor for several. While events are written one group after another, outcomes wait beside them; where the last
+//! write ended a while ago, they share the sync of the next events. Nothing but events is written before outcomes that
+//! were queued earlier.
 //!
 //! When the disk is full, publishers are refused and all other entries stay at the head of the queue until there is
 //! space. After any other error nothing may be written: a failed sync must not be retried, because the kernel may have
@@ -65,6 +66,9 @@ const GROUP_MAX: usize = 4096;
 
 /// The maximum number of outcomes that wait for others.
 const OUTCOMES_MAX: usize = 1024;
+
+/// The time after a write from which the sync of another one costs more than the cursors that it saves.
+const IDLE: Duration = Duration::from_millis(1);
 
 /// Why a group is written at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,6 +135,7 @@ pub(super) fn spawn(
         expects_outcomes: false,
         outcomes: Vec::new(),
         outcomes_due: None,
+        last_write: last_housekeeping,
         status,
         damage: resources.damage.clone(),
         incarnations: IdMap::default(),
@@ -186,6 +191,8 @@ struct GroupWriter {
     outcomes: Vec<WriterEntry>,
     /// When they are written at the latest.
     outcomes_due: Option<Timestamp>,
+    /// When the last write ended.
+    last_write: Timestamp,
     status: Arc<WriterStatus>,
     damage: Damage,
     /// Incarnations of subscriptions that were opened and not deleted.
@@ -299,7 +306,9 @@ impl GroupWriter {
         }
         // Outcomes that came meanwhile wait for more of them, so that a subscription writes one cursor for several.
         let is_full = self.outcomes.len() >= OUTCOMES_MAX;
-        if is_last || is_full || urgency != Urgency::Publish || due <= self.clock.now() {
+        let now = self.clock.now();
+        let is_idle = now.since(self.last_write) >= IDLE;
+        if is_last || is_full || is_idle || urgency != Urgency::Publish || due <= now {
             group.append(&mut self.outcomes);
         }
         if self.outcomes.is_empty() {
@@ -337,10 +346,11 @@ impl GroupWriter {
         }
     }
 
-    fn write(&self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
+    fn write(&mut self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
         let began = self.clock.now();
         self.store.write(&group.batch)?;
-        self.status.meter.synced(entries, self.clock.now().since(began));
+        self.last_write = self.clock.now();
+        self.status.meter.synced(entries, self.last_write.since(began));
         Ok(())
     }
 
