@@ -18,7 +18,7 @@ use std::{fs, path::Path, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    server::wait_until_settled,
+    server::{end_waits, wait_until_settled},
     support::{
         load::{self, Load, Rate},
         server::{SCOPE, Server, SubscriptionSpec, operator, wait_for},
@@ -199,6 +199,7 @@ fn every_acknowledged_event_arrives<S: Service>(
     bring_back(server, service);
     more(50);
     let acknowledged = load.stop();
+    end_waits(server, "orders", "queue");
     wait_until_settled(server, "orders", "queue");
     let status = server.status("orders", "queue");
     let given_up = [&status["counters"]["deadLettered"], &status["counters"]["dropped"]];
@@ -230,6 +231,7 @@ fn a_service_that_is_killed_during_a_delivery_gets_the_rest<S: Service>(
     let failed = counter("requestsFailed");
     wait_for("a request that fails", LONG, || counter("requestsFailed") > failed);
     bring_back(server, service);
+    end_waits(server, "orders", "queue");
     wait_until_settled(server, "orders", "queue");
     assert_eq!((counter("delivered"), counter("dropped"), counter("deadLettered")), (before + 100, 0, 0));
     arrivals.take(service, "orders");
