@@ -7,7 +7,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 export RUST_TEST_THREADS ?= $(shell expr 3 '*' "$$(nproc)")
 
 CARGO := .ci/with-tools cargo
-TEST := .ci/with-tools --tests .ci/account cargo test --release --locked
+TEST := .ci/with-tools --tests .ci/test
 
 .PHONY: help run test soak fuzz bench build deb
 
@@ -21,13 +21,13 @@ test: ## Run every test; ARGS are added, as ARGS="config::"
 	$(TEST) $(ARGS)
 
 soak: ## Run the tests of the whole server in their long form, one after another, with what they measure
-	GRIDHOOK_SOAK=1 $(TEST) -- server:: abuse:: dashboard::browser::a_tail --test-threads 1 --nocapture $(ARGS)
+	GRIDHOOK_SOAK=1 $(TEST) server:: abuse:: dashboard::browser::a_tail --test-threads 1 --nocapture $(ARGS)
 
 # The modules of tests that change valid inputs and look what is made of them.
 FUZZ := fuzz publish::garbage publish::sas journal::records journal::chunks journal::keys policy::filter::index
 
 fuzz: ## Change valid inputs of every reader for long: CASES=200000 for each property
-	PROPTEST_CASES=$(or $(CASES),200000) $(TEST) -- $(FUZZ) $(ARGS)
+	PROPTEST_CASES=$(or $(CASES),200000) $(TEST) $(FUZZ) $(ARGS)
 
 bench: ## Hold the server against what its parts cost alone; NAME=single runs one bench, BENCH_SCALE=quick measures less
 ifneq ($(filter pure,$(or $(NAME),pure)),)

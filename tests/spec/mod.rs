@@ -9,7 +9,7 @@
 //! - `not applicable: ` and the reason.
 //!
 //! A row that does not apply says why in its own file and needs no line. Of a document that is done no row waits. At the
-//! end of a whole run `.ci/account` looks whether the tests of all rows ran to their end.
+//! end of a whole run `.ci/test` looks whether the tests of all rows ran to their end.
 
 use std::{
     collections::BTreeMap,

@@ -3,7 +3,7 @@ import { Server, check, endpoint, hash, scene, sleep, told, until, visit } from 
 
 /** The list keeps so many lines. */
 const KEPT = 2000;
-const SECONDS = process.env.GRIDHOOK_SOAK ? 3600 : 300;
+const SECONDS = process.env.GRIDHOOK_SOAK ? 3600 : 60;
 /** At most: two busy cores may be slower. */
 const EVENTS_PER_SECOND = 2000;
 
