@@ -170,7 +170,8 @@ fn every_acknowledged_event_arrives<S: Service>(
     arrivals: &mut Arrivals,
     key: &str,
 ) {
-    let pause = Duration::from_millis(25);
+    // What is published while a slow service is down is to be delivered soon after.
+    let pause = Duration::from_millis(if S::IS_DURABLE { 25 } else { 100 });
     let rate = Rate { topic: "orders".to_owned(), key: key.to_owned(), publishers: 1, events_per_request: 5, pause };
     let load = Load::start(server.at(), &rate);
     let more = |events: usize| {
