@@ -103,7 +103,7 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     cluster.nodes[0].subscribe("orders", "held", &held);
     cluster.nodes[0].operate("orders", "held", "hold");
     let (mut ids, mut owner) = (Vec::new(), 0);
-    for round in 0..many(2, 4) as u32 {
+    for round in 0..4_u32 {
         // Each next owner has events whose retries another clock has planned.
         sink.set("/retried", Behavior::Answer(503));
         let more = publish(&cluster.nodes[owner], &key, round * 20..round * 20 + 20);
